@@ -13,7 +13,7 @@ from webhook import messages, stamping
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES, Request, ReviewError, decode_pod, decode_review, encode_reply
 from webhook.shares import Owner, Seat, Share
-from webhook.stamping import Decision, Facts
+from webhook.stamping import Decision, Facts, Images, ImagesAsked
 from webhook.validation import Validation
 
 _log = logs.get_logger(__name__)
@@ -50,6 +50,10 @@ class FactSource(Protocol):
 
     def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
         """What the next pod of an owner is for (`webhook.shares`), or None where pods are not counted."""
+        ...
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
+        """What is known of images, or None where images are not looked up; with `keep`, what is not known is looked up."""
         ...
 
 
@@ -102,6 +106,9 @@ class Admission:
                 owner, share = counted
                 seat = self._facts.seat(owner, share, asked.uid, keep=not asked.dry_run)
                 facts = replace(facts, seat=seat, review=asked.uid)
+            images = stamping.images_of(pod, facts)
+            if images is not None:
+                facts = replace(facts, images=self._facts.images(images, keep=not asked.dry_run))
             decision = stamping.decide(pod, facts)
             return decision.outcome.value, decision
         except ReviewError as error:

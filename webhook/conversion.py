@@ -107,6 +107,8 @@ class Conversion:
             return "converted", _encoded(asked.uid, [convert(_whole(one), asked.desired) for one in asked.objects])
         except ConversionError as error:
             return "failed", _failed(asked.uid, str(error))
+        except RecursionError:
+            return "failed", _failed(asked.uid, messages.OBJECT_NESTED_TOO_DEEPLY)
         except Exception as error:  # noqa: BLE001 - a review is answered, and no answer says how the program is made
             _log.exception(messages.FAILED_TO_CONVERT_OBJECTS, version=asked.desired, error=type(error).__name__)
             return "error", _failed(asked.uid, messages.CONVERSION_FAILED)

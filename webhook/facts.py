@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,7 +25,7 @@ from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
 from webhook.shares import Owner, Seat, Share, ShareLedger
-from webhook.stamping import Facts
+from webhook.stamping import Facts, Images, ImagesAsked
 from webhook.validation import Surroundings
 
 NAMESPACE_WAIT_SECONDS = 0.1
@@ -33,6 +33,12 @@ MAX_WAITING = 4
 """How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
 LEASE_FIELD_DEFAULT_SECONDS = 15
 _SHARED_PODS: Resource[Bare] = Resource("", "v1", "pods", "Pod", True, msgspec.json.Decoder(Bare).decode)
+
+
+class ImageSource(Protocol):
+    """Who knows what images were built for (`webhook.images`)."""
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images: ...
 
 
 class ClusterFacts:
@@ -77,6 +83,7 @@ class ClusterFacts:
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
+        self._images: ImageSource | None = None
         self._shares = ShareLedger(clock)
         self._shared: Reflector[Bare] | None = None
         if count_pods:  # only those that were stamped and run or may run
@@ -153,6 +160,14 @@ class ClusterFacts:
         if self._shared is None or not self._shared.synced.is_set():
             return None
         return self._shares.seat(owner, share, review, keep=keep)
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
+        """What is known of images; None while they are not looked up."""
+        return None if self._images is None else self._images.images(asked, keep=keep)
+
+    def look_up_images(self, images: "ImageSource") -> None:
+        """Ask this from now on."""
+        self._images = images
 
     def surroundings(self) -> Surroundings:
         """What is known now of the objects that a validated one stands beside; where a cache is not filled, nothing."""

@@ -2,10 +2,46 @@
 
 from typing import Final
 
+from provisioner.values.message import EventMessage
+
 # app.py
 FAILED_TO_READ_ADMISSION_REVIEW: Final = "Failed to read an admission review; the object was admitted unchanged"
 FAILED_TO_READ_POD: Final = "Failed to read a pod; it was admitted unchanged"
 FAILED_TO_PROCESS_ADMISSION_REVIEW: Final = "Failed to process an admission review; the pod was admitted unchanged"
+
+# stamping.py
+STAMPED_FOR_IMAGES: Final = "architectures of the images"
+IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
+    "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
+    "kubernetes.io/arch was not stamped"
+)
+
+
+def no_common_architecture() -> EventMessage:
+    """An event on a pod whose images became known after its admission."""
+    text = "The images of the pod have no architecture in common, so no node can run all of its containers"
+    return EventMessage("Warning", "NoCommonArchitecture", text)
+
+
+def image_arch_not_supported(setting: str) -> str:
+    """A warning about a value that is not known."""
+    return f"dovetail: {setting} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
+
+
+def images_are_not_looked_up(setting: str) -> str:
+    """A warning about a setting that needs a flag."""
+    return f"dovetail: {setting}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was not stamped"
+
+
+# images
+FAILED_TO_LOOK_UP_IMAGE: Final = (
+    "Failed to look up the architectures of an image; pods that use it are admitted without them"
+)
+FAILED_TO_READ_PULL_SECRET: Final = "Failed to read a pull secret; the registry is asked without it"
+FAILED_TO_GET_ECR_TOKEN: Final = "Failed to get a token for Amazon ECR; the registry is asked without it"
+FAILED_TO_SURVEY_RUNNING_IMAGES: Final = "Failed to list Nodes or pods; images that run are not learned from"
+FAILED_TO_RELEASE_POD: Final = "Failed to write what became known of a pod's images; trying again"
+PODS_ARE_NOT_HELD: Final = "Pods are not held until their images are known: the permission to patch pods is missing, or the API server cannot be asked"
 
 # validation.py
 FAILED_TO_READ_VALIDATING_REVIEW: Final = (
@@ -17,6 +53,7 @@ NODE_CLASS_DOES_NOT_EXIST: Final = "does not exist; no nodes are launched until 
 
 # conversion.py
 FAILED_TO_CONVERT_OBJECTS: Final = "Failed to convert objects"
+OBJECT_NESTED_TOO_DEEPLY: Final = "a field of an object is nested too deeply to be converted; remove it"
 CONVERSION_FAILED: Final = "the objects could not be converted; see the logs of the webhook"
 TOO_MANY_CONVERSIONS: Final = "too many conversions at a time; try again"
 

@@ -161,7 +161,14 @@ class SecurityContext(_Wire, frozen=True):
 class Container(_Wire, frozen=True):
     """The part of a container that stamping reads."""
 
+    image: str = ""
     security_context: SecurityContext | None = None
+
+
+class Named(_Wire, frozen=True):
+    """A scheduling gate, or the name of a pull secret."""
+
+    name: str = ""
 
 
 class Spec(_Wire, frozen=True):
@@ -177,6 +184,8 @@ class Spec(_Wire, frozen=True):
     scheduler_name: str = ""
     tolerations: list[Toleration] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
+    image_pull_secrets: list[Named] | None = None
+    scheduling_gates: list[Named] | None = None
 
 
 class Pod(_Wire, frozen=True):
@@ -319,6 +328,11 @@ def add(*parts: str | int, value: Any) -> Operation:
 def replace(*parts: str | int, value: Any) -> Operation:
     """Replaces an existing member or element."""
     return Operation("replace", pointer(*parts), value)
+
+
+def test(*parts: str | int, value: Any) -> Operation:
+    """Makes the whole patch fail unless the member has this value."""
+    return Operation("test", pointer(*parts), value)
 
 
 def remove(*parts: str | int) -> Operation:

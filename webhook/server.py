@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -30,7 +30,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.addresses import Address, AddressParameter
-from provisioner.support.clock import SystemClock
+from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.http import gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
@@ -48,6 +48,10 @@ from webhook.registration import (
 from webhook.review import MAX_BODY_BYTES
 from webhook.stamping import OWN_NAMESPACE
 from webhook.validation import Validation
+
+if TYPE_CHECKING:
+    from webhook.images.service import ImageService
+    from webhook.images.service import Settings as ImageSettings
 
 THREADS = 8
 LIMITS = Limits(
@@ -89,6 +93,7 @@ class Config:
     identity: str
     conversion: bool = False
     on_demand_shares: bool = False
+    images: "ImageSettings | None" = None
 
     @property
     def names(self) -> Names | None:
@@ -133,6 +138,7 @@ class WebhookProgram:
             connection, clock, config.namespace, config.scheduler_lease, config.scheduler_name,
             count_pods=config.on_demand_shares,
         )  # fmt: skip
+        self._images = _image_service(config, self.facts, clock)
         self.rotation = Rotation(
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
@@ -149,6 +155,8 @@ class WebhookProgram:
         """Start all threads."""
         self.facts.start()
         self.rotation.start()
+        if self._images is not None:
+            self._images.start()
         config = self._config
         self._probes = health.serve_all(
             config.metrics_bind,
@@ -161,8 +169,33 @@ class WebhookProgram:
         """Stop all threads and give up the Leases."""
         for probe in self._probes:
             probe.stop()
+        if self._images is not None:
+            self._images.stop()
         self.facts.stop()
         self.rotation.stop(timeout=2.0)
+
+
+def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageService | None":
+    """What looks up images; nothing of it is loaded unless it is switched on."""
+    if config.images is None:
+        return None
+    from webhook.images.service import ImageService  # noqa: PLC0415
+
+    service = ImageService(config.images, config.kubeconfig, facts, clock)
+    facts.look_up_images(service)
+    return service
+
+
+def _image_settings(registries: str, networks: str, accounts: str, ca: str | None) -> "ImageSettings | None":
+    if not registries.strip() and not accounts.strip():
+        return None
+    from webhook.images.service import settings_of  # noqa: PLC0415
+    from webhook.images.trust import TrustError  # noqa: PLC0415
+
+    try:
+        return settings_of(registries, networks, accounts, ca)
+    except TrustError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = None) -> gunicorn_server.Server:
@@ -266,6 +299,30 @@ class _ObjectName(click.ParamType[str]):
     help="Apply dovetail.dev/on-demand: count the pods of an owner, which requires the permissions to list and watch pods.",
 )
 @click.option(
+    "--image-registries",
+    default="",
+    metavar="HOST,...",
+    help="Container registries to ask for the architectures of images (dovetail.dev/image-arch): HOST, HOST:PORT or *.DOMAIN,"
+    " with =HOST for each other host that a registry may redirect to or that makes its tokens. Default: no registry is asked.",
+)
+@click.option(
+    "--image-ecr-accounts",
+    default="",
+    metavar="ACCOUNT,...",
+    help="AWS accounts whose private Amazon ECR registries are asked with the IAM role of the webhook.",
+)
+@click.option(
+    "--image-registry-networks",
+    default="",
+    metavar="CIDR,...",
+    help="Private networks that registries may be in. By default only registries with public addresses are asked.",
+)
+@click.option(
+    "--image-registry-ca",
+    type=click.Path(dir_okay=False),
+    help="PEM file with further certificate authorities that registries are trusted by.",
+)
+@click.option(
     "--identity",
     type=_ObjectName(),
     envvar="POD_NAME",
@@ -294,6 +351,10 @@ def command(
     scheduler_lease: tuple[str, str],
     scheduler_name: str,
     on_demand_shares: bool,
+    image_registries: str,
+    image_ecr_accounts: str,
+    image_registry_networks: str,
+    image_registry_ca: str | None,
     identity: str | None,
     conversion: bool,
     log_level: str,
@@ -301,6 +362,7 @@ def command(
 ) -> None:
     """Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open."""
     logs.configure(log_level, log_format)
+    images = _image_settings(image_registries, image_registry_networks, image_ecr_accounts, image_registry_ca)
     temporary = cert_dir is None
     try:
         if register_url:
@@ -323,6 +385,7 @@ def command(
             scheduler_lease=scheduler_lease,
             scheduler_name=scheduler_name,
             on_demand_shares=on_demand_shares,
+            images=images,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
             conversion=conversion,
         )

@@ -13,6 +13,7 @@ Nothing is stamped without an opt-in. The settings, each as an annotation on the
 | `dovetail.dev/spread` | `zone` | topology spread over zones, ScheduleAnyway, for pods without one of their own |
 | `dovetail.dev/protect-jobs` | `enabled` or `disabled` | `karpenter.sh/do-not-disrupt: "true"` on pods of Jobs |
 | `dovetail.dev/scheduler` | `enabled` or `disabled` | our scheduler's name, over `default-scheduler` only, while it is alive |
+| `dovetail.dev/image-arch` | `stamp` or `gate` | required node affinity on the architectures of all images; `gate` holds the pod until they are known |
 | `dovetail.dev/legacy-labels` | `rewrite` or `keep` | renames deprecated node labels in the pod's own selectors and topology keys, and do-not-disrupt |
 | `dovetail.dev/stamp` | `disabled` or `enabled` | `disabled` in any place (a label of the pod too) wins over everything |
 
@@ -37,7 +38,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.values.taints import Taint, Toleration, tolerates
-from webhook import review, shares
+from webhook import messages, review, shares
 from webhook.review import NodeAffinity, Operation, Pod, Term
 from webhook.shares import Owner, Seat, Share, Side
 
@@ -51,6 +52,7 @@ TOLERATIONS_STAMP = "tolerations"
 SPREAD_STAMP = names.STAMP_SPREAD.removeprefix(PREFIX)
 PROTECT_STAMP = "do-not-disrupt"
 SHARE_STAMP = names.STAMP_ON_DEMAND.removeprefix(PREFIX)
+IMAGE_STAMP = names.STAMP_IMAGE_ARCH.removeprefix(PREFIX)
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """What the API server admits of all keys and values of one object."""
@@ -58,6 +60,15 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 MAX_TOLERATIONS = 32
 """Tolerations that are added to one pod at most."""
 
+MAX_IMAGES = 32
+"""A pod with more different images is left alone."""
+MAX_PULL_SECRETS = 4
+"""The first of the pod's that are looked at."""
+
+ARCHITECTURES = frozenset({"amd64", "arm64"})
+"""Those that nodes of ours can have: an image for all of them needs no stamp."""
+
+_LINUX = "linux"
 _WINDOWS = "windows"
 _WINDOWS_ARCHITECTURES = ("amd64",)
 """What Kubernetes' Windows nodes can be."""
@@ -81,6 +92,40 @@ class StampOutcome(enum.StrEnum):
     OPTED_OUT = "opted-out"
 
 
+Platforms = frozenset[tuple[str, str]]
+"""Operating system and architecture of each image behind one reference, in Go's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesAsked:
+    """What is to be known of a pod's images before it is decided on.
+
+    Attributes:
+        namespace: of the pod, whose pull secrets are meant.
+        images: as the containers name them, each once.
+        secrets: names of pull secrets.
+    """
+
+    namespace: str
+    images: tuple[str, ...]
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What is known of images.
+
+    Attributes:
+        found: what the images that are known were built for.
+        pending: images that are being looked up. Of those that are in neither nothing will be known soon.
+        may_gate: whether pods can be held, because somebody is there who lets them go.
+    """
+
+    found: Mapping[str, Platforms] = field(default_factory=dict)
+    pending: frozenset[str] = frozenset()
+    may_gate: bool = False
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the decision knows beside the pod; gathered by `webhook.facts`."""
@@ -98,6 +143,8 @@ class Facts:
     """The taints of a NodePool by its name, None for one that is not there; None as a whole while NodePools cannot be read."""
     seat: Seat | None = None
     """What the pod is for, by the share that `share_of` found; None while pods are not counted."""
+    images: Images | None = None
+    """What is known of the images that `images_of` found; None while images are not looked up."""
     review: str = ""
     """The uid of the admission review."""
 
@@ -150,7 +197,7 @@ AFFINITY_SETTINGS = (
 
 STAMPS = frozenset(
     {setting.name for setting in AFFINITY_SETTINGS}
-    | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP, SHARE_STAMP}
+    | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP, SHARE_STAMP, IMAGE_STAMP}
 )
 """Every stamp, by its name in the record and in metrics."""
 
@@ -196,6 +243,11 @@ class _Settings:
             place = f"key {name} of ConfigMap {names.DEFAULTS_CONFIGMAP}"
             return _Found(self._facts.defaults[name].strip(), place, CLUSTER)
         return None
+
+    def asks_for(self, key: str) -> bool:
+        """Whether a setting stands anywhere and is not empty."""
+        found = self.find(key)
+        return found is not None and bool(found.value)
 
     def enabled(self, key: str, draft: "_Draft", stamp: str) -> _Found | None:
         """A setting that is switched on; None where it is off, or says something else, which is told."""
@@ -366,6 +418,8 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
             draft.note(setting.name, ",".join(fitting), found)
             if setting.label == names.NODEPOOL_LABEL:
                 _tolerate(pod, fitting, found, facts, draft)
+    if names.ARCH_LABEL not in wanted and (built_for := _image_architectures(pod, settings, facts, draft)):
+        wanted[names.ARCH_LABEL] = built_for
     seat = _seated(pod, settings, facts, draft)
     if seat is not None and seat.side is Side.ON_DEMAND:
         wanted[names.CAPACITY_TYPE_LABEL] = _NOT_INTERRUPTED
@@ -464,6 +518,145 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
         else:
             for expression in missing:
                 yield review.add(*path, "-", value=expression)
+
+
+# --- architectures of images ----------------------------------------------------------------------------------------
+
+
+def images_of(pod: Pod, facts: Facts) -> ImagesAsked | None:
+    """Which images are to be known before `decide`; None where it does not matter what they were built for."""
+    settings = _Settings(pod, facts)
+    if _image_setting(settings) is None or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+        return None
+    if _restricts_architecture(pod) or settings.asks_for(names.STAMP_ARCH):
+        return None
+    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    images = tuple(dict.fromkeys(one.image for one in containers))
+    if not images or len(images) > MAX_IMAGES:
+        return None
+    secrets = tuple(one.name for one in (pod.spec.image_pull_secrets or ())[:MAX_PULL_SECRETS] if one.name)
+    return ImagesAsked(facts.namespace, images, secrets)
+
+
+def _image_setting(settings: _Settings) -> _Found | None:
+    found = settings.find(names.STAMP_IMAGE_ARCH)
+    return None if found is None or found.value in ("", DISABLED) else found
+
+
+def _restricts_architecture(pod: Pod) -> bool:
+    """Whether the pod says itself for which architectures it is, so that there is nothing to add."""
+    return _selects(pod, names.ARCH_LABEL) or not _add_requirement_possible(pod, names.ARCH_LABEL, ("",))
+
+
+def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> tuple[str, ...]:
+    """What to require of nodes for the images; empty where nothing is. A pod with images that are still unknown is marked."""
+    found = _image_setting(settings)
+    if found is None:
+        return ()
+    if found.value not in ("stamp", "gate"):
+        draft.warnings.append(messages.image_arch_not_supported(str(found)))
+        return ()
+    if facts.images is None:
+        draft.warnings.append(messages.images_are_not_looked_up(str(found)))
+        return ()
+    asked = images_of(pod, facts)
+    if asked is None:
+        return ()
+    if not facts.images.found.keys() >= set(asked.images):
+        if facts.images.found.keys() | facts.images.pending >= set(asked.images):
+            _mark_pending(pod, draft, gate=found.value == "gate" and facts.images.may_gate)
+        return ()
+    common = common_architectures(pod, facts.images)
+    if common is None:
+        return ()
+    if not common:
+        draft.warnings.append(messages.IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
+        return ()
+    if common >= ARCHITECTURES:
+        return ()
+    values = tuple(sorted(common))
+    draft.note(IMAGE_STAMP, ",".join(values), found, messages.STAMPED_FOR_IMAGES)
+    return values
+
+
+def common_architectures(pod: Pod, images: Images) -> frozenset[str] | None:
+    """The architectures that every image of a pod was built for, for its operating system; None where one is unknown, or not for that system at all."""
+    os = _own_os(pod) or _LINUX
+    common: frozenset[str] | None = None
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        platforms = images.found.get(container.image)
+        theirs = frozenset(architecture for theirs, architecture in platforms or () if theirs == os)
+        if not theirs:
+            return None
+        common = theirs if common is None else common & theirs
+    return common
+
+
+def _mark_pending(pod: Pod, draft: _Draft, *, gate: bool) -> None:
+    """The label by which the pod is found again, and the gate that holds it until then."""
+    labels = pod.metadata.labels
+    if labels is None:
+        draft.operations.append(review.add("metadata", "labels", value={names.IMAGE_ARCH_PENDING: "true"}))
+    elif labels.get(names.IMAGE_ARCH_PENDING) != "true":
+        draft.operations.append(review.add("metadata", "labels", names.IMAGE_ARCH_PENDING, value="true"))
+    gates = pod.spec.scheduling_gates
+    if gate and not any(one.name == names.IMAGE_ARCH_GATE for one in gates or ()):
+        values = [{"name": names.IMAGE_ARCH_GATE}]
+        _append(gates, ("spec", "schedulingGates"), values, draft)
+
+
+def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
+    """What becomes of a pod that was marked because its images were unknown; None while it is to wait.
+
+    A gated pod gets the requirement and loses the gate; one that is not gets an annotation, since the API server allows no other affinity any more: the
+    provisioner plans by it. Where an image will not be known, or is not known in time, only mark and gate go.
+
+    Args:
+        pod: as it is.
+        facts: with `images`.
+        late: it has waited long enough for its gate.
+    """
+    settings, draft = _Settings(pod, facts), _Draft()
+    found, asked = _image_setting(settings), images_of(pod, facts)
+    gated = next(
+        (at for at, one in enumerate(pod.spec.scheduling_gates or ()) if one.name == names.IMAGE_ARCH_GATE), None
+    )
+    common: frozenset[str] | None = None
+    if found is not None and asked is not None and facts.images is not None:
+        waits = set(asked.images) - facts.images.found.keys()
+        if waits and waits <= facts.images.pending:
+            if gated is None or not late:
+                return None
+            draft.operations.extend(_ungated(gated))  # what is found later is annotated
+            return Decision(StampOutcome.STAMPED, tuple(draft.operations))
+        common = None if waits else common_architectures(pod, facts.images)
+        if common is not None and not common:
+            draft.warnings.append(messages.IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
+    if (pod.metadata.labels or {}).get(names.IMAGE_ARCH_PENDING) is not None:
+        draft.operations.append(review.remove("metadata", "labels", names.IMAGE_ARCH_PENDING))
+    if common and found is not None and not common >= ARCHITECTURES:
+        values = tuple(sorted(common))
+        if gated is not None:
+            draft.operations.extend(_affinity_operations(pod, {names.ARCH_LABEL: values}))
+            draft.note(IMAGE_STAMP, ",".join(values), found, messages.STAMPED_FOR_IMAGES)
+            _record(pod, draft)
+        else:
+            _annotate(pod, draft, names.IMAGE_ARCHITECTURES, ",".join(values))
+    if gated is not None:
+        draft.operations.extend(_ungated(gated))
+    return Decision(StampOutcome.STAMPED, tuple(draft.operations), tuple(sorted(draft.stamped)), tuple(draft.warnings))
+
+
+def _ungated(at: int) -> Iterator[Operation]:
+    yield review.test("spec", "schedulingGates", at, "name", value=names.IMAGE_ARCH_GATE)
+    yield review.remove("spec", "schedulingGates", at)
+
+
+def _annotate(pod: Pod, draft: _Draft, key: str, value: str) -> None:
+    if pod.metadata.annotations is None:
+        draft.operations.append(review.add("metadata", "annotations", value={key: value}))
+    else:
+        draft.operations.append(review.add("metadata", "annotations", key, value=value))
 
 
 # --- the share on demand --------------------------------------------------------------------------------------------

@@ -122,6 +122,13 @@ STAMP_ON_DEMAND: Final = "dovetail.dev/on-demand"
 ON_DEMAND_SHARE_LABEL: Final = "dovetail.dev/on-demand-share"
 ON_DEMAND_TICKET: Final = "dovetail.dev/on-demand-ticket"
 STAMP_SCHEDULER: Final = "dovetail.dev/scheduler"
+STAMP_IMAGE_ARCH: Final = "dovetail.dev/image-arch"
+IMAGE_ARCH_GATE: Final = "dovetail.dev/image-arch"
+"""The scheduling gate of a pod that waits for the architectures of its images."""
+IMAGE_ARCH_PENDING: Final = "dovetail.dev/image-arch-pending"
+"""A label, so that the pods whose images are still unknown can be watched."""
+IMAGE_ARCHITECTURES: Final = "dovetail.dev/image-architectures"
+"""An annotation: what became known of a pod's images after its admission."""
 RECREATE_UNSCHEDULED: Final = "dovetail.dev/recreate-unscheduled"
 STAMP_SWITCH: Final = "dovetail.dev/stamp"
 STAMP_PROTECT_JOBS: Final = "dovetail.dev/protect-jobs"
@@ -138,7 +145,12 @@ POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 TOPOLOGY_LABELS: Final[frozenset[str]] = frozenset({ZONE_LABEL, REGION_LABEL})
 """What the API server copies from the Node to a pod that is bound (PodTopologyLabelsAdmission, on since Kubernetes 1.35)."""
-PER_POD_LABELS: Final[frozenset[str]] = TOPOLOGY_LABELS | {POD_NAME_LABEL, POD_INDEX_LABEL, COMPLETION_INDEX_LABEL}
+PER_POD_LABELS: Final[frozenset[str]] = TOPOLOGY_LABELS | {
+    POD_NAME_LABEL,
+    POD_INDEX_LABEL,
+    COMPLETION_INDEX_LABEL,
+    IMAGE_ARCH_PENDING,
+}
 
 # Labels and annotations of the kwok provider and of kwok.
 KWOK_NODE: Final = "kwok.x-k8s.io/node"

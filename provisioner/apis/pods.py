@@ -18,7 +18,15 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from provisioner.apis import names
-from provisioner.apis.core import Affinity, PodSpec, TopologySpreadConstraint
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodSpec,
+    TopologySpreadConstraint,
+)
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
 from provisioner.apis.shapes import (
     PodShape,
@@ -39,6 +47,7 @@ __all__ = [
     "PodShape",
     "decode_pod",
     "do_not_disrupt",
+    "for_architectures",
     "interned_texts",
     "is_active",
     "is_critical",
@@ -53,6 +62,7 @@ __all__ = [
     "is_terminal",
     "is_waiting_for_eviction",
     "pod_of",
+    "read_architectures",
     "read_do_not_disrupt",
     "template_shape",
 ]
@@ -68,7 +78,9 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 _PINNED: Final = re.compile(rb'"matchFields":\[\{"key":"metadata\.name","operator":"In","values":\["[^"]*"\]\}\]')
 _PER_POD: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS))
-_UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - names.TOPOLOGY_LABELS))
+_ALIKE: Final = names.TOPOLOGY_LABELS | {names.IMAGE_ARCH_PENDING}
+"""Those of few values, which many brothers have in common."""
+_UNIQUE: Final = tuple(label.encode() for label in sorted(names.PER_POD_LABELS - _ALIKE))
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -348,6 +360,7 @@ def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: 
     parts: list[bytes | Raw | UnsetType] = [
         wire.metadata.namespace.encode(),
         labels,
+        wire.metadata.annotations.get(names.IMAGE_ARCHITECTURES, "").encode("utf-8", "replace"),
         b"di" if daemon and infeasible else b"d" if daemon else b"i" if infeasible else b"",
         spec.node_selector,
         spec.affinity,
@@ -396,7 +409,7 @@ def _judge(data: bytes, wire: _Wire, own: Mapping[str, str] | None, *, daemon: b
     except msgspec.ValidationError as error:
         return unjudged(namespace, labels, str(error))
     return shape_of(
-        judged.spec,
+        for_architectures(judged.spec, read_architectures(wire.metadata.annotations)),
         namespace=namespace,
         labels=labels,
         status=judged.status,
@@ -442,6 +455,36 @@ def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
         if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_ANNOTATION_KEYS
     }
     return kept or _NO_ANNOTATIONS
+
+
+# --- architectures of images ----------------------------------------------------------------------------------------
+
+_ARCHITECTURES: Final = re.compile(r"[a-z0-9]{1,16}(,[a-z0-9]{1,16}){0,15}", re.ASCII)
+
+
+def read_architectures(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The architectures that the pod's images were built for, as the webhook found out after it was admitted; empty where nothing is known."""
+    text = annotations.get(names.IMAGE_ARCHITECTURES, "")
+    return tuple(sorted(set(text.split(",")))) if _ARCHITECTURES.fullmatch(text) else ()
+
+
+def for_architectures(spec: PodSpec, architectures: tuple[str, ...]) -> PodSpec:
+    """The spec that requires one of these architectures of its node; the same where there are none, or where it says itself which it needs."""
+    if not architectures or any(names.normalized_label(key) == names.ARCH_LABEL for key in spec.node_selector):
+        return spec
+    affinity = spec.affinity or Affinity()
+    nodes = affinity.node_affinity or NodeAffinity()
+    wanted = NodeSelectorRequirement(key=names.ARCH_LABEL, operator="In", values=architectures)
+    terms = (NodeSelectorTerm(),) if nodes.required is None else nodes.required.node_selector_terms
+    narrowed = tuple(
+        msgspec.structs.replace(term, match_expressions=(*term.match_expressions, wanted))
+        if nodes.required is None or term.match_expressions or term.match_fields
+        else term  # it matches no node, and with a requirement would match some
+        for term in terms
+    )
+    required = NodeSelector(node_selector_terms=narrowed)
+    nodes = msgspec.structs.replace(nodes, required=required)
+    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, node_affinity=nodes))
 
 
 # --- questions about one pod -----------------------------------------------------------------------------------

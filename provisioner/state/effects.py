@@ -28,7 +28,7 @@ class PodSettled:
     Attributes:
         key: the node that it was planned on.
         uid: of the pod.
-        outcome: PLANNED (it runs there), ABSORBED (it runs elsewhere), DISPLACED (others took its room), EXPIRED (its time
+        outcome: PLANNED (it runs there), ABSORBED (it runs elsewhere), DISPLACED (others took its room, or its images do not run there), EXPIRED (its time
             is over), LOST (its node or claim went) or MISSED (kube-scheduler did not bind it there, see `PodMissed`).
     """
 

@@ -16,7 +16,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
-from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.apis.pods import Pod, is_reschedulable, read_architectures
 from provisioner.state import effects
 from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
 from provisioner.state.commands import Commands
@@ -272,6 +272,8 @@ class Plans:
             return []
         one.shape = pod.shape
         self._changed(one.key, pod.uid)
+        if not pod.node_name and known is not None and _learned_of_images(known, pod):
+            return self._end(one, effects.DISPLACED)  # the place was chosen without knowing where its images run
         if pod.node_name and known is not None and not known.node_name:
             self._progress.note(one.made_at, now)
         if pod.node_name and self._found_place(pod):
@@ -538,6 +540,11 @@ class Plans:
             self._acted_at[pod.shape.scheduler_name] = now
             if len(self._acted_at) > _MOST_SCHEDULERS:
                 del self._acted_at[next(iter(self._acted_at))]
+
+
+def _learned_of_images(known: Pod, pod: Pod) -> bool:
+    """Whether it became known for which architectures the pod's images were built."""
+    return read_architectures(known.annotations) != read_architectures(pod.annotations)
 
 
 def is_launched(claim: NodeClaim) -> bool:

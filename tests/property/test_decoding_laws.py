@@ -1,17 +1,27 @@
-"""Whatever an object looks like, it is a bad object at worst: 5,000 mutants in `fast`, 100,000 with HYPOTHESIS_PROFILE=thorough."""
+"""Whatever an object looks like, it is a bad object at worst: 5,000 mutants in `fast`, 100,000 with HYPOTHESIS_PROFILE=thorough.
 
+What the API server, kube-scheduler and registries send to programs over HTTP gets as many again, of each form: 500, or 100,000.
+"""
+
+import gc
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+import ssl
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
+import h11
+import msgspec
 import pytest
 
 from extender.answering import Answerer
 from extender.board import Board
 from extender.protocol import PreemptionQuestion, ProtocolError, Question
 from extender.server import MEMBERS
+from provisioner.apis.conversion.beta import convert
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
@@ -23,28 +33,43 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, DecodeError, error_from
 from provisioner.kube.resources import Resource
 from provisioner.kube.watch import Reflector
+from provisioner.support import metrics
+from provisioner.values import jsontext
 from tests.support.clock import FakeClock
+from tests.support.imagehosts import encoded, index, manifest
 from tests.support.kube import FakeAnswer, FakeApi, bookmark, event, page, refusal, watching
 from tests.support.mutants import DOCUMENTS, document, mutant
 from webhook.app import Admission
+from webhook.conversion import Conversion
+from webhook.images.documents import MAX_BYTES, DocumentError, Login, Platform, login_in, platforms_in
+from webhook.images.references import Host, parse
+from webhook.images.registry import LookupFailedError, Registry
+from webhook.images.transport import Reply, Transport, TransportError
+from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
 from webhook.shares import Owner, Seat, Share, Side
-from webhook.stamping import Facts
+from webhook.stamping import Facts, Images, ImagesAsked
 
-MUTANTS = 100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 5_000
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+MUTANTS = 100_000 if THOROUGH else 5_000
+BODIES = 100_000 if THOROUGH else 500
 KINDS: dict[str, Resource[Any]] = {
     name: found
     for name, found in {**vars(resources), "MEMBERS": MEMBERS}.items()
     if isinstance(found, Resource) and name.isupper()
 }
-#: Of all mutants, so many hundredths go to each of the tests below.
-SHARES = {"objects": 40, "watches": 25, "lists": 5, "reviews": 10, "questions": 10, "texts": 10}
+#: Of all mutants, so many hundredths go to each of the tests of objects.
+SHARES = {"objects": 50, "watches": 30, "lists": 5, "texts": 15}
 
 
 def some(what: str) -> Iterator[random.Random]:
     """A generator for each mutant of one test."""
-    for number in range(MUTANTS * SHARES[what] // 100):
+    for number in range(MUTANTS * SHARES[what] // 100 if what in SHARES else BODIES):
         yield random.Random(f"{what}-{number}")
+
+
+def counted(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 def test_every_mutant_has_its_test() -> None:
@@ -128,12 +153,20 @@ def _is_json(text: bytes) -> bool:
 
 class _Everywhere:
     def of(self, namespace: str) -> Facts | None:
-        wishes = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled", "dovetail.dev/on-demand": "30pct"}
+        wishes = {
+            "dovetail.dev/image-arch": "gate",
+            "dovetail.dev/scheduler": "enabled",
+            "dovetail.dev/on-demand": "30pct",
+        }
         return Facts(namespace, wishes)
 
     def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
         del owner, review, keep
         return Seat(Side.SPOT, 1, share.of(1))
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
+        del keep
+        return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
 
 
 def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
@@ -146,6 +179,7 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
     }
     review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     admission = Admission(_Everywhere(), FakeClock())
+    failed = counted("dovetail_webhook_reviews_total", outcome="error")
     for draw in some("reviews"):
         body = mutant(draw, review)
         try:
@@ -155,6 +189,148 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
         else:
             answered = json.loads(reply)["response"]["allowed"]
         assert answered is True, body
+        assert counted("dovetail_webhook_reviews_total", outcome="error") == failed, body
+
+
+def test_every_conversion_is_answered_unless_its_uid_cannot_be_read() -> None:
+    conversion = Conversion(FakeClock())
+    failed = counted("dovetail_webhook_conversions_total", outcome="error")
+    good = 0
+    for draw in some("conversions"):
+        kind, plural = draw.choice((("NodePool", "nodepools"), ("NodeClaim", "nodeclaims")))
+        new = {**document(plural), "apiVersion": "karpenter.sh/v1", "kind": kind}
+        old = convert(new, "karpenter.sh/v1beta1")
+        given, to = draw.choice(((new, "karpenter.sh/v1beta1"), (old, "karpenter.sh/v1")))
+        request = {"uid": "u1", "desiredAPIVersion": to, "objects": [given]}
+        review = {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "request": request}
+        body = mutant(draw, review)
+        try:
+            reply = conversion.answer(body)
+        except ReviewError:
+            continue
+        whole: Any = jsontext.decode_trimmed(msgspec.json.decode, reply)[
+            0
+        ]  # what is deep comes back as deep as it went in
+        response = whole["response"]
+        good += response["result"]["status"] == "Success"
+        assert response["result"]["status"] == "Success" or response["result"]["message"], body
+        assert counted("dovetail_webhook_conversions_total", outcome="error") == failed, body
+    assert good > BODIES // 20, "most of the mutants do so much harm that they show nothing"
+
+
+class _Wires(Transport):
+    """Registries whose documents, tokens and headers are mutants, and whose HTTP is too."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(TRUST, TLS, lambda: 0.0)
+        self._draw = draw
+        self._config = encoded({"os": "linux", "architecture": "arm64", "config": {"Env": ["A=b"]}})
+        self._index = index(("linux", "amd64"), ("linux", "arm64"), attestations=1)
+
+    def get(self, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float) -> Reply:
+        draw = self._draw
+        if "/blobs/" in target:
+            body: object = json.loads(self._config)
+        elif target.startswith("/token"):
+            body = {"token": "abc", "expires_in": 300}
+        else:
+            body = draw.choice((self._index, manifest(self._config)))
+        if "Authorization" not in headers and not target.startswith("/token") and draw.random() < 0.3:
+            challenge = 'Bearer realm="https://registry.test/token",service="s",scope="repository:a:pull"'
+            text = (
+                mutant(draw, [challenge])
+                .decode("latin-1")
+                .strip('[]"')
+                .replace('\\"', '"')
+                .replace("\n", " ")
+                .replace("\r", " ")
+            )
+            head, rest = f"HTTP/1.1 401 X\r\nwww-authenticate: {text}\r\n", b""
+        else:
+            rest = mutant(draw, body) if draw.random() < 0.8 else encoded(body)
+            head = "HTTP/1.1 200 OK\r\n"
+        wire = f"{head}content-length: {len(rest)}\r\n\r\n".encode("latin-1") + rest
+        if draw.random() < 0.1:
+            at = draw.randrange(len(wire))
+            wire = wire[:at] + bytes([draw.randrange(256)]) + wire[at + draw.randrange(3) :]
+        request = h11.Request(method="GET", target=target, headers=[("Host", str(host)), *headers.items()])
+        try:
+            return self._answer(cast(ssl.SSLSocket, _Socket(wire)), request, most, 1.0)
+        except (h11.ProtocolError, UnicodeError) as error:
+            raise TransportError(str(error)) from error
+
+
+class _Socket:
+    """The other side of a connection, in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._pieces = [data[at : at + 4096] for at in range(0, len(data), 4096)]
+
+    def settimeout(self, seconds: float) -> None: ...
+
+    def sendall(self, data: bytes) -> None: ...
+
+    def recv(self, most: int) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+TRUST = Trust(parse_registries("registry.test"))
+TLS = ssl.create_default_context()
+
+
+def _look(draw: random.Random) -> frozenset[Platform]:
+    try:
+        found = Registry(_Wires(draw), TRUST, lambda: 0.0).look(parse("registry.test/a:1"), lambda: Login("u", "p"))
+    except LookupFailedError:
+        return frozenset()
+    return found.platforms
+
+
+def test_every_answer_of_a_registry_is_read_or_fails_and_nothing_of_it_stays() -> None:
+    found = 0
+    sizes: list[int] = []
+    tracemalloc.start()
+    try:
+        for number, draw in enumerate(some("images")):
+            platforms = _look(draw)
+            assert all(one.os in ("linux", "windows") and one.architecture.isalnum() for one in platforms)
+            found += bool(platforms)
+            if number in (BODIES // 2, BODIES - 1):
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert BODIES // 20 < found < BODIES, "most of the mutants do harm, and not too much of it"
+    assert sizes[1] - sizes[0] < 512 * 1024, "what was refused is kept somewhere"
+
+
+@pytest.mark.parametrize(
+    "unit", [b"[", b'{"manifests":[', b'"', b'{"platform":{"os":"linux","architecture":"amd64"}},', b"\\", b" "]
+)
+def test_the_largest_document_costs_in_proportion_to_its_length(unit: bytes) -> None:
+    def seconds(length: int) -> float:
+        body = b'{"manifests":[' + unit * (length // len(unit))
+        best = float("inf")
+        for _ in range(3):
+            begun = time.process_time()
+            _only(DocumentError, platforms_in, body)
+            best = min(best, time.process_time() - begun)
+        return best
+
+    assert seconds(MAX_BYTES) < 32 * max(seconds(MAX_BYTES // 8), 0.002)
+
+
+def test_every_pull_secret_is_read_or_refused() -> None:
+    config = {"auths": {"https://registry.test/v1/": {"auth": "dTpw"}, "*.test": {"username": "u", "password": "p"}}}
+    found = 0
+    for draw in some("secrets"):
+        key = draw.choice((".dockerconfigjson", ".dockercfg"))
+        given = mutant(draw, config if key == ".dockerconfigjson" else config["auths"])
+        try:
+            found += login_in({key: given}, parse("registry.test/a")) == Login("u", "p")
+        except DocumentError:
+            continue
+    assert found > BODIES // 20
 
 
 class _Silent:

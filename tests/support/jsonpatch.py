@@ -45,6 +45,9 @@ def _change(parent: Any, last: str, operation: dict[str, Any]) -> None:
             _member(parent, last)
             index: Any = int(last) if isinstance(parent, list) else last
             parent[index] = operation["value"]
+        case "remove", list():
+            _member(parent, last)
+            del parent[int(last)]
         case "remove", dict():
             if parent.pop(last, None) is None:
                 raise PatchError(f"nothing to remove at {operation['path']}")

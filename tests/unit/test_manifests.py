@@ -32,6 +32,8 @@ from provisioner.devcluster.kubescheduler import (
 from provisioner.kube import resources
 from provisioner.options import Options
 from webhook import server as webhook_server
+from webhook.images.references import Host
+from webhook.images.trust import Listed, Pattern, parse_registries
 from webhook.registration import VALIDATE_PATH, service_client, validating_configuration, webhook_configuration
 
 REPOSITORY = Path(__file__).parents[2]
@@ -879,6 +881,27 @@ def test_the_read_only_webhook_takes_its_flags() -> None:
     arguments = [*container_of("webhook")["args"][1:], *added_arguments("components/webhook-read-only")]
     values = webhook_server.command.make_context("webhook", arguments).params
     assert (values["existing_secret"], values["existing_bundle"]) == (True, True)
+
+
+IMAGES = "components/image-architectures"
+
+
+def test_the_webhook_takes_the_registries_of_its_component() -> None:
+    arguments = [*container_of("webhook")["args"][1:], *added_arguments(IMAGES)]
+    values = webhook_server.command.make_context("webhook", arguments).params
+    assert parse_registries(values["image_registries"]) == tuple(
+        Listed(Pattern(Host(name))) for name in ("docker.io", "public.ecr.aws", "ghcr.io", "quay.io", "registry.k8s.io")
+    )
+
+
+def test_looking_up_images_needs_little_and_secrets_only_where_somebody_binds_that_role() -> None:
+    pods = {Use(verb, "", "pods") for verb in ("get", "list", "watch", "patch")}
+    events = {Use(verb, "", "events") for verb in ("create", "patch")}
+    assert granted("dovetail-webhook", IMAGES) == pods | events | {Use("list", "", "nodes")}
+    found = {one["metadata"]["name"]: one for one in load(IMAGES) if one["kind"] == "ClusterRole"}
+    assert found["dovetail-webhook-pull-secrets"]["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    ]
 
 
 def test_the_feature_gate_is_taken_off_where_the_component_for_old_schedulers_looks_for_it() -> None:

@@ -99,10 +99,10 @@ def convert(source: Mapping[str, Any], api_version: str) -> Document:
     Raises:
         ConversionError: it cannot be converted.
     """
-    kind, given = source.get("kind"), source.get("apiVersion")
-    if kind in V1 and given == BETA[str(kind)].api_version and api_version == V1[str(kind)].api_version:
+    kind, given = str(source.get("kind")), source.get("apiVersion")
+    if kind in V1 and given == BETA[kind].api_version and api_version == V1[kind].api_version:
         return to_v1(source)
-    if kind in V1 and given == V1[str(kind)].api_version and api_version == BETA[str(kind)].api_version:
+    if kind in V1 and given == V1[kind].api_version and api_version == BETA[kind].api_version:
         return to_beta(source)
     if kind in V1 and given == api_version:
         return dict(source)

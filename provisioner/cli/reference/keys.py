@@ -40,6 +40,30 @@ OWN: Final = (
         "NodePools that the pod requires; the webhook adds tolerations for their taints.",
     ),
     Key(
+        names.STAMP_IMAGE_ARCH,
+        "Pod annotation, Namespace label",
+        "you",
+        "`stamp` or `gate`: the pod requires an architecture that all of its images were built for; `gate` holds it until they are known.",
+    ),
+    Key(
+        names.IMAGE_ARCH_GATE,
+        "Scheduling gate",
+        "webhook",
+        "Holds a pod while its images are looked up, for ten seconds at most.",
+    ),
+    Key(
+        names.IMAGE_ARCH_PENDING,
+        "Pod label",
+        "webhook",
+        "The images of the pod are being looked up. The webhook watches these pods and removes the label.",
+    ),
+    Key(
+        names.IMAGE_ARCHITECTURES,
+        "Pod annotation",
+        "webhook",
+        "Architectures of all images of the pod, found out after its admission; the provisioner plans the pod for these only.",
+    ),
+    Key(
         names.STAMP_SCHEDULER,
         "Pod annotation, Namespace label",
         "you",

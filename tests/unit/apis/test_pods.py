@@ -153,6 +153,10 @@ def test_the_order_of_keys_does_not_matter() -> None:
     assert decode_pod(wire_bytes(pod)).shape is decode_pod(wire_bytes(reordered(pod))).shape
 
 
+def affinity_of(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
 SAME: dict[str, dict[str, Any]] = {
     "another node": {"spec__nodeName": "n7"},
     "another image": {"spec__containers": [wire_pod()["spec"]["containers"][0] | {"image": "other"}]},
@@ -176,6 +180,12 @@ SAME: dict[str, dict[str, Any]] = {
     "the topology of its node, which it is given when it is bound": {
         "metadata__labels": wire_pod()["metadata"]["labels"]
         | {"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"}
+    },
+    "the mark of images that are still unknown": {
+        "metadata__labels": wire_pod()["metadata"]["labels"] | {"dovetail.dev/image-arch-pending": "true"}
+    },
+    "architectures that cannot be read": {
+        "metadata__annotations": {"dovetail.dev/image-architectures": "amd64, arm64"}
     },
     "the room that the kubelet gave": {
         "status__containerStatuses": [
@@ -221,6 +231,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "scheduler": {"spec__schedulerName": "dovetail-scheduler"},
     "preemption policy": {"spec__preemptionPolicy": "Never"},
     "runtime class": {"spec__runtimeClassName": "gvisor"},
+    "architectures of images": {"metadata__annotations": {"dovetail.dev/image-architectures": "amd64"}},
     "device claims": {"spec__resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
 }
 
@@ -522,3 +533,47 @@ def test_a_pod_is_stuck_a_minute_after_it_should_be_gone() -> None:
 @pytest.mark.parametrize(("name", "want"), [("system-node-critical", True), ("high", False), ("", False)])
 def test_critical_pods_are_those_of_the_system_classes(name: str, want: bool) -> None:
     assert pods.is_critical(decoded(spec__priorityClassName=name, spec__priority=2_000_001_000)) is want
+
+
+ANY_GPU = {"key": "gpu", "operator": "Exists"}
+FOR_BOTH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "s390x"]}
+NARROWED: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "no affinity": ({}, [{"matchExpressions": [FOR_BOTH]}]),
+    "pod affinity alone": ({"podAffinity": {}}, [{"matchExpressions": [FOR_BOTH]}]),
+    "every term": (
+        affinity_of({"matchExpressions": [ANY_GPU]}, {"matchFields": [ANY_GPU]}),
+        [
+            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}, FOR_BOTH]},
+            {"matchExpressions": [FOR_BOTH], "matchFields": [ANY_GPU]},
+        ],
+    ),
+    "an empty term matches nothing still": (
+        affinity_of({}, {"matchExpressions": [ANY_GPU]}),
+        [{}, {"matchExpressions": [ANY_GPU, FOR_BOTH]}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("affinity", "wanted"), NARROWED.values(), ids=NARROWED)
+def test_what_became_known_of_a_pods_images_is_required_of_its_node(
+    affinity: dict[str, Any], wanted: list[dict[str, Any]]
+) -> None:
+    known = {"dovetail.dev/image-architectures": "s390x,amd64"}
+    found = shape(spec__affinity=affinity, metadata__annotations=known).affinity
+    assert found is not None
+    assert found.node_affinity is not None
+    assert found.node_affinity.required is not None
+    assert msgspec.json.decode(msgspec.json.encode(found.node_affinity.required.node_selector_terms)) == wanted
+
+
+def test_a_pod_that_says_itself_for_what_it_is_knows_better() -> None:
+    known = {"dovetail.dev/image-architectures": "amd64"}
+    for key in ("kubernetes.io/arch", "beta.kubernetes.io/arch"):
+        assert shape(spec__nodeSelector={key: "arm64"}, metadata__annotations=known).affinity == shape().affinity
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "amd64,", "AMD64", "a" * 17, ",".join(["a"] * 17), "amd64\n", "amd64;arm64", "\ud800"]
+)
+def test_architectures_that_cannot_be_read_are_none(text: str) -> None:
+    assert pods.read_architectures({"dovetail.dev/image-architectures": text}) == ()

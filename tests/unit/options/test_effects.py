@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.options import AwsFeatureGates, FeatureGates, Options
+from webhook.server import command as webhook
 
 ROOT = Path(__file__).parents[3]
 _UNIT, _AWS, _WIRED = "tests/unit/", "tests/unit/cloudprovider/aws/", "tests/integration/test_options.py"
@@ -71,6 +72,25 @@ SEEN: dict[str, str] = {
 """Setting to the test, as path::name, that sees its effect."""
 
 
+_IMAGES = f"{_UNIT}webhook/images/test_trust.py"
+_LOOKED_UP = "tests/integration/test_image_architectures.py::test_the_first_pod_is_told_and_the_next_is_stamped"
+WEBHOOK: dict[str, str] = {
+    "on_demand_shares": "tests/integration/test_on_demand_shares.py::test_a_share_holds_over_a_burst_evictions_and_a_scale_down",
+    **dict.fromkeys(("image_registries", "image_registry_networks", "image_registry_ca"), _LOOKED_UP),
+    "image_ecr_accounts": f"{_IMAGES}::test_our_role_is_for_listed_accounts_alone",
+}
+"""The flags of the webhook that switch something on."""
+
+
+def test_every_switch_of_the_webhook_has_a_test_that_sees_its_effect_and_is_off_by_default() -> None:
+    values = webhook.make_context("webhook", []).params
+    switches = {
+        name: value for name, value in values.items() if name.startswith("image_") or name == "on_demand_shares"
+    }
+    assert switches.keys() == WEBHOOK.keys()
+    assert not any(switches.values())
+
+
 def without_effect() -> set[str]:
     return {one.name for one in fields(Options) if not one.metadata["effect"]}
 
@@ -82,7 +102,7 @@ def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none()
     assert SEEN.keys() - known == set()
 
 
-@pytest.mark.parametrize("where", sorted(set(SEEN.values())))
+@pytest.mark.parametrize("where", sorted({*SEEN.values(), *WEBHOOK.values()}))
 def test_the_test_is_there(where: str) -> None:
     path, _, name = where.partition("::")
     tree = ast.parse((ROOT / path).read_text())

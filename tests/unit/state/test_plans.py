@@ -533,3 +533,22 @@ def test_a_plan_that_we_wrote_is_read_without_harm() -> None:
     world.cluster.pod_changed(comes, None)  # before the watch tells what we wrote
     assert world.cluster.claim_written(made) == []
     assert world.view("a").planned == comes.shape.requests, "one place, for the successor"
+
+
+def told(one: Pod, architectures: str) -> Pod:
+    """The pod after the webhook wrote what its images were built for."""
+    return msgspec.structs.replace(one, annotations={names.IMAGE_ARCHITECTURES: architectures})
+
+
+def test_a_waiting_pod_is_planned_again_when_it_becomes_known_where_its_images_run() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.machine("a", pods=(one,))
+    now = told(one, "amd64")
+    assert world.cluster.pod_changed(one, now) == [PodSettled(A, "one", "displaced")]
+    assert pending(world) == ["one"]
+    world.cluster.pod_changed(now, told(one, "amd64"))
+    runs, known = World(), bound(one, "a")
+    runs.machine("a", pods=(one,))
+    runs.cluster.pod_changed(None, known)
+    assert runs.cluster.pod_changed(known, told(known, "amd64")) == [], "it runs there already"

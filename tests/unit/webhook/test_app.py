@@ -15,7 +15,7 @@ from webhook.app import Admission, create_app
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.shares import Owner, Seat, Share, Side
-from webhook.stamping import Facts
+from webhook.stamping import Facts, Images, ImagesAsked
 from webhook.validation import Surroundings, Validation
 
 
@@ -25,6 +25,7 @@ class Source:
     def __init__(self, namespaces: dict[str, Facts | Exception]) -> None:
         self._namespaces = namespaces
         self.asked: list[tuple[Owner, Share, str, bool]] = []
+        self.looked_up: list[tuple[ImagesAsked, bool]] = []
 
     def of(self, namespace: str) -> Facts | None:
         found = self._namespaces.get(namespace)
@@ -35,6 +36,10 @@ class Source:
     def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
         self.asked.append((owner, share, review, keep))
         return Seat(Side.SPOT, 7, 7)
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
+        self.looked_up.append((asked, keep))
+        return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
 
 
 class Nothing:
@@ -51,6 +56,7 @@ SOURCE = Source(
         "held": Facts("held", ARM64, scheduler_alive=False),
         "wrong": Facts("wrong", {"dovetail.dev/arch": "vax"}),
         "shared": Facts("shared", {"dovetail.dev/on-demand": "30pct"}),
+        "imaged": Facts("imaged", {"dovetail.dev/image-arch": "stamp"}),
         "broken": RuntimeError("cache is broken"),
     }
 )
@@ -168,3 +174,15 @@ def test_a_pod_of_an_owner_with_a_share_is_counted_unless_it_will_not_be_made(dr
     _, reply = post(body(namespace="shared", object=pod, dryRun=dry))
     assert SOURCE.asked == [(Owner("shared", "r"), Share(percent=30), "u1", not dry)]
     assert "/metadata/labels" in [one["path"] for one in json.loads(base64.b64decode(reply["response"]["patch"]))]
+
+
+@pytest.mark.parametrize("dry", [False, True], ids=["made", "dry run"])
+def test_images_are_asked_for_and_a_dry_run_looks_nothing_up(dry: bool) -> None:
+    SOURCE.looked_up.clear()
+    pod = {"metadata": {}, "spec": {"containers": [{"image": "web"}], "imagePullSecrets": [{"name": "pull"}]}}
+    _, reply = post(body(namespace="imaged", object=pod, dryRun=dry))
+    assert SOURCE.looked_up == [(ImagesAsked("imaged", ("web",), ("pull",)), not dry)]
+    (first, *_) = json.loads(base64.b64decode(reply["response"]["patch"]))
+    assert first["path"] == "/spec/affinity"
+    post(body())
+    assert len(SOURCE.looked_up) == 1, "nobody is asked for pods without the setting"

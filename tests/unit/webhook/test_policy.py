@@ -6,6 +6,7 @@ LEFT_TO_THE_WEBHOOK = {
     stamping.SCHEDULER_STAMP,
     stamping.TOLERATIONS_STAMP,
     stamping.LEGACY_STAMP,
+    stamping.IMAGE_STAMP,
     stamping.SHARE_STAMP,
 }
 

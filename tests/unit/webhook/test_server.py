@@ -1,5 +1,8 @@
 """The command line: what is refused, and what the settings become."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +20,20 @@ REFUSED = {
     "a URL without TLS": (["--register-url", "http://127.0.0.1:1"], "must look like https://HOST:PORT"),
     "a kubeconfig that is not there": (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
     "an unknown log level": (["--log-level", "loud"], "loud"),
+    "a registry that is none": (["--image-registries", "http://x"], "--image-registries: "),
+    "an account that is none": (["--image-ecr-accounts", "12"], "--image-ecr-accounts: '12' is not an AWS account ID"),
+    "a network that is none": (
+        ["--image-registries", "ghcr.io", "--image-registry-networks", "10.0.0.1/8"],
+        "--image-registry-networks: ",
+    ),
+    "a network that is never allowed": (
+        ["--image-registries", "ghcr.io", "--image-registry-networks", "169.254.169.254/32"],
+        "link-local",
+    ),
+    "authorities that are not there": (
+        ["--image-registries", "ghcr.io", "--image-registry-ca", "/nowhere/ca.pem"],
+        "--image-registry-ca: ",
+    ),
 }
 
 
@@ -73,3 +90,21 @@ def test_an_existing_secret_has_names_of_its_own() -> None:
 def test_an_existing_bundle_is_not_injected() -> None:
     assert CONFIG.rotation().inject
     assert not replace(CONFIG, existing_bundle=True).rotation().inject
+
+
+PROGRAM = """
+import sys
+from webhook.server import {settings}, _image_service, command
+command.make_context("webhook", [])
+assert {settings}("", "", "", None) is None
+found = sorted(name for name in sys.modules if name.startswith(("webhook.images", "boto3", "botocore")))
+sys.exit(str(found) if found else 0)
+"""
+
+
+def test_nothing_that_looks_up_images_is_loaded_unless_it_is_switched_on() -> None:
+    code = PROGRAM.format(settings="_image_settings")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert CONFIG.images is None

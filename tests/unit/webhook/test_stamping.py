@@ -14,12 +14,17 @@ from webhook.review import decode_pod
 from webhook.shares import Owner, Seat, Share, Side
 from webhook.stamping import (
     MAX_ANNOTATION_BYTES,
+    MAX_IMAGES,
     MAX_TOLERATIONS,
     SHARE_STAMP,
     Decision,
     Facts,
+    Images,
+    ImagesAsked,
     StampOutcome,
     decide,
+    images_of,
+    settle,
     share_of,
 )
 
@@ -838,3 +843,201 @@ def _assert_contains(after: Any, before: Any, path: str) -> None:
 def test_without_any_opt_in_the_patch_is_empty(document: dict[str, Any]) -> None:
     document["metadata"].pop("annotations", None)
     assert decision_for(document).operations == ()
+
+
+# --- architectures of images ----------------------------------------------------------------------------------------
+
+LINUX = {one: ("linux", one) for one in ("amd64", "arm64", "s390x")}
+STAMP, GATE = {"dovetail.dev/image-arch": "stamp"}, {"dovetail.dev/image-arch": "gate"}
+PENDING = "dovetail.dev/image-arch-pending"
+
+
+def images(*pending: str, may_gate: bool = True, **found: tuple[tuple[str, str], ...]) -> Images:
+    """What is known, by image."""
+    return Images({name: frozenset(platforms) for name, platforms in found.items()}, frozenset(pending), may_gate)
+
+
+def built(known: Images | None, labels: dict[str, str] = STAMP) -> Facts:
+    return Facts("shop", labels, images=known)
+
+
+def running(*names: str, init: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:
+    containers = [{"name": f"c{at}", "image": name} for at, name in enumerate(names)]
+    if init:
+        spec["initContainers"] = [{"name": f"i{at}", "image": name} for at, name in enumerate(init)]
+    return pod(containers=containers, **spec)
+
+
+AMD = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
+BOTH = (LINUX["amd64"], LINUX["arm64"])
+KNOWN: dict[str, tuple[dict[str, Any], Images, list[str] | None]] = {
+    "one architecture": (running("web"), images(web=(LINUX["amd64"],)), ["amd64"]),
+    "all that nodes have": (running("web"), images(web=BOTH), None),
+    "more than nodes have": (running("web"), images(web=(*BOTH, LINUX["s390x"])), None),
+    "one of two and another": (running("web"), images(web=(LINUX["amd64"], LINUX["s390x"])), ["amd64", "s390x"]),
+    "what containers have in common": (running("web", "log"), images(web=BOTH, log=(LINUX["arm64"],)), ["arm64"]),
+    "init containers count": (running("web", init=("set",)), images(web=BOTH, set=(LINUX["amd64"],)), ["amd64"]),
+    "one image is unknown": (running("web", "log"), images(web=(LINUX["amd64"],)), None),
+    "for Windows alone, in a pod of Linux": (running("web"), images(web=(("windows", "amd64"),)), None),
+    "for Windows, in a pod of Windows": (running("web", os={"name": "windows"}), images(web=(("windows", "amd64"), *BOTH)), ["amd64"]),
+    "the pod chose": (running("web", nodeSelector={"kubernetes.io/arch": "arm64"}), images(web=(LINUX["amd64"],)), None),
+    "the pod chose by the old name": (running("web", nodeSelector={"beta.kubernetes.io/arch": "x"}), images(web=(LINUX["amd64"],)), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "known", "wanted"), KNOWN.values(), ids=KNOWN)
+def test_a_pod_is_stamped_with_what_its_images_were_built_for(
+    document: dict[str, Any], known: Images, wanted: list[str] | None
+) -> None:
+    after = stamped(document, built(known))
+    assert decision_for(document, built(known)).warnings == ()
+    if wanted is None:
+        assert after == document
+    else:
+        assert terms_of(after) == [expressions({**AMD, "values": wanted})]
+        assert record_of(after) == f"image-arch={','.join(wanted)} (namespace: architectures of the images)"
+    assert stamped(after, built(known)) == after
+
+
+def test_terms_that_chose_an_architecture_are_left_alone_and_others_get_it() -> None:
+    document = running("web", affinity=required(expressions(ARCH), expressions({"key": "a", "operator": "Exists"})))
+    after = stamped(document, built(images(web=(LINUX["amd64"],))))
+    assert terms_of(after) == [expressions(ARCH), expressions({"key": "a", "operator": "Exists"}, AMD)]
+    everywhere = running("web", affinity=required(expressions(ARCH)))
+    assert stamped(everywhere, built(images(web=(LINUX["amd64"],)))) == everywhere
+
+
+def test_images_with_nothing_in_common_are_admitted_with_a_warning() -> None:
+    known = images(web=(LINUX["amd64"],), log=(LINUX["arm64"],))
+    decision = decision_for(running("web", "log"), built(known))
+    assert decision.operations == ()
+    assert [("no architecture in common" in one) for one in decision.warnings] == [True]
+
+
+def test_the_setting_for_the_architecture_itself_wins() -> None:
+    facts = built(images(web=(LINUX["amd64"],)), STAMP | {"dovetail.dev/arch": "arm64"})
+    assert terms_of(stamped(running("web"), facts)) == [expressions(ARCH)]
+    assert images_of(decode_pod(msgspec.json.encode(running("web"))), facts) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "known", "text"),
+    [
+        (STAMP, None, "--image-registries"),
+        ({"dovetail.dev/image-arch": "yes"}, images(web=BOTH), "use stamp, gate or disabled"),
+    ],
+)
+def test_a_setting_without_effect_is_a_warning(labels: dict[str, str], known: Images | None, text: str) -> None:
+    decision = decision_for(running("web"), built(known, labels))
+    assert (decision.operations, [text in one for one in decision.warnings]) == ((), [True])
+
+
+@pytest.mark.parametrize("labels", [{}, {"dovetail.dev/image-arch": "disabled"}, {"dovetail.dev/image-arch": ""}])
+def test_without_the_setting_nothing_is_asked(labels: dict[str, str]) -> None:
+    assert images_of(decode_pod(msgspec.json.encode(running("web"))), built(None, labels)) is None
+
+
+def test_what_is_asked() -> None:
+    document = running("web", "web", "log", init=("set",), imagePullSecrets=[{"name": f"s{at}"} for at in range(9)])
+    asked = images_of(decode_pod(msgspec.json.encode(document)), built(None))
+    assert asked == ImagesAsked("shop", ("set", "web", "log"), ("s0", "s1", "s2", "s3"))
+    many = running(*(f"i{number}" for number in range(MAX_IMAGES + 1)))
+    assert images_of(decode_pod(msgspec.json.encode(many)), built(None)) is None
+    opted_out = {**STAMP, "dovetail.dev/stamp": "disabled"}
+    assert images_of(decode_pod(msgspec.json.encode(document)), built(None, opted_out)) is None
+
+
+def test_a_pod_with_an_image_that_is_being_looked_up_is_marked_and_nothing_more() -> None:
+    known = images("web", log=(LINUX["amd64"],))
+    after = stamped(running("web", "log"), built(known))
+    assert after["metadata"]["labels"] == {PENDING: "true"}
+    assert after["spec"] == running("web", "log")["spec"]
+    assert stamped(after, built(known)) == after
+    labelled = pod(labels={"app": "web"}, containers=[{"name": "c", "image": "web"}])
+    assert stamped(labelled, built(images("web")))["metadata"]["labels"] == {"app": "web", PENDING: "true"}
+
+
+def test_a_pod_is_held_where_it_asks_for_that_and_somebody_can_let_it_go() -> None:
+    gate = [{"name": "dovetail.dev/image-arch"}]
+    after = stamped(running("web"), built(images("web"), GATE))
+    assert after["spec"]["schedulingGates"] == gate
+    assert stamped(after, built(images("web"), GATE)) == after
+    other = running("web", schedulingGates=[{"name": "theirs"}])
+    assert stamped(other, built(images("web"), GATE))["spec"]["schedulingGates"] == [{"name": "theirs"}, *gate]
+    assert "schedulingGates" not in stamped(running("web"), built(images("web", may_gate=False), GATE))["spec"]
+    assert "schedulingGates" not in stamped(running("web"), built(images("web"), STAMP))["spec"]
+    assert stamped(running("web"), built(images(), GATE)) == running("web"), "nobody will know it"
+
+
+def settled(document: dict[str, Any], facts: Facts, *, late: bool = False) -> dict[str, Any] | None:
+    """The marked pod after what is found out was written; None while it waits."""
+    decision = settle(decode_pod(msgspec.json.encode(document)), facts, late=late)
+    if decision is None:
+        return None
+    result: dict[str, Any] = jsonpatch.apply(document, decision.operations)
+    return result
+
+
+MARKED = stamped(running("web"), built(images("web")))
+HELD = stamped(
+    running("web", affinity=required(expressions({"key": "a", "operator": "Exists"}))), built(images("web"), GATE)
+)
+
+
+def test_a_pod_that_was_not_held_is_told_by_an_annotation() -> None:
+    after = settled(MARKED, built(images(web=(LINUX["amd64"],))))
+    assert after is not None
+    assert after["metadata"]["annotations"] == {"dovetail.dev/image-architectures": "amd64"}
+    assert PENDING not in after["metadata"]["labels"]
+    assert after["spec"] == MARKED["spec"]
+
+
+def test_a_pod_that_was_held_gets_the_requirement_and_goes() -> None:
+    after = settled(HELD, built(images(web=(LINUX["amd64"],)), GATE))
+    assert after is not None
+    assert terms_of(after) == [expressions({"key": "a", "operator": "Exists"}, AMD)], (
+        "only added to: the API server demands it"
+    )
+    assert after["spec"]["schedulingGates"] == []
+    assert record_of(after) == "image-arch=amd64 (namespace: architectures of the images)"
+    assert PENDING not in after["metadata"]["labels"]
+
+
+FREED = {
+    "all architectures": built(images(web=BOTH), GATE),
+    "nothing will be known": built(images(), GATE),
+    "nothing in common with Linux": built(images(web=(("windows", "amd64"),)), GATE),
+    "switched off since": built(images("web"), {}),
+    "opted out since": built(images("web"), GATE | {"dovetail.dev/stamp": "disabled"}),
+}
+
+
+@pytest.mark.parametrize("facts", FREED.values(), ids=FREED)
+def test_a_pod_that_was_held_goes_as_it_is(facts: Facts) -> None:
+    after = settled(HELD, facts)
+    assert after is not None
+    assert after["spec"] == {**HELD["spec"], "schedulingGates": []}
+    assert after["metadata"] == {**HELD["metadata"], "labels": {}}
+
+
+def test_a_pod_waits_while_its_images_are_looked_up_and_goes_when_that_takes_too_long() -> None:
+    known = built(images("web"), GATE)
+    assert settled(HELD, known) is None
+    after = settled(HELD, known, late=True)
+    assert after is not None
+    assert after["spec"]["schedulingGates"] == []
+    assert after["metadata"] == HELD["metadata"], "what is found later is annotated"
+    assert settled(after, known, late=True) is None
+    told = settled(after, built(images(web=(LINUX["amd64"],)), GATE))
+    assert told is not None
+    assert told["metadata"]["annotations"]["dovetail.dev/image-architectures"] == "amd64"
+
+
+def test_nothing_in_common_is_told_when_it_is_found_out() -> None:
+    document = running("web", "log")
+    marked = stamped(document, built(images("web", "log")))
+    known = built(images(web=(LINUX["amd64"],), log=(LINUX["arm64"],)))
+    decision = settle(decode_pod(msgspec.json.encode(marked)), known, late=False)
+    assert decision is not None
+    assert len(decision.warnings) == 1
+    assert [one.path for one in decision.operations] == ["/metadata/labels/dovetail.dev~1image-arch-pending"]

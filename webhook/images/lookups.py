@@ -1,0 +1,317 @@
+"""What is known of images, and who finds out the rest: `Lookups`.
+
+Answers come from memory alone; what is not there is looked up by a few threads behind the answer. Everything is bounded: what is remembered, what
+waits (of each namespace too, so that one cannot keep out the others), how many lookups of one registry run, and how often a registry that fails is asked.
+"""
+
+import functools
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from provisioner.support import heartbeat, logs, metrics
+from provisioner.support.bounded import forget_oldest
+from provisioner.support.clock import Clock
+from webhook import messages
+from webhook.images.documents import Login
+from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse
+from webhook.images.registry import Found, LookupFailedError
+from webhook.stamping import Images, ImagesAsked
+
+THREADS: Final = 4
+AT_ONCE_OF_ONE: Final = 2
+"""Lookups of one registry at a time: a slow one leaves threads for the others."""
+MAX_KNOWN: Final = 2048
+MAX_WAITING: Final = 1000
+MAX_OF_NAMESPACE: Final = MAX_WAITING // 4
+MAX_REGISTRIES: Final = 256
+FRESH_SECONDS: Final = 600.0
+"""A tag that is asked for later than this is looked up again; meanwhile what is known of it counts."""
+TAG_SECONDS: Final = 6 * 3600.0
+"""For how long what is known of a tag counts; a digest means the same for ever."""
+FAILED_SECONDS: Final = 60.0
+"""For how long an image that could not be looked up is not tried again."""
+FAILURES_IN_A_ROW: Final = 3
+PAUSE_SECONDS: Final = 30.0
+MAX_PAUSE_SECONDS: Final = 600.0
+
+_log = logs.get_logger(__name__)
+LOOKUPS = metrics.counter(
+    "dovetail_webhook_image_lookups_total",
+    "Lookups of images in registries, by outcome: found, failed (of this image), unavailable (the registry), dropped (too many wait), paused.",
+    ["outcome"],
+)
+SECONDS = metrics.histogram(
+    "dovetail_webhook_image_lookup_duration_seconds",
+    "Time that a lookup of an image took.",
+    [],
+    buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0),
+)
+_WAITING = metrics.gauge("dovetail_webhook_image_lookups_waiting", "Images that are still to be looked up.")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is looked up, and with whose credentials: nobody learns of an image by the credentials of another namespace.
+
+    Attributes:
+        reference: the image.
+        namespace: that the secrets are of; "" without secrets.
+        secrets: names of pull secrets.
+    """
+
+    reference: Reference
+    namespace: str = ""
+    secrets: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What came of a lookup.
+
+    Attributes:
+        found: None where it failed.
+        fresh_until: when it is looked up again if somebody asks.
+        until: when it counts no longer.
+    """
+
+    found: Found | None
+    fresh_until: float
+    until: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """One registry.
+
+    Attributes:
+        running: lookups under way.
+        failures: in a row.
+        closed_until: it is not asked before.
+    """
+
+    running: int = 0
+    failures: int = 0
+    closed_until: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Work:
+    """What waits and what runs, of all keys."""
+
+    waiting: deque[tuple[Key, str]] = field(default_factory=deque)
+    wanted: set[Key] = field(default_factory=set)
+    of_namespace: Counter[str] = field(default_factory=Counter)
+
+
+class Lookups:
+    """See the module. Thread-safe.
+
+    Args:
+        look: asks a registry for one image; raises `LookupFailedError`.
+        asks: whether a registry may be asked at all.
+        login: the credentials for a key, as far as there are some.
+        proved: the architectures on which a digest was seen to run.
+        clock: for times.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[Reference, Callable[[], Login | None]], Found],
+        asks: Callable[[Host], bool],
+        login: Callable[[Key], Login | None],
+        proved: Callable[[str], frozenset[str]],
+        clock: Clock,
+    ) -> None:
+        self._look, self._asks, self._login, self._proved, self._clock = look, asks, login, proved, clock
+        self._lock = threading.Condition()
+        self._known: OrderedDict[Key, _Entry] = OrderedDict()
+        self._lines: OrderedDict[Host, _Line] = OrderedDict()
+        self._work = _Work()
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        self._told: Callable[[Key], None] = lambda _: None
+
+    def __len__(self) -> int:
+        """The keys of which something is remembered."""
+        return len(self._known)
+
+    def waiting(self) -> int:
+        """The keys that wait or are looked up."""
+        with self._lock:
+            return len(self._work.wanted)
+
+    def listen(self, told: Callable[[Key], None]) -> None:
+        """Call this with every key that was looked up, whatever came of it; from a thread of this."""
+        self._told = told
+
+    def start(self) -> None:
+        """Start the threads."""
+        _WAITING.set_function(self.waiting)
+        self._threads = [
+            threading.Thread(target=self._run, name=f"images-{number}", daemon=True) for number in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads; what runs goes on until its deadline, and nobody waits for it."""
+        with self._lock:
+            self._stopping = True
+            self._lock.notify_all()
+
+    # ------------------------------------------------------------------ questions
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images:
+        """What is known; with `keep`, what is not known is looked up. Never waits. Cost: O(images)."""
+        found: dict[str, frozenset[tuple[str, str]]] = {}
+        pending: set[str] = set()
+        for image in asked.images:
+            key = key_of(image, asked)
+            if key is None or not self._asks(key.reference.host):
+                continue
+            known, is_coming = self._of(key, asked.namespace, keep=keep)
+            if known is not None:
+                found[image] = self._widened(known)
+            elif is_coming:
+                pending.add(image)
+        return Images(found, frozenset(pending))
+
+    def _widened(self, known: Found) -> frozenset[tuple[str, str]]:
+        """What the registry says, and where it was seen to run: configurations of images name wrong architectures."""
+        proved = self._proved(known.digest)
+        return known.platforms | {("linux", architecture) for architecture in proved} if proved else known.platforms
+
+    def _of(self, key: Key, namespace: str, *, keep: bool) -> tuple[Found | None, bool]:
+        """What is known of a key, and whether more will be."""
+        with self._lock:
+            now = self._clock.monotonic()
+            entry = self._known.get(key)
+            if entry is not None and now >= entry.until:
+                del self._known[key]
+                entry = None
+            if entry is None:
+                return None, keep and self._want(key, namespace, now)
+            self._known.move_to_end(key)
+            if entry.found is not None and now >= entry.fresh_until and keep:
+                self._want(key, namespace, now)
+            return entry.found, False
+
+    def _want(self, key: Key, namespace: str, now: float) -> bool:
+        """Whether the key will be looked up; called under the lock."""
+        work = self._work
+        if key in work.wanted:
+            return True
+        line = self._lines.get(key.reference.host)
+        if self._stopping or (line is not None and now < line.closed_until):
+            LOOKUPS.labels("paused").inc()
+            return False
+        if len(work.wanted) >= MAX_WAITING or work.of_namespace[namespace] >= MAX_OF_NAMESPACE:
+            LOOKUPS.labels("dropped").inc()
+            return False
+        work.wanted.add(key)
+        work.of_namespace[namespace] += 1
+        work.waiting.append((key, namespace))
+        self._lock.notify()
+        return True
+
+    # ------------------------------------------------------------------ the threads
+
+    def _run(self) -> None:
+        pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
+        while (taken := self._take(pulse)) is not None:
+            pulse.beat()
+            self._look_up(*taken)
+
+    def _take(self, pulse: heartbeat.Pulse) -> tuple[Key, str] | None:
+        pulse.rest()
+        with self._lock:
+            while not self._stopping:
+                for at, (key, _) in enumerate(self._work.waiting):
+                    line = self._line(key.reference.host)
+                    if line.running < AT_ONCE_OF_ONE:
+                        line.running += 1
+                        taken = self._work.waiting[at]
+                        del self._work.waiting[at]
+                        return taken
+                self._lock.wait()
+            return None
+
+    def _line(self, host: Host) -> _Line:
+        line = self._lines.get(host)
+        if line is None:
+            line = self._lines[host] = _Line()
+            idle = (one for one, other in self._lines.items() if not other.running and one != host)
+            if len(self._lines) > MAX_REGISTRIES and (oldest := next(idle, None)) is not None:
+                del self._lines[oldest]
+        self._lines.move_to_end(host)
+        return line
+
+    def _look_up(self, key: Key, namespace: str) -> None:
+        reference, found, outcome, wait = key.reference, None, "found", 0.0
+        begun = self._clock.monotonic()
+        with self._lock:
+            is_paused = begun < self._line(reference.host).closed_until
+        try:
+            if is_paused:
+                outcome = "paused"
+            else:
+                found = self._look(reference, functools.partial(self._login, key))
+        except LookupFailedError as error:
+            outcome, wait = ("failed" if error.ours else "unavailable"), error.retry_after
+            _log.info(messages.FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=str(error))
+        except Exception as error:  # noqa: BLE001 - one image that nobody thought of ends no thread
+            outcome = "failed"
+            _log.warning(messages.FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=type(error).__name__)
+        now = self._clock.monotonic()
+        LOOKUPS.labels(outcome).inc()
+        if outcome != "paused":
+            SECONDS.observe(now - begun)
+        with self._lock:
+            self._keep(key, found, outcome, wait, now)
+            self._work.wanted.discard(key)
+            self._work.of_namespace[namespace] -= 1
+            if self._work.of_namespace[namespace] <= 0:
+                del self._work.of_namespace[namespace]
+            self._lock.notify_all()
+        self._told(key)
+
+    def _keep(self, key: Key, found: Found | None, outcome: str, wait: float, now: float) -> None:
+        line = self._line(key.reference.host)
+        line.running -= 1
+        if outcome in ("found", "failed"):
+            line.failures = 0
+        elif outcome == "unavailable":
+            line.failures += 1
+            rounds = line.failures - FAILURES_IN_A_ROW
+            pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(rounds, 10)) if rounds >= 0 else 0.0
+            line.closed_until = max(line.closed_until, now + max(pause, wait))
+        known = self._known.get(key)
+        if found is not None:
+            lasting = bool(key.reference.digest)
+            until, fresh = (float("inf"),) * 2 if lasting else (now + TAG_SECONDS, now + FRESH_SECONDS)
+            self._known[key] = _Entry(found, fresh, until)
+        elif known is not None and known.found is not None:
+            known.fresh_until = now + FAILED_SECONDS  # what is known counts until its time is over
+        else:
+            self._known[key] = _Entry(None, now, now + FAILED_SECONDS)
+        self._known.move_to_end(key)
+        forget_oldest(self._known, MAX_KNOWN)
+
+
+def key_of(image: str, asked: ImagesAsked) -> Key | None:
+    """What an image of a pod is looked up by; None for what is no reference."""
+    reference = _reference(image) if len(image) <= LONGEST else None  # what is longer is not remembered either
+    if reference is None:
+        return None
+    return Key(reference, asked.namespace, asked.secrets) if asked.secrets else Key(reference)
+
+
+@functools.lru_cache(maxsize=1024)
+def _reference(image: str) -> Reference | None:
+    try:
+        return parse(image)
+    except UnusableReferenceError:
+        return None

@@ -1,0 +1,220 @@
+"""The pods that were admitted before their images were known: `MarkedPods` writes on them what is found out, and lets the gated ones go.
+
+They carry a label, so that only they are watched; every replica looks after all of them, and whoever is first takes the label away. Of a pod
+nothing is kept but its name: it is read anew when there is something to write.
+"""
+
+import threading
+from dataclasses import replace
+from typing import Final, Protocol
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.apis.core import ObjectReference
+from provisioner.kube.client import Client
+from provisioner.kube.config import Api
+from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
+from provisioner.kube.events import Recorder
+from provisioner.kube.resources import PODS, PartialIdentity, Resource, itself
+from provisioner.kube.watch import EventKind, Reflector
+from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
+from provisioner.values import jsontext
+from webhook import messages, review, stamping
+from webhook.images.lookups import Key, Lookups, key_of
+from webhook.review import ReviewError, decode_pod
+from webhook.stamping import Decision, Facts, Images
+
+GATE_SECONDS: Final = 10.0
+"""How long a pod is held at most, from the moment at which it was seen."""
+LOOK_AGAIN_SECONDS: Final = 60.0
+RIGHTS_SECONDS: Final = 60.0
+WORKERS: Final = 4
+_RIGHTS: Final = "rights"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_QUICK_SECONDS: Final = 5.0
+_log = logs.get_logger(__name__)
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    metadata: PartialIdentity = PartialIdentity()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decode = msgspec.json.Decoder(_Marked).decode
+_decode_review = jsontext.decoder(_AccessReview)
+_MARKED_PODS: Final[Resource[PartialIdentity]] = Resource(
+    "", "v1", "pods", "Pod", namespaced=True, decode=lambda data: _decode(data).metadata, identity=itself
+)
+
+
+class _Namespaces(Protocol):
+    """Who knows the settings of a namespace."""
+
+    def of(self, namespace: str) -> Facts | None: ...
+
+
+class MarkedPods:
+    """See the module.
+
+    Args:
+        connection: to watch over.
+        client: to read and patch pods.
+        facts: settings of namespaces.
+        lookups: what is known of images.
+        recorder: for events about pods.
+        clock: for the deadline of gates.
+    """
+
+    def __init__(
+        self, connection: Api, client: Client, facts: _Namespaces, lookups: Lookups, recorder: Recorder, clock: Clock
+    ) -> None:
+        self._client, self._facts, self._lookups, self._recorder, self._clock = client, facts, lookups, recorder, clock
+        self._lock = threading.Lock()
+        self._since: dict[str, float] = {}
+        self._wait_for: dict[Key, set[str]] = {}
+        self._may_patch = False
+        self._watch: Reflector[PartialIdentity] = Reflector(
+            connection, _MARKED_PODS, handlers=[self], label_selector=names.IMAGE_ARCH_PENDING, clock=clock
+        )
+        self.queue = KeyedQueue("image-arch", self.reconcile, clock, workers=WORKERS)
+        lookups.listen(self._found)
+
+    def start(self) -> None:
+        """Start to watch and to write."""
+        self._watch.start()
+        self.queue.start()
+        self.queue.add(_RIGHTS)
+
+    def stop(self) -> None:
+        """Stop both."""
+        self._watch.stop()
+        self.queue.stop(timeout=2.0)
+
+    def may_gate(self) -> bool:
+        """Whether pods can be held: those that are held are seen here, and may be let go."""
+        return self._may_patch and self._watch.synced.is_set() and self._watch.error is None
+
+    # ------------------------------------------------------------------ what happens
+
+    def on_event(self, kind: EventKind, old: PartialIdentity | None, new: PartialIdentity | None) -> None:
+        """A marked pod is there, has changed, or is marked no longer."""
+        one = new or old
+        if one is None:
+            return
+        key = f"{one.namespace}/{one.name}"
+        with self._lock:
+            if kind is EventKind.DELETED or (old is not None and new is not None and old.uid != new.uid):
+                self._since.pop(key, None)
+            if new is not None:
+                self._since.setdefault(key, self._clock.monotonic())
+        if kind is EventKind.ADDED:
+            self.queue.add(key)
+
+    def on_sync(self) -> None:
+        """Nothing: the events of the list were taken in."""
+
+    def _found(self, key: Key) -> None:
+        with self._lock:
+            pods = self._wait_for.pop(key, set())
+        self.queue.add_all(pods)
+
+    # ------------------------------------------------------------------ one pod
+
+    def reconcile(self, key: str) -> Result:
+        """Write what is known of one pod's images, if it is enough."""
+        if key == _RIGHTS:
+            return self._look_at_rights()
+        with self._lock:
+            since = self._since.get(key)
+        if since is None:
+            return DONE
+        namespace, _, name = key.partition("/")
+        path = PODS.path(namespace, name)
+        try:
+            raw = self._client.raw("GET", path, read_timeout=_QUICK_SECONDS, tries=2)
+            pod, marked = decode_pod(raw), jsontext.decode_trimmed(_decode, raw)[0].metadata
+        except NotFound:
+            return DONE
+        except (ReviewError, msgspec.DecodeError):
+            return DONE
+        facts = self._facts.of(namespace)
+        if facts is None:
+            return Result(requeue_after=1.0)
+        late = self._clock.monotonic() - since >= GATE_SECONDS
+        decision = self._decide(key, pod, facts, late=late)
+        if decision is None:
+            left = since + GATE_SECONDS - self._clock.monotonic()
+            return Result(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
+        if decision.warnings:
+            reference = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=marked.uid)
+            self._recorder.publish(reference, *messages.no_common_architecture())
+        if not decision.operations:
+            return DONE
+        guards = (
+            review.test("metadata", "uid", value=marked.uid),
+            review.test("metadata", "resourceVersion", value=marked.resource_version),
+        )
+        try:
+            self._client.raw("PATCH", path, [*guards, *decision.operations], content_type="application/json-patch+json")
+        except NotFound:
+            return DONE
+        except (Conflict, Invalid):
+            return Result(requeue_after=0.1)  # somebody else wrote, most likely the other replica
+        except ApiError as error:
+            _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
+            return Result(failed=True)
+        return Result(requeue_after=LOOK_AGAIN_SECONDS) if late else DONE
+
+    def _decide(self, key: str, pod: review.Pod, facts: Facts, *, late: bool) -> Decision | None:
+        free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+        asked = stamping.images_of(free, facts)
+        if asked is not None:
+            wanted = {found for image in asked.images if (found := key_of(image, asked)) is not None}
+            with self._lock:  # before it is asked: what is found in between is told
+                for one in wanted:
+                    self._wait_for.setdefault(one, set()).add(key)
+            images = self._lookups.images(asked, keep=True)
+            with self._lock:
+                for one in wanted - {key_of(image, asked) for image in images.pending}:
+                    self._forget(one, key)
+            facts = replace(facts, images=images)
+        else:
+            facts = replace(facts, images=Images())
+        return stamping.settle(free, facts, late=late)
+
+    def _forget(self, wanted: Key, pod: str) -> None:
+        waiting = self._wait_for.get(wanted)
+        if waiting is not None:
+            waiting.discard(pod)
+            if not waiting:
+                del self._wait_for[wanted]
+
+    # ------------------------------------------------------------------ rights
+
+    def _look_at_rights(self) -> Result:
+        """Whether pods may be patched: a gate that nobody may take away would hold a pod for ever."""
+        attributes = {"verb": "patch", "resource": "pods"}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            answer = self._client.raw("POST", _REVIEWS, body, read_timeout=_QUICK_SECONDS, tries=2)
+            allowed = _decode_review(answer).status.allowed
+        except (ApiError, msgspec.DecodeError):
+            allowed = False
+        if self._may_patch and not allowed:
+            _log.warning(messages.PODS_ARE_NOT_HELD)
+        self._may_patch = allowed
+        return Result(requeue_after=RIGHTS_SECONDS)

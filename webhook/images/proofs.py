@@ -1,0 +1,135 @@
+"""Which image was seen to run on which architecture: a container that is ready on an arm64 node proves arm64 for its image.
+
+A proof only widens what a registry says: the configuration of an image may name a wrong architecture, a container that runs does not. What nobody runs
+anywhere is no proof of anything, so proofs alone restrict no pod.
+"""
+
+import re
+import threading
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import names
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import NODES, PODS
+from provisioner.kube.survey import Unreadable, surveyed
+from provisioner.support import heartbeat, logs
+from provisioner.support.bounded import forget_oldest
+from webhook import messages
+from webhook.stamping import ARCHITECTURES
+
+EVERY_SECONDS: Final = 1800.0
+FIRST_SECONDS: Final = 5.0
+PAGE: Final = 250
+MAX_DIGESTS: Final = 8192
+_DIGEST: Final = re.compile(r"(?:.{0,300}@)(sha256:[0-9a-f]{64})", re.ASCII)
+_log = logs.get_logger(__name__)
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of what is read of Nodes and pods."""
+
+
+class _Metadata(_Wire, frozen=True):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Node(_Wire, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+class _Container(_Wire, frozen=True):
+    image_id: str = msgspec.field(default="", name="imageID")
+    ready: bool = False
+
+
+class _Spec(_Wire, frozen=True):
+    node_name: str = ""
+
+
+class _Status(_Wire, frozen=True):
+    container_statuses: list[_Container] | None = None
+
+
+class _Pod(_Wire, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_node = msgspec.json.Decoder(_Node).decode
+_pod = msgspec.json.Decoder(_Pod).decode
+
+
+class Proofs:
+    """What runs where, by digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page, and nothing of them is kept."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._stopping = threading.Event()
+
+    def __len__(self) -> int:
+        """The digests that were seen to run."""
+        return len(self._seen)
+
+    def of(self, digest: str) -> frozenset[str]:
+        """The architectures of Linux nodes that a digest was seen to run on."""
+        return self._seen.get(digest) or frozenset()
+
+    def see(self, image_id: str, architecture: str) -> None:
+        """A container of this image was ready on a node of this architecture."""
+        found = _DIGEST.fullmatch(image_id)
+        if found is None or architecture not in ARCHITECTURES:
+            return
+        with self._lock:
+            before = self._seen.get(found[1], frozenset())
+            self._seen[found[1]] = before | {architecture}
+            self._seen.move_to_end(found[1])
+            forget_oldest(self._seen, MAX_DIGESTS)
+
+    def start(self) -> None:
+        """Look in a thread, now and again."""
+        threading.Thread(target=self._run, name="running-images", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+
+    def survey(self) -> None:
+        """Look once.
+
+        Raises:
+            ApiError: Nodes or pods cannot be listed.
+        """
+        nodes = {
+            node.metadata.name: labels.get(names.ARCH_LABEL, "")
+            for node in surveyed(self._client, NODES, decode=_node, page=PAGE)
+            if not isinstance(node, Unreadable)
+            and (labels := node.metadata.labels or {}).get(names.OS_LABEL, "linux") == "linux"
+        }
+        pods = surveyed(self._client, PODS, decode=_pod, field_selector="status.phase=Running", page=PAGE)
+        for pod in pods:
+            if self._stopping.is_set():
+                return
+            if isinstance(pod, Unreadable) or not (architecture := nodes.get(pod.spec.node_name, "")):
+                continue
+            for container in pod.status.container_statuses or ():
+                if container.ready:
+                    self.see(container.image_id, architecture)
+
+    def _run(self) -> None:
+        pulse = heartbeat.pulse("thread running-images")
+        wait = FIRST_SECONDS
+        while not self._stopping.wait(wait):
+            pulse.beat()
+            try:
+                self.survey()
+            except ApiError as error:
+                _log.warning(messages.FAILED_TO_SURVEY_RUNNING_IMAGES, error=str(error))
+            pulse.rest()
+            wait = EVERY_SECONDS

@@ -1,0 +1,116 @@
+"""Everything that looks up images, put together: `ImageService`. The only module that the rest of the webhook knows, and only where it is switched on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.events import Recorder
+from provisioner.support.clock import Clock
+from webhook.images.credentials import Credentials
+from webhook.images.lookups import Lookups
+from webhook.images.marked import MarkedPods
+from webhook.images.proofs import Proofs
+from webhook.images.registry import Registry, client_context
+from webhook.images.transport import Transport
+from webhook.images.trust import Trust, TrustError, parse_accounts, parse_networks, parse_registries
+from webhook.stamping import Facts, Images, ImagesAsked
+
+T = TypeVar("T")
+QPS, BURST = 100.0, 200
+"""Of reads and patches of marked pods: a gated rollout waits for them."""
+USER_AGENT = "dovetail-webhook-images"
+
+
+class _Namespaces(Protocol):
+    """Who knows the settings of a namespace."""
+
+    def of(self, namespace: str) -> Facts | None: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The flags, checked.
+
+    Attributes:
+        trust: who may be asked.
+        ca: PEM file of further authorities; None for the system's alone.
+    """
+
+    trust: Trust
+    ca: str | None = None
+
+
+def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -> Settings | None:
+    """The flags; None where nothing may be asked, so that nothing is to be started.
+
+    Raises:
+        TrustError: one cannot be used; the message names it.
+    """
+    trust = Trust(
+        _read("--image-registries", parse_registries, registries),
+        _read("--image-registry-networks", parse_networks, networks),
+        _read("--image-ecr-accounts", parse_accounts, accounts),
+    )
+    try:
+        client_context(ca)
+    except OSError as error:  # ssl.SSLError is one
+        raise TrustError(f"--image-registry-ca: {error}") from error
+    return Settings(trust, ca) if trust.registries or trust.accounts else None
+
+
+def _read(flag: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except TrustError as error:
+        raise TrustError(f"{flag}: {error}") from error
+
+
+class ImageService:
+    """Answers what images were built for, and looks after the pods that could not be told at once.
+
+    Args:
+        settings: the flags.
+        kubeconfig: None where the program runs in the cluster.
+        facts: settings of namespaces.
+        clock: for all of it.
+    """
+
+    def __init__(self, settings: Settings, kubeconfig: str | None, facts: _Namespaces, clock: Clock) -> None:
+        connection = connect(kubeconfig, user_agent=USER_AGENT, pool_size=8, qps=QPS, burst=BURST, clock=clock)
+        client = Client(connection, clock)
+        trust = settings.trust
+        transport = Transport(trust, client_context(settings.ca), clock.monotonic)
+        self._recorder = Recorder(client, "dovetail-webhook", clock)
+        self._proofs = Proofs(client)
+        self._lookups = Lookups(
+            Registry(transport, trust, clock.monotonic).look,
+            trust.asks,
+            Credentials(client, trust, clock).login,
+            self._proofs.of,
+            clock,
+        )
+        self._marked = MarkedPods(connection, client, facts, self._lookups, self._recorder, clock)
+
+    def images(self, asked: ImagesAsked, *, keep: bool) -> Images:
+        """What is known of the images of a pod; never waits."""
+        known = self._lookups.images(asked, keep=keep)
+        return Images(known.found, known.pending, may_gate=keep and self.may_gate())
+
+    def may_gate(self) -> bool:
+        """Whether pods can be held, because they would be let go."""
+        return self._marked.may_gate()
+
+    def start(self) -> None:
+        """Start all threads; after a fork, never before."""
+        self._lookups.start()
+        self._proofs.start()
+        self._marked.start()
+
+    def stop(self) -> None:
+        """Stop all threads."""
+        self._marked.stop()
+        self._proofs.stop()
+        self._lookups.stop()
+        self._recorder.stop()
