@@ -309,8 +309,8 @@ class Rotation:
         except ApiError as error:
             _log.debug(messages.LETTING_RECORD_EXPIRE, error=str(error))
 
-    def reasons_not_ready(self) -> list[str]:
-        """Why this replica should get no calls, as sentences; empty when it should."""
+    def problem(self) -> str:
+        """Why this replica should get no calls; "" when it should."""
         reasons = []
         served = self._served
         if served is None or not self._delivered:
@@ -325,7 +325,7 @@ class Rotation:
         late = published is None or self._clock.monotonic() - published[1] > self._settings.lease_seconds / 2
         if late and self._settings.inject:
             reasons.append("certificate: this replica's record could not be renewed")
-        return reasons + [f"certificate: {text}" for text in tuple(self._problems.values()) if reasons]
+        return "; ".join(reasons + [f"certificate: {text}" for text in tuple(self._problems.values()) if reasons])
 
     @property
     def served(self) -> Material | None:

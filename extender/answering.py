@@ -197,11 +197,11 @@ class Answerer:
             return "echoed", echo()
         began = self._board.clock.monotonic()
         try:
-            complaint = self._board.complaint()
-            if not complaint:
+            problem = self._board.problem()
+            if not problem:
                 return judge()
             meters.PASSED.labels("stale").inc()
-            self._log(messages.PASSING_ALL_NODES_STALE, why=complaint)
+            self._log(messages.PASSING_ALL_NODES_STALE, why=problem)
         except Exception as error:  # noqa: BLE001 - an extender that fails passes every node
             meters.PASSED.labels("error").inc()
             self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)

@@ -16,12 +16,12 @@ from extender.protocol import MAX_BODY_BYTES, ProtocolError
 _JSON = "application/json"
 
 
-def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "") -> Flask:
+def create_app(answerer: Answerer, problem: Callable[[], str], prefix: str = "") -> Flask:
     """The WSGI application.
 
     Args:
         answerer: answers the verbs.
-        complaint: what /readyz asks: why this process is not ready, "" when it is.
+        problem: what /readyz asks: why this process is not ready, "" when it is.
         prefix: path in front of the verbs, as in the scheduler's `urlPrefix`; "" for none.
 
     Raises:
@@ -56,7 +56,7 @@ def create_app(answerer: Answerer, complaint: Callable[[], str], prefix: str = "
         return _text(answerer.hung())
 
     def readyz() -> Response:
-        return _text(complaint())
+        return _text(problem())
 
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)

@@ -78,7 +78,7 @@ class Board:
         """From now on what these reflectors have is what we know."""
         self._sources = tuple(sources)
 
-    def complaint(self) -> str:
+    def problem(self) -> str:
         """Why what we know may be out of date, "" while it is not; then and only then may a node be refused."""
         if not self._sources:
             return "the watches have not been started"

@@ -58,7 +58,7 @@ class Releaser:
     def tick(self) -> list[str]:
         """End what is over, touch the nodes that are due; the nodes that were touched."""
         board = self._board
-        fresh = not board.complaint()
+        fresh = not board.problem()
         meters.FRESH.set(fresh)
         if not fresh:
             return []

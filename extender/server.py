@@ -140,7 +140,7 @@ class ExtenderProgram:
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
         self.board = Board(config.hold_seconds, clock)
-        self.reporter = Reporter(config.reports, clock, lambda: not self.board.complaint())
+        self.reporter = Reporter(config.reports, clock, lambda: not self.board.problem())
         self.releaser = Releaser(self.board, Client(connection, clock))
         self._watched = _reflectors(connection, self.board)
         self._lease: Reflector[Any] = Reflector(
@@ -151,7 +151,7 @@ class ExtenderProgram:
             handlers=[Feed(self.reporter.lease_changed)],
         )
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
-        self.app: Flask = create_app(Answerer(self.board, self.reporter), self.board.complaint, config.prefix)
+        self.app: Flask = create_app(Answerer(self.board, self.reporter), self.board.problem, config.prefix)
         self._probes: list[health.HealthServer] = []
 
     def start(self, server: HttpServer) -> None:
@@ -165,7 +165,7 @@ class ExtenderProgram:
         self._probes = health.serve_all(
             config.metrics_bind,
             config.health_bind,
-            checks={"extender": self.board.complaint},
+            checks={"extender": self.board.problem},
             live_checks={"questions": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
         )
 

@@ -123,7 +123,7 @@ _NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
 
 
 def create_app(
-    admission: Admission, validation: Validation, conversion: Conversion, reasons_not_ready: Callable[[], list[str]]
+    admission: Admission, validation: Validation, conversion: Conversion, problem: Callable[[], str]
 ) -> Flask:
     """The WSGI application.
 
@@ -131,7 +131,7 @@ def create_app(
         admission: answers the reviews of pods.
         validation: answers those of our own kinds.
         conversion: answers conversion reviews.
-        reasons_not_ready: why no calls should be sent here now; an empty list means ready.
+        problem: why no calls should be sent here now; "" means ready.
     """
     app = Flask("dovetail-webhook", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
@@ -161,9 +161,8 @@ def create_app(
 
     @app.get("/readyz")
     def readyz() -> Response:
-        reasons = reasons_not_ready()
-        if reasons:
-            return Response("".join(f"{reason}\n" for reason in reasons), status=503, mimetype="text/plain")
+        if why := problem():
+            return Response(f"{why}\n", status=503, mimetype="text/plain")
         return Response("ok\n", mimetype="text/plain")
 
     return app

@@ -120,8 +120,8 @@ class ClusterFacts:
         for reflector in self._classes:
             reflector.stop()
 
-    def reasons_not_ready(self) -> list[str]:
-        """The caches that have not been filled yet, as sentences with what keeps them from it."""
+    def problem(self) -> str:
+        """The caches that have not been filled yet, with what keeps them from it; "" when all are."""
         # a cluster without NodePools, or a role that may not read them or pods, takes away one stamp and nothing else
         optional = (self._pools, self._shared)
         reasons = [
@@ -131,7 +131,7 @@ class ClusterFacts:
         ]
         if self._heartbeat.in_doubt():  # a pod would be left with the default scheduler; it takes two seconds
             reasons.append(f"Lease {self._lease_key}: waiting to see whether it is renewed")
-        return reasons
+        return "; ".join(reasons)
 
     def of(self, namespace: str) -> Facts | None:
         """The facts for a pod of this namespace; None when the namespace is not known after at most 100 ms.

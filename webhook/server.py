@@ -143,13 +143,13 @@ class WebhookProgram:
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
         self.app: Flask = create_app(
-            Admission(self.facts, clock), Validation(self.facts, clock), Conversion(clock), self.reasons_not_ready
+            Admission(self.facts, clock), Validation(self.facts, clock), Conversion(clock), self.problem
         )
         self._probes: list[health.HealthServer] = []
 
-    def reasons_not_ready(self) -> list[str]:
-        """Why this replica should get no calls; empty when it should."""
-        return [*self.facts.reasons_not_ready(), *self.rotation.reasons_not_ready()]
+    def problem(self) -> str:
+        """Why this replica should get no calls; "" when it should."""
+        return "; ".join(filter(None, (self.facts.problem(), self.rotation.problem())))
 
     def start(self, server: HttpServer) -> None:
         """Start all threads."""
@@ -161,7 +161,7 @@ class WebhookProgram:
         self._probes = health.serve_all(
             config.metrics_bind,
             config.health_bind,
-            checks={"webhook": lambda: "; ".join(self.reasons_not_ready())},
+            checks={"webhook": self.problem},
             live_checks={"reviews": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
         )
 

@@ -277,7 +277,7 @@ class Reflector(Generic[T]):
         opened = self._opened
         return opened if opened is not None and self._clock.monotonic() - opened >= SETTLED_SECONDS else None
 
-    def complaint(self, max_staleness: float | None = None) -> str:
+    def problem(self, max_staleness: float | None = None) -> str:
         """What is wrong, in a sentence for /readyz; "" when nothing is.
 
         Args:

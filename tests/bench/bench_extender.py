@@ -272,7 +272,7 @@ class _Bench:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._board = board(nodes, planned)
         self._planned = planned
-        self.app: Flask = create_app(Answerer(self._board, _Nowhere()), self._board.complaint)
+        self.app: Flask = create_app(Answerer(self._board, _Nowhere()), self._board.problem)
 
     def start(self, _server: HttpServer) -> None:
         threading.Thread(target=self._watch, daemon=True).start()

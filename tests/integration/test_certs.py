@@ -161,7 +161,7 @@ def fleet(plane: DevCluster, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def ready(*rotations: Rotation) -> bool:
-    return all(not rotation.reasons_not_ready() for rotation in rotations)
+    return all(not rotation.problem() for rotation in rotations)
 
 
 def follow(fleet: Fleet, old: str, host: str = "127.0.0.1") -> set[str]:
@@ -266,7 +266,7 @@ def test_a_secret_of_somebody_else_is_only_read(fleet: Fleet) -> None:
     fleet.settings = replace(fleet.settings, names=None)
     rotation = fleet.start("one")
     eventually(lambda: rotation.leads, "leading")
-    assert rotation.reasons_not_ready()
+    assert rotation.problem()
     foreign = mint(NAMES, fleet.clock.now())
     store = SecretStore(fleet.client, fleet.settings.namespace, "tls")
     store.create_or_adopt(foreign)
@@ -326,7 +326,7 @@ def test_a_jump_of_one_year_is_answered_by_a_new_certificate_for_all(fleet: Flee
     eventually(lambda: ready(*rotations) and fleet.settled(), "ready")
     old = fleet.material().fingerprint
     fleet.clock.days = 0
-    assert all("it ended at" in " ".join(rotation.reasons_not_ready()) for rotation in rotations)
+    assert all("it ended at" in rotation.problem() for rotation in rotations)
     eventually(lambda: fleet.material().fingerprint != old and fleet.settled(), "a new certificate", 30.0)
     eventually(lambda: ready(*rotations), "ready")
     bundle = fleet.bundle()

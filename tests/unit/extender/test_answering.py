@@ -414,7 +414,7 @@ STALE = {
 def test_stale_data_lets_everything_pass(bench: Bench, how: Any) -> None:
     full_plan(bench)
     how(bench)
-    assert bench.board.complaint()
+    assert bench.board.problem()
     assert bench.filter(STRANGER, "n1")["NodeNames"] == ["n1"]
     assert bench.filter(member("a"), "n0", "n1")["NodeNames"] == ["n0", "n1"]
     assert json.loads(bench.answerer.prioritize(question(member("a"), "n1"))) == []
@@ -524,7 +524,7 @@ def test_a_plan_that_cannot_be_read_is_left_out_and_counted_once(bench: Bench) -
 
 @pytest.fixture
 def http(bench: Bench) -> Iterator[Any]:
-    with create_app(bench.answerer, bench.board.complaint, "/scheduler").test_client() as client:
+    with create_app(bench.answerer, bench.board.problem, "/scheduler").test_client() as client:
         yield client
 
 
@@ -627,4 +627,4 @@ def test_a_judgement_that_fails_fast_does_not_let_others_pass(bench: Bench) -> N
 @pytest.mark.parametrize("prefix", ["scheduler", "/scheduler/", "/"])
 def test_a_bad_prefix_is_refused(bench: Bench, prefix: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
-        create_app(bench.answerer, bench.board.complaint, prefix)
+        create_app(bench.answerer, bench.board.problem, prefix)

@@ -62,10 +62,10 @@ SOURCE = Source(
 )
 
 
-def client(reasons: list[str] | None = None) -> FlaskClient:
+def client(problem: str = "") -> FlaskClient:
     validation = Validation(Nothing(), FakeClock())
     return create_app(
-        Admission(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: reasons or []
+        Admission(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: problem
     ).test_client()
 
 
@@ -160,10 +160,10 @@ def test_other_methods_and_paths() -> None:
 
 
 def test_health_and_readiness() -> None:
-    assert client(["cache: cold"]).get("/healthz").status_code == 200
+    assert client("cache: cold").get("/healthz").status_code == 200
     assert client().get("/readyz").status_code == 200
-    answer = client(["cache: cold", "certificate: none"]).get("/readyz")
-    assert (answer.status_code, answer.data) == (503, b"cache: cold\ncertificate: none\n")
+    answer = client("cache: cold; certificate: none").get("/readyz")
+    assert (answer.status_code, answer.data) == (503, b"cache: cold; certificate: none\n")
 
 
 @pytest.mark.parametrize("dry", [True, False])

@@ -33,7 +33,7 @@ POOL = defaulted(
 def client(conversion: Conversion | None = None) -> FlaskClient:
     validation = Validation(Nothing(), FakeClock())
     return create_app(
-        Admission(SOURCE, FakeClock()), validation, conversion or Conversion(FakeClock()), list
+        Admission(SOURCE, FakeClock()), validation, conversion or Conversion(FakeClock()), str
     ).test_client()
 
 

@@ -170,7 +170,7 @@ def facts(pools: FakeAnswer) -> Iterator[ClusterFacts]:
     made = ClusterFacts(FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"))
     made.start()
     try:
-        eventually(lambda: not made.reasons_not_ready(), "ready")
+        eventually(lambda: not made.problem(), "ready")
         yield made
     finally:
         made.stop()

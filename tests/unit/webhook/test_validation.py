@@ -50,7 +50,7 @@ class Beside:
 
 def client(beside: Beside) -> FlaskClient:
     return create_app(
-        Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), Conversion(FakeClock()), list
+        Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), Conversion(FakeClock()), str
     ).test_client()
 
 
