@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -15,7 +15,7 @@ from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
-from provisioner.values.resources import Resources
+from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
 ALLOWED = Verdict()
@@ -133,6 +133,35 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
         )
 
     return tuple(one for one in proposals if stands(one))
+
+
+def with_room(proposals: Sequence[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
+    """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
+
+    Args:
+        proposals: decided on `then`.
+        then: an instant.
+        now: a later one.
+
+    Cost: O(nodes) where a proposal names nodes that take pods.
+    """
+    if now.nodes is then.nodes or not any(one.placements for one in proposals):
+        return tuple(proposals)
+    nodes = {str(node.key): node for node in now.nodes}
+
+    def holds(one: Proposal) -> bool:
+        return all(_takes(nodes.get(name), pods) for name, pods in one.placements.items())
+
+    return tuple(one for one in proposals if holds(one))
+
+
+def _takes(node: NodeView | None, pods: Iterable[Pod]) -> bool:
+    if node is None or node.deleting:
+        return False
+    wanted = EMPTY
+    for pod in pods:
+        wanted += pod.shape.requests
+    return wanted.fits(node.room)
 
 
 def _key(claim: str) -> str:

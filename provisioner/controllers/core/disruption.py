@@ -41,7 +41,7 @@ from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
-from provisioner.disruption.validation import standing
+from provisioner.disruption.validation import standing, with_room
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
@@ -314,7 +314,8 @@ class Disruption:
         self._asked.pop(method.name, None)
         if not answer.proposals and not answer.unreached:
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        gone = {name for one in self._begin(answer.proposals, snapshot) for name in one.candidates}
+        roomy = with_room(answer.proposals, snapshot, self._cluster.snapshot())
+        gone = {name for one in self._begin(roomy, snapshot) for name in one.candidates}
         ledger.spend(gone)
         return gone
 

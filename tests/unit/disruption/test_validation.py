@@ -14,8 +14,9 @@ from provisioner.apis.pods import Pod
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.validation import Sighted, standing, verdict
+from provisioner.disruption.validation import Sighted, standing, verdict, with_room
 from provisioner.state.keys import NodeKey
+from provisioner.values.resources import Resources
 from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
 from tests.support.problems import shape
@@ -224,3 +225,30 @@ def test_a_proposal_stands_while_nothing_about_its_nodes_changes(case: tuple[Cal
     then = fleet.snapshot()
     change(fleet)
     assert standing([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
+
+
+def other_room(cpu: int) -> Callable[[Fleet], object]:
+    """Of the node that takes the pod, which asks for 1,000 milli-CPUs."""
+    room = Resources.of({"cpu": cpu, "memory": 2**40, "pods": 10})
+    return lambda fleet: changed_node(fleet, 1, room=room)
+
+
+ROOM: dict[str, tuple[Callable[[Fleet], object], bool]] = {
+    "nothing happened": (lambda _: None, True),
+    "another node came": (lambda fleet: fleet.node("c"), True),
+    "a pod came that leaves room enough": (other_room(1000), True),
+    "a pod came for whose brother there had been room": (other_room(999), False),
+    "the node that takes its pod goes": (lambda fleet: changed_node(fleet, 1, deleting=True), False),
+    "the node that takes its pod is gone": (lambda fleet: fleet.nodes.pop(1), False),
+}
+
+
+@pytest.mark.parametrize("case", ROOM.values(), ids=ROOM)
+def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable[[Fleet], object], bool]) -> None:
+    change, stands = case
+    fleet, proposal = a_move()
+    then = fleet.snapshot()
+    change(fleet)
+    assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
+    bought = replace(proposal, placements={})
+    assert with_room([bought], then, fleet.snapshot()) == (bought,)
