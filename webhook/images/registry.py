@@ -14,7 +14,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from webhook.images import documents
 from webhook.images.documents import Challenge, DocumentError, Login, Platform
 from webhook.images.references import Host, Reference, UnusableReferenceError, parse_host
-from webhook.images.transport import Reply, Transport, TransportError
+from webhook.images.transport import Reply, TooLargeError, Transport, TransportError
 from webhook.images.trust import Trust, endpoint
 
 LOOKUP_SECONDS: Final = 15.0
@@ -95,10 +95,10 @@ class Registry:
         session = _Session(reference, login, self._monotonic() + LOOKUP_SECONDS)
         try:
             return self._look(session)
+        except (DocumentError, UnusableReferenceError, TooLargeError) as error:
+            raise LookupFailedError(str(error), ours=True) from error
         except TransportError as error:
             raise LookupFailedError(str(error), ours=False) from error
-        except (DocumentError, UnusableReferenceError) as error:
-            raise LookupFailedError(str(error), ours=True) from error
 
     def _look(self, session: _Session) -> Found:
         reference = session.reference
@@ -199,11 +199,18 @@ def _check(body: bytes, digest: str) -> None:
         raise LookupFailedError("the registry sent another document than the digest names", ours=True)
 
 
+def _is_of_registry(status: int) -> bool:
+    """Whether a status says that the registry itself is busy or broken; any other may be due to the one image, which a tenant chose."""
+    return status in (408, 429) or status >= 500
+
+
 def _refusal(reply: Reply, registry: Host) -> LookupFailedError:
     if reply.status in (401, 403):
         return LookupFailedError(f"registry {registry} denies access ({reply.status})", ours=True)
     if reply.status == 404:
         return LookupFailedError(f"registry {registry} does not have the image", ours=True)
+    if not _is_of_registry(reply.status):
+        return LookupFailedError(f"registry {registry} answers {reply.status}", ours=True)
     text = reply.headers.get("retry-after", "")
     wait = min(MAX_RETRY_AFTER, float(text)) if text.isascii() and text.isdigit() and len(text) < 10 else 0.0
     return LookupFailedError(f"registry {registry} answers {reply.status}", ours=False, retry_after=wait)

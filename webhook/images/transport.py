@@ -35,6 +35,10 @@ class RefusedError(TransportError):
     """The host may not be talked to."""
 
 
+class TooLargeError(TransportError):
+    """The host answers, with more than is taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a host answered.
@@ -81,7 +85,8 @@ class Transport:
 
         Raises:
             RefusedError: every address of the host is one that is never connected to.
-            TransportError: it does not answer in time, with too much, or not in HTTP/1.1 over TLS.
+            TooLargeError: the body has more bytes than `most`.
+            TransportError: it does not answer in time, or not in HTTP/1.1 over TLS.
         """
         request = h11.Request(
             method="GET",
@@ -142,7 +147,7 @@ class Transport:
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > most:
-                    raise TransportError(f"the answer is larger than {most} bytes")
+                    raise TooLargeError(f"the answer is larger than {most} bytes")
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and response is not None:
                 names = {name.decode("ascii"): value.decode("latin-1") for name, value in response.headers}

@@ -284,7 +284,7 @@ def test_a_body_of_more_than_four_megabytes_is_given_up(at: Hosts, stated: bool)
     headers = {} if stated else {"content-length": str(1 << 40)}
     at.respond = lambda _: Answer(200, body, headers)
     error = fails(at.registry(), at.reference(), "larger than")
-    assert not error.ours
+    assert error.ours, "whoever pushed the image is at fault: other images can be looked up"
 
 
 def test_a_compressed_body_is_not_unpacked(at: Hosts) -> None:
@@ -347,6 +347,10 @@ REFUSALS = {
     "not there": (Answer(404), "does not have the image", True),
     "forbidden": (Answer(403), r"denies access \(403\)", True),
     "a token for nobody": (Answer(401), "no credentials", True),
+    "a name that the registry does not take": (Answer(400), "answers 400", True),
+    "a document that it cannot give": (Answer(406), "answers 406", True),
+    "an image that was blocked": (Answer(451), "answers 451", True),
+    "too slow for it": (Answer(408), "answers 408", False),
     "rate limit": (Answer(429, headers={"retry-after": "120"}), "answers 429", False),
     "broken": (Answer(503), "answers 503", False),
 }
