@@ -653,9 +653,10 @@ def _ungated(at: int) -> Iterator[Operation]:
 
 
 def _annotate(pod: Pod, draft: _Draft, key: str, value: str) -> None:
+    """Add an annotation where it fits: the API server would refuse the whole patch."""
     if pod.metadata.annotations is None:
         draft.operations.append(review.add("metadata", "annotations", value={key: value}))
-    else:
+    elif _fits({**pod.metadata.annotations, key: value}):
         draft.operations.append(review.add("metadata", "annotations", key, value=value))
 
 
@@ -986,6 +987,10 @@ def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term
 # --- the record -----------------------------------------------------------------------------------------------------
 
 
+def _fits(annotations: Mapping[str, str]) -> bool:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) <= MAX_ANNOTATION_BYTES
+
+
 def _record(pod: Pod, draft: _Draft) -> bool:
     """Write the annotations: what was stamped before stays in the record, words that are not ours do not.
 
@@ -1002,8 +1007,7 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     if annotations is None:
         draft.operations.append(review.add("metadata", "annotations", value=wanted))
         return True
-    whole = {**annotations, **wanted}
-    if sum(len(key.encode()) + len(value.encode()) for key, value in whole.items()) > MAX_ANNOTATION_BYTES:
+    if not _fits({**annotations, **wanted}):
         return False
     for key, value in wanted.items():
         if annotations.get(key) != value:

@@ -5,6 +5,7 @@ nothing is kept but its name: it is read anew when there is something to write.
 """
 
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -14,11 +15,12 @@ from provisioner.apis import names
 from provisioner.apis.core import ObjectReference
 from provisioner.kube.client import Client
 from provisioner.kube.config import Api
-from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
+from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PODS, PartialIdentity, Resource, itself
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support import logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
@@ -31,6 +33,13 @@ GATE_SECONDS: Final = 10.0
 """How long a pod is held at most, from the moment at which it was seen."""
 LOOK_AGAIN_SECONDS: Final = 60.0
 RIGHTS_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 0.1
+"""After somebody else wrote the pod, most likely the other replica."""
+QUICK_TRIES: Final = 3
+"""So often a patch that is invalid is put down to that; a test in a patch that fails is answered alike."""
+REFUSED_SECONDS: Final = 300.0
+"""For how long no pods of a namespace are held after one of them was not let go."""
+MAX_CLOSED: Final = 1024
 WORKERS: Final = 4
 _RIGHTS: Final = "rights"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -82,6 +91,8 @@ class MarkedPods:
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self._wait_for: dict[Key, set[str]] = {}
+        self._refused: Counter[str] = Counter()
+        self._closed: dict[str, float] = {}
         self._may_patch = False
         self._watch: Reflector[PartialIdentity] = Reflector(
             connection, _MARKED_PODS, handlers=[self], label_selector=names.IMAGE_ARCH_PENDING, clock=clock
@@ -100,9 +111,10 @@ class MarkedPods:
         self._watch.stop()
         self.queue.stop(timeout=2.0)
 
-    def may_gate(self) -> bool:
-        """Whether pods can be held: those that are held are seen here, and may be let go."""
-        return self._may_patch and self._watch.synced.is_set() and self._watch.error is None
+    def may_gate(self, namespace: str) -> bool:
+        """Whether pods of a namespace can be held: those that are held are seen here, and may be let go."""
+        closed = self._clock.monotonic() < self._closed.get(namespace, float("-inf"))
+        return self._may_patch and not closed and self._watch.synced.is_set() and self._watch.error is None
 
     # ------------------------------------------------------------------ what happens
 
@@ -115,6 +127,7 @@ class MarkedPods:
         with self._lock:
             if kind is EventKind.DELETED or (old is not None and new is not None and old.uid != new.uid):
                 self._since.pop(key, None)
+                self._refused.pop(key, None)
             if new is not None:
                 self._since.setdefault(key, self._clock.monotonic())
         if kind is EventKind.ADDED:
@@ -135,7 +148,7 @@ class MarkedPods:
         if key == _RIGHTS:
             return self._look_at_rights()
         with self._lock:
-            since = self._since.get(key)
+            since, refused = self._since.get(key), self._refused[key]
         if since is None:
             return DONE
         namespace, _, name = key.partition("/")
@@ -151,7 +164,8 @@ class MarkedPods:
         if facts is None:
             return Result(requeue_after=1.0)
         late = self._clock.monotonic() - since >= GATE_SECONDS
-        decision = self._decide(key, pod, facts, late=late)
+        hopeless = late and refused >= QUICK_TRIES
+        decision = self._decide(key, pod, facts, late=late, hopeless=hopeless)
         if decision is None:
             left = since + GATE_SECONDS - self._clock.monotonic()
             return Result(requeue_after=left if left > 0 else LOOK_AGAIN_SECONDS)
@@ -159,6 +173,7 @@ class MarkedPods:
             reference = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=marked.uid)
             self._recorder.publish(reference, *messages.no_common_architecture())
         if not decision.operations:
+            self._written(key)
             return DONE
         guards = (
             review.test("metadata", "uid", value=marked.uid),
@@ -168,16 +183,36 @@ class MarkedPods:
             self._client.raw("PATCH", path, [*guards, *decision.operations], content_type="application/json-patch+json")
         except NotFound:
             return DONE
-        except (Conflict, Invalid):
-            return Result(requeue_after=0.1)  # somebody else wrote, most likely the other replica
+        except Conflict:
+            return Result(requeue_after=AGAIN_SECONDS)
         except ApiError as error:
-            _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
-            return Result(failed=True)
+            return self._not_written(key, namespace, error)
+        self._written(key)
         return Result(requeue_after=LOOK_AGAIN_SECONDS) if late else DONE
 
-    def _decide(self, key: str, pod: review.Pod, facts: Facts, *, late: bool) -> Decision | None:
+    def _written(self, key: str) -> None:
+        with self._lock:
+            self._refused.pop(key, None)
+
+    def _not_written(self, key: str, namespace: str, error: ApiError) -> Result:
+        """When to try again; and no more pods are held where a rule of the cluster lets none go."""
+        is_denied = 400 <= error.status <= 500 and not isinstance(error, TooManyRequests)
+        with self._lock:
+            if is_denied and key in self._since:
+                self._refused[key] += 1
+            if isinstance(error, Invalid) and self._refused[key] <= QUICK_TRIES:
+                return Result(requeue_after=AGAIN_SECONDS)
+            if is_denied:
+                self._closed.pop(namespace, None)
+                self._closed[namespace] = self._clock.monotonic() + REFUSED_SECONDS
+                forget_oldest(self._closed, MAX_CLOSED)
+        _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
+        return Result(failed=True)
+
+    def _decide(self, key: str, pod: review.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
+        """What to write; only mark and gate are taken away where everything else was refused for too long."""
         free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-        asked = stamping.images_of(free, facts)
+        asked = None if hopeless else stamping.images_of(free, facts)
         if asked is not None:
             wanted = {found for image in asked.images if (found := key_of(image, asked)) is not None}
             with self._lock:  # before it is asked: what is found in between is told

@@ -96,11 +96,11 @@ class ImageService:
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images:
         """What is known of the images of a pod; never waits."""
         known = self._lookups.images(asked, keep=keep)
-        return Images(known.found, known.pending, may_gate=keep and self.may_gate())
+        return Images(known.found, known.pending, may_gate=keep and self.may_gate(asked.namespace))
 
-    def may_gate(self) -> bool:
-        """Whether pods can be held, because they would be let go."""
-        return self._marked.may_gate()
+    def may_gate(self, namespace: str) -> bool:
+        """Whether pods of a namespace can be held, because they would be let go."""
+        return self._marked.may_gate(namespace)
 
     def start(self) -> None:
         """Start all threads; after a fork, never before."""

@@ -992,6 +992,18 @@ def test_a_pod_that_was_not_held_is_told_by_an_annotation() -> None:
     assert after["spec"] == MARKED["spec"]
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_annotations_that_have_no_room_left_keep_neither_mark_nor_gate(gated: bool) -> None:
+    full = {"a": "x" * (MAX_ANNOTATION_BYTES - 10)}
+    document = HELD if gated else MARKED
+    document = {**document, "metadata": {**document["metadata"], "annotations": full}}
+    after = settled(document, built(images(web=(LINUX["amd64"],)), GATE))
+    assert after is not None
+    assert after["metadata"]["annotations"] == full, "the API server would refuse one more"
+    assert PENDING not in after["metadata"]["labels"]
+    assert not after["spec"].get("schedulingGates")
+
+
 def test_a_pod_that_was_held_gets_the_requirement_and_goes() -> None:
     after = settled(HELD, built(images(web=(LINUX["amd64"],)), GATE))
     assert after is not None

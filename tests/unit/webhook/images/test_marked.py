@@ -188,6 +188,40 @@ def test_what_the_other_replica_wrote_first_is_read_again() -> None:
     assert len(at.patches) == 1, "there is nothing left to write"
 
 
+def test_a_write_that_is_always_invalid_is_not_repeated_without_a_break_and_not_for_ever() -> None:
+    at = Bench(pod("web"), web=AMD64).seen()
+    at.look_up("web")
+    at.refuse = refusal(422, "Invalid")
+    for _ in range(module.QUICK_TRIES):
+        assert at.reconcile() == module.AGAIN_SECONDS
+    assert at.pods.reconcile("shop/web-1").failed, "the queue waits longer and longer"
+    assert any("affinity" in one["path"] for one in at.api.sent[-1].body)
+    at.clock.advance(module.GATE_SECONDS)
+    assert at.pods.reconcile("shop/web-1").failed
+    assert not any("affinity" in one["path"] for one in at.api.sent[-1].body), "only what holds the pod is taken away"
+    at.refuse = None
+    at.reconcile()
+    assert (at.gates, at.labels) == ([], {})
+    assert at.pods._refused == {}
+
+
+def test_a_conflict_is_tried_again_at_once_however_often() -> None:
+    at = Bench(pod("web"), web=AMD64).seen()
+    at.look_up("web")
+    at.refuse = refusal(409, "Conflict")
+    for _ in range(3 * module.QUICK_TRIES):
+        assert at.pods.reconcile("shop/web-1").requeue_after == module.AGAIN_SECONDS
+
+
+def test_nothing_is_remembered_of_a_refused_pod_that_is_gone() -> None:
+    at = Bench(pod("web"), web=AMD64).seen()
+    at.look_up("web")
+    at.refuse = refusal(422, "Invalid")
+    at.reconcile()
+    at.pods.on_event(EventKind.DELETED, IDENTITY, None)
+    assert at.pods._refused == {}
+
+
 @pytest.mark.parametrize("answer", [refusal(403, "Forbidden"), refusal(500)])
 def test_a_write_that_is_refused_is_tried_again(answer: FakeAnswer) -> None:
     at = Bench(pod("web"), web=AMD64).seen()
@@ -215,16 +249,42 @@ def test_the_mark_goes_where_the_setting_went() -> None:
 def test_pods_are_held_only_while_somebody_can_let_them_go() -> None:
     at = Bench(pod("web"))
     at.pods._watch.synced.set()
-    assert not at.pods.may_gate(), "nobody has asked for the right yet"
+    assert not at.pods.may_gate("shop"), "nobody has asked for the right yet"
     assert at.pods.reconcile("rights").requeue_after == module.RIGHTS_SECONDS
-    assert at.pods.may_gate()
+    assert at.pods.may_gate("shop")
     at.allowed = False
     at.pods.reconcile("rights")
-    assert not at.pods.may_gate()
+    assert not at.pods.may_gate("shop")
     at.allowed = True
     at.pods.reconcile("rights")
     at.pods._watch.synced.clear()
-    assert not at.pods.may_gate(), "nobody would see them"
+    assert not at.pods.may_gate("shop"), "nobody would see them"
+
+
+@pytest.mark.parametrize("status", [400, 403, 500], ids=["bad request", "denied", "no answer of its webhook"])
+def test_no_more_pods_are_held_in_a_namespace_whose_policies_let_none_go(status: int) -> None:
+    at = Bench(pod("web"), web=AMD64).seen()
+    at.pods._watch.synced.set()
+    at.pods.reconcile("rights")
+    at.look_up("web")
+    at.refuse = refusal(status, "Forbidden")
+    at.pods.reconcile("shop/web-1")
+    assert not at.pods.may_gate("shop")
+    assert at.pods.may_gate("other")
+    at.clock.advance(module.REFUSED_SECONDS)
+    assert at.pods.may_gate("shop"), "perhaps it was mended"
+
+
+def test_namespaces_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CLOSED", 3)
+    at = Bench(pod("web"), web=AMD64)
+    at.refuse = refusal(403, "Forbidden")
+    for number in range(6):
+        at.pods.on_event(EventKind.ADDED, None, PartialIdentity("web-1", f"n{number}", "u", "7"))
+        at.pods.reconcile(f"n{number}/web-1")
+        at.look_up("web")
+        at.pods.reconcile(f"n{number}/web-1")
+    assert list(at.pods._closed) == ["n3", "n4", "n5"]
 
 
 def test_only_marked_pods_are_watched_and_nothing_but_their_names_is_kept() -> None:
