@@ -113,7 +113,7 @@ class Lookups:
         look: asks a registry for one image; raises `LookupFailedError`.
         asks: whether a registry may be asked at all.
         login: the credentials for a key, as far as there are some.
-        proved: the architectures on which a digest was seen to run.
+        proved: the architectures on which a digest was seen to run in a namespace.
         clock: for times.
     """
 
@@ -122,7 +122,7 @@ class Lookups:
         look: Callable[[Reference, Callable[[], Login | None]], Found],
         asks: Callable[[Host], bool],
         login: Callable[[Key], Login | None],
-        proved: Callable[[str], frozenset[str]],
+        proved: Callable[[str, str], frozenset[str]],
         clock: Clock,
     ) -> None:
         self._look, self._asks, self._login, self._proved, self._clock = look, asks, login, proved, clock
@@ -174,14 +174,14 @@ class Lookups:
                 continue
             known, is_coming = self._of(key, asked.namespace, keep=keep)
             if known is not None:
-                found[image] = self._widened(known)
+                found[image] = self._widened(known, asked.namespace)
             elif is_coming:
                 pending.add(image)
         return Images(found, frozenset(pending))
 
-    def _widened(self, known: Found) -> frozenset[tuple[str, str]]:
+    def _widened(self, known: Found, namespace: str) -> frozenset[tuple[str, str]]:
         """What the registry says, and where it was seen to run: configurations of images name wrong architectures."""
-        proved = self._proved(known.digest)
+        proved = self._proved(namespace, known.digest)
         return known.platforms | {("linux", architecture) for architecture in proved} if proved else known.platforms
 
     def _of(self, key: Key, namespace: str, *, keep: bool) -> tuple[Found | None, bool]:

@@ -1,7 +1,8 @@
 """Which image was seen to run on which architecture: a container that is ready on an arm64 node proves arm64 for its image.
 
 A proof only widens what a registry says: the configuration of an image may name a wrong architecture, a container that runs does not. What nobody runs
-anywhere is no proof of anything, so proofs alone restrict no pod.
+anywhere is no proof of anything, so proofs alone restrict no pod. And it counts for the namespace of the container alone: whoever owns a pod can run a
+program of their own under any image, or an emulator.
 """
 
 import re
@@ -24,7 +25,7 @@ from webhook.stamping import ARCHITECTURES
 EVERY_SECONDS: Final = 1800.0
 FIRST_SECONDS: Final = 5.0
 PAGE: Final = 250
-MAX_DIGESTS: Final = 8192
+MAX_KNOWN: Final = 8192
 _DIGEST: Final = re.compile(r"(?:.{0,300}@)(sha256:[0-9a-f]{64})", re.ASCII)
 _log = logs.get_logger(__name__)
 
@@ -35,6 +36,7 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 class _Metadata(_Wire, frozen=True):
     name: str = ""
+    namespace: str = ""
     labels: dict[str, str] | None = None
 
 
@@ -56,6 +58,7 @@ class _Status(_Wire, frozen=True):
 
 
 class _Pod(_Wire, frozen=True):
+    metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -65,32 +68,32 @@ _pod = msgspec.json.Decoder(_Pod).decode
 
 
 class Proofs:
-    """What runs where, by digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page, and nothing of them is kept."""
+    """What runs where, by namespace and digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page, and nothing of them is kept."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._seen: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
         self._stopping = threading.Event()
 
     def __len__(self) -> int:
-        """The digests that were seen to run."""
+        """The digests that were seen to run, of each namespace."""
         return len(self._seen)
 
-    def of(self, digest: str) -> frozenset[str]:
-        """The architectures of Linux nodes that a digest was seen to run on."""
-        return self._seen.get(digest) or frozenset()
+    def of(self, namespace: str, digest: str) -> frozenset[str]:
+        """The architectures of Linux nodes that a digest was seen to run on, in pods of a namespace."""
+        return self._seen.get((namespace, digest)) or frozenset()
 
-    def see(self, image_id: str, architecture: str) -> None:
-        """A container of this image was ready on a node of this architecture."""
+    def see(self, namespace: str, image_id: str, architecture: str) -> None:
+        """A container of this image was ready in a pod of a namespace, on a node of this architecture."""
         found = _DIGEST.fullmatch(image_id)
         if found is None or architecture not in ARCHITECTURES:
             return
         with self._lock:
-            before = self._seen.get(found[1], frozenset())
-            self._seen[found[1]] = before | {architecture}
-            self._seen.move_to_end(found[1])
-            forget_oldest(self._seen, MAX_DIGESTS)
+            key = (namespace, found[1])
+            self._seen[key] = self._seen.get(key, frozenset()) | {architecture}
+            self._seen.move_to_end(key)
+            forget_oldest(self._seen, MAX_KNOWN)
 
     def start(self) -> None:
         """Look in a thread, now and again."""
@@ -120,7 +123,7 @@ class Proofs:
                 continue
             for container in pod.status.container_statuses or ():
                 if container.ready:
-                    self.see(container.image_id, architecture)
+                    self.see(pod.metadata.namespace, container.image_id, architecture)
 
     def _run(self) -> None:
         pulse = heartbeat.pulse("thread running-images")

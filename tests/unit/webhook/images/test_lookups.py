@@ -45,7 +45,7 @@ class Registries:
 class Bench:
     """Lookups over such registries."""
 
-    def __init__(self, registries: Registries, proved: Callable[[str], frozenset[str]] = lambda _: NOBODY) -> None:
+    def __init__(self, registries: Registries, proved: Callable[[str, str], frozenset[str]] = lambda *_: NOBODY) -> None:
         self.registries, self.clock = registries, FakeClock()
         self.logins: list[Key] = []
         self.told: list[Key] = []
@@ -70,7 +70,7 @@ class Bench:
 
 
 @contextmanager
-def bench(registries: Registries, proved: Callable[[str], frozenset[str]] = lambda _: NOBODY) -> Iterator[Bench]:
+def bench(registries: Registries, proved: Callable[[str, str], frozenset[str]] = lambda *_: NOBODY) -> Iterator[Bench]:
     made = Bench(registries, proved)
     made.lookups.start()
     try:
@@ -243,12 +243,13 @@ def test_registries_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
         assert len(at.lookups._lines) <= 4
 
 
-def test_where_an_image_was_seen_to_run_widens_what_its_configuration_says() -> None:
-    def proved(digest: str) -> frozenset[str]:
-        return frozenset({"arm64"}) if digest == SHA else NOBODY
+def test_where_an_image_was_seen_to_run_widens_what_its_configuration_says_to_that_namespace_alone() -> None:
+    def proved(namespace: str, digest: str) -> frozenset[str]:
+        return frozenset({"arm64"}) if (namespace, digest) == ("shop", SHA) else NOBODY
 
     with bench(Registries(web=frozenset({AMD64})), proved) as at:
         assert at.learned("web").found == {"web": {AMD64, ARM64}}
+        assert at.ask("web", namespace="other").found == {"web": {AMD64}}
         assert at.learned("gone") == Images(), "a proof alone restricts nobody"
 
 

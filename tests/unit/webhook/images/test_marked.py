@@ -63,7 +63,7 @@ class Bench:
         self.patches: list[Any] = []
         self.api = FakeApi(respond=self._respond, clock=self.clock)
         client = Client(self.api, self.clock)
-        self.lookups = Lookups(self._look, lambda _: True, lambda _: None, lambda _: frozenset(), self.clock)
+        self.lookups = Lookups(self._look, lambda _: True, lambda _: None, lambda *_: frozenset(), self.clock)
         self.settings = {"dovetail.dev/image-arch": "gate"}
         self.recorder = Told(client, self.clock)
         self.pods = MarkedPods(self.api, client, self, self.lookups, self.recorder, self.clock)

@@ -18,9 +18,9 @@ def node(name: str, arch: str, os: str = "linux") -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, "kubernetes.io/os": os}}}
 
 
-def pod(on: str, *image_ids: str, ready: bool = True) -> dict[str, Any]:
+def pod(on: str, *image_ids: str, ready: bool = True, namespace: str = "shop") -> dict[str, Any]:
     statuses = [{"name": "c", "imageID": one, "ready": ready} for one in image_ids]
-    return {"metadata": {"name": "p"}, "spec": {"nodeName": on}, "status": {"containerStatuses": statuses}}
+    return {"metadata": {"name": "p", "namespace": namespace}, "spec": {"nodeName": on}, "status": {"containerStatuses": statuses}}
 
 
 def surveyed(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[Proofs, FakeApi]:
@@ -38,10 +38,17 @@ def test_a_container_that_is_ready_proves_the_architecture_of_its_node() -> None
     found, api = surveyed(
         nodes, [pod("a", f"docker.io/x@{SHA}"), pod("b", f"docker-pullable://y@{OTHER}"), pod("b", f"z@{SHA}")]
     )
-    assert found.of(SHA) == {"arm64", "amd64"}
-    assert found.of(OTHER) == {"amd64"}
+    assert found.of("shop", SHA) == {"arm64", "amd64"}
+    assert found.of("shop", OTHER) == {"amd64"}
     assert api.sent[1].query["fieldSelector"] == "status.phase=Running"
     assert api.sent[1].query["limit"] == str(module.PAGE)
+
+
+def test_what_a_tenant_runs_proves_nothing_to_another() -> None:
+    """Whoever owns a pod can run a program of their own under any image, or an emulator."""
+    found, _ = surveyed([node("a", "arm64")], [pod("a", f"docker.io/x@{SHA}", namespace="evil")])
+    assert found.of("evil", SHA) == {"arm64"}
+    assert found.of("shop", SHA) == frozenset()
 
 
 NOTHING = {
@@ -60,7 +67,7 @@ def test_what_proves_nothing(nodes: list[dict[str, Any]], pods: list[dict[str, A
 
 
 def test_digests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_DIGESTS", 10)
+    monkeypatch.setattr(module, "MAX_KNOWN", 10)
     many = [pod("a", f"x@sha256:{number:064x}") for number in range(30)]
     assert len(surveyed([node("a", "arm64")], many)[0]) == 10
 
