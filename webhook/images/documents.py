@@ -16,6 +16,8 @@ from webhook.images.references import DOCKER_HUB, Reference, is_digest
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Of a manifest or a configuration; what is larger is refused. Source: distribution specification, which demands that 4 MiB are taken."""
 MAX_ENTRIES: Final = 1024
+_MAX_BRACES: Final = 16 * MAX_ENTRIES
+"""In the entries of an index; what has more is not even decoded. An entry has three and, with its annotations, seldom more than ten."""
 LONGEST_TOKEN: Final = 16 * 1024
 
 INDEX_TYPES: Final = (
@@ -27,7 +29,6 @@ MANIFEST_TYPES: Final = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _CONFIG_TYPES: Final = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
-_ATTESTATION: Final = "vnd.docker.reference.type"
 _SAME: Final[Mapping[str, str]] = {
     "x86_64": "amd64",
     "x86-64": "amd64",
@@ -63,6 +64,9 @@ _PLATFORMS: Final[Mapping[tuple[str, str], Platform]] = {
 """The operating systems that kubelets run on, and Go's architectures: of what strangers write, no other word is kept."""
 
 
+_NULL: Final = msgspec.Raw(b"null")
+
+
 class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Base of the wire structs."""
 
@@ -72,20 +76,27 @@ class _WirePlatform(_Wire, frozen=True):
     architecture: str = ""
 
 
+class _Annotations(_Wire, frozen=True):
+    reference_type: msgspec.Raw | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name="vnd.docker.reference.type"
+    )
+
+
 class _Descriptor(_Wire, frozen=True):
     media_type: str = ""
     digest: str = ""
     platform: _WirePlatform | None = None
-    annotations: dict[str, str] | None = None
+    annotations: _Annotations | None = None
     artifact_type: str = ""
 
 
 class _Manifest(_Wire, frozen=True):
+    """Strangers write it: what may have many parts stays text until they are counted."""
+
     media_type: str = ""
-    manifests: list[_Descriptor] | None = None
+    manifests: msgspec.Raw = _NULL
     config: _Descriptor | None = None
-    layers: list[msgspec.Raw] | None = None
-    fs_layers: msgspec.Raw | None = None
+    layers: msgspec.Raw = _NULL
 
 
 class _Token(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +115,7 @@ class _DockerConfig(msgspec.Struct, frozen=True, gc=False):
 
 
 _manifest = jsontext.decoder(_Manifest)
+_entries = jsontext.decoder(list[_Descriptor])
 _platform = jsontext.decoder(_WirePlatform)
 _token = jsontext.decoder(_Token)
 _docker_config = jsontext.decoder(_DockerConfig)
@@ -122,10 +134,10 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
         found = _manifest(body)
     except msgspec.DecodeError as error:
         raise DocumentError(f"the manifest is not readable: {error}") from error
-    is_index, is_manifest = found.manifests is not None, found.config is not None or found.layers is not None
+    is_index, is_manifest = found.manifests != _NULL, found.config is not None or found.layers != _NULL
     if is_index and is_manifest:
         raise DocumentError("the document is an index and a manifest at once")  # CVE-2021-41190
-    if found.manifests is not None and found.media_type in ("", *INDEX_TYPES):
+    if is_index and found.media_type in ("", *INDEX_TYPES):
         return _of_index(found.manifests)
     if found.config is None or found.media_type not in ("", *MANIFEST_TYPES):
         raise DocumentError("the document is neither an index nor a manifest of an image")
@@ -136,12 +148,20 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
     return found.config.digest
 
 
-def _of_index(entries: list[_Descriptor]) -> frozenset[Platform]:
+def _of_index(raw: msgspec.Raw) -> frozenset[Platform]:
+    text = bytes(raw)
+    if text.count(b"{") > _MAX_BRACES:
+        raise DocumentError("the index has too many entries")
+    try:
+        entries = _entries(text)
+    except msgspec.DecodeError as error:
+        raise DocumentError(f"the index is not readable: {error}") from error
     if len(entries) > MAX_ENTRIES:
         raise DocumentError("the index has too many entries")
     found: set[Platform] = set()
     for entry in entries:
-        if _ATTESTATION in (entry.annotations or {}) or entry.artifact_type:
+        annotated = entry.annotations is not None and entry.annotations.reference_type is not msgspec.UNSET
+        if annotated or entry.artifact_type:
             continue
         if entry.platform is None or not entry.platform.architecture or not entry.platform.os:
             raise DocumentError("an entry of the index names no platform")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.support.imagehosts import INDEX, digest_of, encoded, index, manifest
 from tests.support.kube import nested
 from webhook.images.documents import (
+    MAX_BYTES,
     Challenge,
     DocumentError,
     Login,
@@ -81,6 +83,10 @@ NOTHING: dict[str, bytes] = {
         {"config": {"mediaType": manifest(b"")["config"]["mediaType"], "digest": "../x"}}
     ),
     "too many entries": encoded(index(*[("linux", "amd64")] * 1025)),
+    "far too many entries": b'{"manifests": [' + b"{}," * 1_000_000 + b"{}]}",
+    "entries that are none": encoded({"manifests": [1, 2]}),
+    "entries that are no list": encoded({"manifests": {"platform": {"os": "linux", "architecture": "amd64"}}}),
+    "a configuration that is none": encoded({"config": 3, "layers": []}),
 }
 
 
@@ -88,6 +94,44 @@ NOTHING: dict[str, bytes] = {
 def test_what_says_nothing_is_an_error(body: bytes) -> None:
     with pytest.raises(DocumentError):
         platforms_in(body)
+
+
+def filled(head: bytes, unit: bytes, tail: bytes) -> bytes:
+    """A document as long as one may be, of one part again and again."""
+    return head + unit * ((MAX_BYTES - len(head) - len(tail)) // len(unit)) + tail
+
+
+HUGE = {
+    "entries": filled(b'{"manifests":[', b"{},", b"{}]}"),
+    "entries with platforms": filled(b'{"manifests":[', b'{"platform":{}},', b"{}]}"),
+    "annotations of an entry": b'{"manifests":[{"annotations":{%b}}]}'
+    % b",".join(b'"%x":""' % number for number in range(380_000)),
+    "annotations of a configuration": filled(b'{"config":{"annotations":{', b'"a":"b",', b'"a":""}}}'),
+    "layers": filled(b'{"config":{},"layers":[', b"1,", b"1]}"),
+    "layers of schema 1": filled(b'{"fsLayers":[', b"{},", b"{}]}"),
+    "words that nobody knows": filled(b"{", b'"x":[],', b'"a":1}'),
+    "lists": filled(b'{"manifests":[', b"[],", b"[]]}"),
+}
+
+
+@pytest.mark.parametrize("body", HUGE.values(), ids=HUGE)
+def test_the_largest_document_takes_little_more_memory_than_its_text(body: bytes) -> None:
+    assert len(body) <= MAX_BYTES
+    tracemalloc.start()
+    try:
+        with pytest.raises(DocumentError):
+            platforms_in(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MAX_BYTES
+
+
+def test_an_entry_is_an_attestation_by_its_annotations_alone() -> None:
+    document = index(("linux", "amd64"), ("linux", "arm64"))
+    document["manifests"][0]["annotations"] = {"com.example": "vnd.docker.reference.type"}
+    document["manifests"][1]["annotations"] = {"a": "b", "vnd.docker.reference.type": "attestation-manifest", "c": "d"}
+    assert platforms_in(encoded(document)) == frozenset({AMD64})
 
 
 @pytest.mark.parametrize(

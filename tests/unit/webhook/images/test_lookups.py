@@ -45,7 +45,9 @@ class Registries:
 class Bench:
     """Lookups over such registries."""
 
-    def __init__(self, registries: Registries, proved: Callable[[str, str], frozenset[str]] = lambda *_: NOBODY) -> None:
+    def __init__(
+        self, registries: Registries, proved: Callable[[str, str], frozenset[str]] = lambda *_: NOBODY
+    ) -> None:
         self.registries, self.clock = registries, FakeClock()
         self.logins: list[Key] = []
         self.told: list[Key] = []

@@ -20,7 +20,11 @@ def node(name: str, arch: str, os: str = "linux") -> dict[str, Any]:
 
 def pod(on: str, *image_ids: str, ready: bool = True, namespace: str = "shop") -> dict[str, Any]:
     statuses = [{"name": "c", "imageID": one, "ready": ready} for one in image_ids]
-    return {"metadata": {"name": "p", "namespace": namespace}, "spec": {"nodeName": on}, "status": {"containerStatuses": statuses}}
+    return {
+        "metadata": {"name": "p", "namespace": namespace},
+        "spec": {"nodeName": on},
+        "status": {"containerStatuses": statuses},
+    }
 
 
 def surveyed(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> tuple[Proofs, FakeApi]:
