@@ -1,15 +1,16 @@
 """What is known of images, and who finds out the rest: `Lookups`.
 
-Answers come from memory alone; what is not there is looked up by a few threads behind the answer. Everything is bounded: what is remembered, what
-waits (of each namespace too, so that one cannot keep out the others), how many lookups of one registry run, and how often a registry that fails is asked.
+Answers come from memory alone; what is not there is looked up by a few threads behind the answer, and namespaces take turns. Everything is bounded:
+what is remembered, what waits (of each namespace too, so that one cannot keep out the others), how many lookups of one registry run, and how often a
+registry that fails is asked.
 """
 
 import functools
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.bounded import forget_oldest
@@ -26,6 +27,8 @@ AT_ONCE_OF_ONE: Final = 2
 MAX_KNOWN: Final = 2048
 MAX_WAITING: Final = 1000
 MAX_OF_NAMESPACE: Final = MAX_WAITING // 4
+MAX_PLACES: Final = 4 * MAX_WAITING
+"""Of namespaces that wait; several may wait for one image."""
 MAX_REGISTRIES: Final = 256
 FRESH_SECONDS: Final = 600.0
 """A tag that is asked for later than this is looked up again; meanwhile what is known of it counts."""
@@ -84,26 +87,72 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Line:
-    """One registry.
+    """One registry that failed, for those who ask it with the pull secrets of one namespace, or without any.
 
     Attributes:
-        running: lookups under way.
         failures: in a row.
         closed_until: it is not asked before.
     """
 
-    running: int = 0
     failures: int = 0
     closed_until: float = float("-inf")
 
 
 @dataclass(slots=True)
 class _Work:
-    """What waits and what runs, of all keys."""
+    """What waits and what runs, of all keys.
 
-    waiting: deque[tuple[Key, str]] = field(default_factory=deque)
-    wanted: set[Key] = field(default_factory=set)
+    Attributes:
+        waiting: by namespace, the one that was served longest ago first. A key waits in every namespace that wants it.
+        wanted: the namespaces that want a key which waits or runs.
+        running: keys that are looked up.
+        at_work: how many of them are of a registry.
+        of_namespace: the keys that a namespace wants.
+        places: their sum.
+    """
+
+    waiting: OrderedDict[str, dict[Key, None]] = field(default_factory=OrderedDict)
+    wanted: dict[Key, set[str]] = field(default_factory=dict)
+    running: set[Key] = field(default_factory=set)
+    at_work: Counter[Host] = field(default_factory=Counter)
     of_namespace: Counter[str] = field(default_factory=Counter)
+    places: int = 0
+
+    def add(self, key: Key, namespace: str) -> None:
+        """A namespace wants a key."""
+        self.wanted.setdefault(key, set()).add(namespace)
+        self.waiting.setdefault(namespace, {})[key] = None
+        self.of_namespace[namespace] += 1
+        self.places += 1
+
+    def begin(self, key: Key, namespace: str) -> None:
+        """A key is looked up, and it was the turn of this namespace."""
+        self.running.add(key)
+        self.at_work[key.reference.host] += 1
+        self.waiting.move_to_end(namespace)
+        for other in self.wanted[key]:
+            keys = self.waiting[other]
+            del keys[key]
+            if not keys:
+                del self.waiting[other]
+
+    def end(self, key: Key) -> None:
+        """A key was looked up."""
+        self.running.discard(key)
+        namespaces = self.wanted.pop(key)
+        self.places -= len(namespaces)
+        _less(self.at_work, key.reference.host)
+        for namespace in namespaces:
+            _less(self.of_namespace, namespace)
+
+
+T = TypeVar("T")
+
+
+def _less(counter: Counter[T], of: T) -> None:
+    counter[of] -= 1
+    if counter[of] <= 0:
+        del counter[of]
 
 
 class Lookups:
@@ -128,7 +177,7 @@ class Lookups:
         self._look, self._asks, self._login, self._proved, self._clock = look, asks, login, proved, clock
         self._lock = threading.Condition()
         self._known: OrderedDict[Key, _Entry] = OrderedDict()
-        self._lines: OrderedDict[Host, _Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[Host, str], _Line] = OrderedDict()
         self._work = _Work()
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -202,58 +251,58 @@ class Lookups:
     def _want(self, key: Key, namespace: str, now: float) -> bool:
         """Whether the key will be looked up; called under the lock."""
         work = self._work
-        if key in work.wanted:
+        namespaces = work.wanted.get(key)
+        if namespaces is not None and (namespace in namespaces or key in work.running):
             return True
-        line = self._lines.get(key.reference.host)
-        if self._stopping or (line is not None and now < line.closed_until):
+        if self._stopping or self._is_closed(key, now):
             LOOKUPS.labels("paused").inc()
             return False
-        if len(work.wanted) >= MAX_WAITING or work.of_namespace[namespace] >= MAX_OF_NAMESPACE:
+        full = work.of_namespace[namespace] >= MAX_OF_NAMESPACE or work.places >= MAX_PLACES
+        if namespaces is not None and full:
+            return True  # it comes when it is the turn of another namespace
+        if full or (namespaces is None and len(work.wanted) >= MAX_WAITING):
             LOOKUPS.labels("dropped").inc()
             return False
-        work.wanted.add(key)
-        work.of_namespace[namespace] += 1
-        work.waiting.append((key, namespace))
+        work.add(key, namespace)
         self._lock.notify()
         return True
+
+    def _is_closed(self, key: Key, now: float) -> bool:
+        line = self._lines.get((key.reference.host, key.namespace))
+        return line is not None and now < line.closed_until
 
     # ------------------------------------------------------------------ the threads
 
     def _run(self) -> None:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
-        while (taken := self._take(pulse)) is not None:
+        while (key := self._take(pulse)) is not None:
             pulse.beat()
-            self._look_up(*taken)
+            self._look_up(key)
 
-    def _take(self, pulse: heartbeat.Pulse) -> tuple[Key, str] | None:
+    def _take(self, pulse: heartbeat.Pulse) -> Key | None:
         pulse.rest()
         with self._lock:
             while not self._stopping:
-                for at, (key, _) in enumerate(self._work.waiting):
-                    line = self._line(key.reference.host)
-                    if line.running < AT_ONCE_OF_ONE:
-                        line.running += 1
-                        taken = self._work.waiting[at]
-                        del self._work.waiting[at]
-                        return taken
+                if (key := self._next()) is not None:
+                    return key
                 self._lock.wait()
             return None
 
-    def _line(self, host: Host) -> _Line:
-        line = self._lines.get(host)
-        if line is None:
-            line = self._lines[host] = _Line()
-            idle = (one for one, other in self._lines.items() if not other.running and one != host)
-            if len(self._lines) > MAX_REGISTRIES and (oldest := next(idle, None)) is not None:
-                del self._lines[oldest]
-        self._lines.move_to_end(host)
-        return line
+    def _next(self) -> Key | None:
+        """The key whose turn it is, begun; called under the lock. Cost: O(keys that wait)."""
+        work = self._work
+        for namespace, keys in work.waiting.items():
+            for key in keys:
+                if work.at_work[key.reference.host] < AT_ONCE_OF_ONE:
+                    work.begin(key, namespace)
+                    return key
+        return None
 
-    def _look_up(self, key: Key, namespace: str) -> None:
+    def _look_up(self, key: Key) -> None:
         reference, found, outcome, wait = key.reference, None, "found", 0.0
         begun = self._clock.monotonic()
         with self._lock:
-            is_paused = begun < self._line(reference.host).closed_until
+            is_paused = self._is_closed(key, begun)
         try:
             if is_paused:
                 outcome = "paused"
@@ -271,23 +320,22 @@ class Lookups:
             SECONDS.observe(now - begun)
         with self._lock:
             self._keep(key, found, outcome, wait, now)
-            self._work.wanted.discard(key)
-            self._work.of_namespace[namespace] -= 1
-            if self._work.of_namespace[namespace] <= 0:
-                del self._work.of_namespace[namespace]
+            self._work.end(key)
             self._lock.notify_all()
         self._told(key)
 
     def _keep(self, key: Key, found: Found | None, outcome: str, wait: float, now: float) -> None:
-        line = self._line(key.reference.host)
-        line.running -= 1
-        if outcome in ("found", "failed"):
-            line.failures = 0
-        elif outcome == "unavailable":
+        where = (key.reference.host, key.namespace)
+        if outcome == "unavailable":
+            line = self._lines.setdefault(where, _Line())
             line.failures += 1
             rounds = line.failures - FAILURES_IN_A_ROW
             pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(rounds, 10)) if rounds >= 0 else 0.0
             line.closed_until = max(line.closed_until, now + max(pause, wait))
+            self._lines.move_to_end(where)
+            forget_oldest(self._lines, MAX_REGISTRIES)
+        elif outcome != "paused" and where in self._lines:
+            self._lines[where].failures = 0  # a time that the registry named stands
         known = self._known.get(key)
         if found is not None:
             lasting = bool(key.reference.digest)

@@ -68,7 +68,7 @@ _pod = msgspec.json.Decoder(_Pod).decode
 
 
 class Proofs:
-    """What runs where, by namespace and digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page, and nothing of them is kept."""
+    """What runs where, by namespace and digest; thread-safe. Every half an hour Nodes and running pods are listed, page by page; they are not kept."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

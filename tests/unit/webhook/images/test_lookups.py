@@ -226,6 +226,56 @@ def test_what_waits_is_bounded_of_one_namespace_too(monkeypatch: pytest.MonkeyPa
         assert len(at.ask("d0", namespace="evil").pending) == 1, "there is room again"
 
 
+def test_namespaces_take_turns() -> None:
+    at = Bench(Registries())
+    at.ask(*(f"a{number}" for number in range(200)), namespace="evil")
+    at.ask("b0", "b1", namespace="shop")
+    at.ask("c0", namespace="more")
+    order = []
+    while (key := at.lookups._next()) is not None:
+        order.append(key.reference.repository.removeprefix("library/"))
+        at.lookups._look_up(key)
+    assert order[:7] == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
+    assert len(order) == 203
+    assert at.lookups.waiting() == 0
+
+
+def test_an_image_comes_as_soon_for_a_namespace_as_if_nobody_else_had_asked_for_it() -> None:
+    at = Bench(Registries(shared=frozenset({AMD64})))
+    at.ask(*(f"a{number}" for number in range(100)), "shared", namespace="evil")
+    assert at.ask("shared", namespace="shop").pending == {"shared"}
+    for _ in range(2):
+        key = at.lookups._next()
+        assert key is not None
+        at.lookups._look_up(key)
+    assert at.ask("shared", namespace="shop").found == {"shared": {AMD64}}
+    assert at.lookups.waiting() == 99, "and it is looked up once"
+    while (key := at.lookups._next()) is not None:
+        at.lookups._look_up(key)
+    assert at.registries.asked.count("docker.io/library/shared:latest") == 1
+    assert (at.lookups._work.waiting, at.lookups._work.of_namespace, at.lookups._work.places) == ({}, {}, 0)
+
+
+def test_places_of_many_namespaces_for_the_same_images_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING", 4)
+    monkeypatch.setattr(module, "MAX_PLACES", 6)
+    at = Bench(Registries())
+    for number in range(20):
+        assert len(at.ask("a", "b", "c", namespace=f"n{number}").pending) == 3, "it is coming all the same"
+    assert at.lookups._work.places == 6
+
+
+def test_what_a_registry_refuses_to_the_credentials_of_one_namespace_closes_it_for_these_alone() -> None:
+    """A rate limit is one of an account, and tenants have accounts of their own."""
+    registries = Registries(web=LookupFailedError("429", ours=False, retry_after=500.0))
+    with bench(registries) as at:
+        at.learned("web", namespace="evil", secrets=("pull",))
+        registries.images["web"] = frozenset({AMD64})
+        assert at.learned("web", namespace="evil", secrets=("other",)) == Images(), "it is closed"
+        assert at.learned("web", namespace="shop", secrets=("pull",)).found == {"web": {AMD64}}
+        assert at.learned("web", namespace="shop").found == {"web": {AMD64}}
+
+
 def test_a_slow_registry_leaves_threads_for_the_others() -> None:
     registries = Registries(web=frozenset({AMD64}))
     registries.free.clear()
@@ -239,10 +289,10 @@ def test_a_slow_registry_leaves_threads_for_the_others() -> None:
 
 def test_registries_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REGISTRIES", 4)
-    with bench(Registries()) as at:
+    with bench(Registries(x=LookupFailedError("away", ours=False))) as at:
         for number in range(20):
             at.learned(f"r{number}.io/x")
-        assert len(at.lookups._lines) <= 4
+        assert [host.name for host, _ in at.lookups._lines] == ["r16.io", "r17.io", "r18.io", "r19.io"]
 
 
 def test_where_an_image_was_seen_to_run_widens_what_its_configuration_says_to_that_namespace_alone() -> None:
@@ -291,8 +341,6 @@ def test_a_full_memory_of_the_longest_names_is_small() -> None:
             for number in range(module.MAX_KNOWN + 100):
                 image = parse(f"quay.io/{'a' * 200}{number:08}:{'t' * 128}")
                 key = Key(image, f"{number:063}", tuple(f"{number:04}{secret:0249}" for secret in range(4)))
-                line = at.lookups._line(image.host)
-                line.running += 1
                 found = Found(platforms_in(document), f"sha256:{number:064}")  # type: ignore[arg-type]
                 at.lookups._keep(key, found, "found", 0.0, 0.0)
             taken = tracemalloc.get_traced_memory()[0]

@@ -102,10 +102,8 @@ class Bench:
     def look_up(self, *images: str) -> None:
         """What the threads of the lookups would do."""
         self.lookups.images(ImagesAsked("shop", images, ()), keep=True)
-        while self.lookups._work.waiting:
-            key, namespace = self.lookups._work.waiting.popleft()
-            self.lookups._line(key.reference.host).running += 1
-            self.lookups._look_up(key, namespace)
+        while (key := self.lookups._next()) is not None:
+            self.lookups._look_up(key)
 
     def reconcile(self) -> float | None:
         return self.pods.reconcile("shop/web-1").requeue_after
