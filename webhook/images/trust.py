@@ -22,9 +22,13 @@ _NEVER: Final[tuple[Network, ...]] = tuple(
         "169.254.0.0/16",  # metadata of most clouds, credentials of EKS Pod Identity
         "100.100.100.200/32",  # metadata of Alibaba Cloud
         "168.63.129.16/32",  # the agent of Azure
+        "192.0.0.0/24",  # for protocols; metadata of Oracle Cloud
         "224.0.0.0/3",  # multicast, reserved, broadcast
         "::/96",  # addresses of IPv4 in an old form, and the machine itself
+        "::ffff:0:0:0/96",  # addresses of IPv4, translated (SIIT)
+        "64:ff9b:1::/48",  # the same, translated by a NAT64 of the network itself, at a place that only it knows
         "fe80::/10",
+        "fec0::/10",  # of a site, in an old form
         "fd00:ec2::/32",  # metadata of EC2, credentials of EKS Pod Identity
         "ff00::/8",
     )
@@ -213,7 +217,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         except ValueError as error:
             raise TrustError(f"{entry!r} is not a network such as 10.0.0.0/8") from error
         if any(network.version == one.version and network.subnet_of(one) for one in _NEVER):  # type: ignore[arg-type]
-            raise TrustError(f"{entry!r} holds link-local, metadata or multicast addresses, which are never used")
+            raise TrustError(f"{entry!r} holds link-local, metadata, translated or multicast addresses, which are never used")
         found.append(network)
     return tuple(found)
 

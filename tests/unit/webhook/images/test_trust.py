@@ -13,6 +13,7 @@ NEVER = (
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "169.254.170.23", "100.64.0.1", "100.100.100.200", "168.63.129.16",
     "0.0.0.0", "224.0.0.1", "255.255.255.255", "192.0.2.1", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1",
     "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b::169.254.169.254", "2002:0a00:0001::1", "2002:7f00:0001::",
+    "64:ff9b:1::a00:1", "64:ff9b:1:fffe::a9fe:a9fe", "::ffff:0:10.0.0.1", "::ffff:0:169.254.169.254", "fec0::1", "feff::1", "192.0.0.1", "192.0.0.192",
 )  # fmt: skip
 PUBLIC = ("1.1.1.1", "52.94.133.131", "2606:4700::1111", "64:ff9b::1.1.1.1", "::ffff:1.1.1.1")
 
@@ -28,11 +29,14 @@ def test_public_addresses_are(text: str) -> None:
 
 
 def test_a_listed_private_network_is_reached_and_metadata_is_not_whatever_is_listed() -> None:
-    trust = Trust(networks=parse_networks("10.0.0.0/8, 127.0.0.0/8, 0.0.0.0/0, fd00::/8"))
+    trust = Trust(networks=parse_networks("10.0.0.0/8, 127.0.0.0/8, 0.0.0.0/0, fd00::/8, ::/0"))
     assert trust.reaches(ipaddress.ip_address("10.1.2.3"))
     assert trust.reaches(ipaddress.ip_address("::ffff:10.1.2.3"))
     assert trust.reaches(ipaddress.ip_address("fd12::1"))
-    for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "::ffff:169.254.169.254"):
+    for text in (
+        *("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "::ffff:169.254.169.254"),
+        *("192.0.0.192", "64:ff9b:1::a9fe:a9fe", "::ffff:0:169.254.169.254", "fec0::1"),
+    ):
         assert not trust.reaches(ipaddress.ip_address(text))
 
 
@@ -95,6 +99,7 @@ def test_where_a_registry_may_send_us() -> None:
         (parse_networks, "10.0.0.1/8", "is not a network"),
         (parse_networks, "169.254.0.0/16", "link-local"),
         (parse_networks, "fe80::/64", "link-local"),
+        (parse_networks, "64:ff9b:1::/64", "never used"),
         (parse_accounts, "12345", "12 digits"),
     ],
 )
