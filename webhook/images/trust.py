@@ -217,7 +217,9 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         except ValueError as error:
             raise TrustError(f"{entry!r} is not a network such as 10.0.0.0/8") from error
         if any(network.version == one.version and network.subnet_of(one) for one in _NEVER):  # type: ignore[arg-type]
-            raise TrustError(f"{entry!r} holds link-local, metadata, translated or multicast addresses, which are never used")
+            raise TrustError(
+                f"{entry!r} holds link-local, metadata, translated or multicast addresses, which are never used"
+            )
         found.append(network)
     return tuple(found)
 
