@@ -68,11 +68,12 @@ class Asked:
     path: str
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]
+    method: str = "GET"
 
 
 @dataclass
 class Answer:
-    """One answer; `drip` sends the body byte by byte with so many seconds between."""
+    """One answer, of whose body HEAD gets nothing; `drip` sends the body byte by byte with so many seconds between."""
 
     status: int = 200
     body: bytes = b""
@@ -163,10 +164,13 @@ def _handler(hosts: Hosts) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            asked = Asked(headers["host"].partition(":")[0], parts.path, parse_qs(parts.query), headers)
+            asked = Asked(headers["host"].partition(":")[0], parts.path, parse_qs(parts.query), headers, self.command)
             hosts.asked.append(asked)
             answer = hosts.respond(asked)
             try:
@@ -176,6 +180,8 @@ def _handler(hosts: Hosts) -> type[BaseHTTPRequestHandler]:
                 if "content-length" not in answer.headers:
                     self.send_header("content-length", str(len(answer.body)))
                 self.end_headers()
+                if self.command == "HEAD":
+                    return
                 if not answer.drip:
                     self.wfile.write(answer.body)
                     return
@@ -222,7 +228,7 @@ class Store:
         found = self.documents.get(asked.path)
         if found is None:
             return Answer(404, b"{}")
-        return Answer(200, found[1], {"content-type": found[0]})
+        return Answer(200, found[1], {"content-type": found[0], "docker-content-digest": digest_of(found[1])})
 
 
 def basic(username: str, password: str) -> str:

@@ -30,8 +30,8 @@ MAX_OF_NAMESPACE: Final = MAX_WAITING // 4
 MAX_PLACES: Final = 4 * MAX_WAITING
 """Of namespaces that wait; several may wait for one image."""
 MAX_REGISTRIES: Final = 256
-FRESH_SECONDS: Final = 600.0
-"""A tag that is asked for later than this is looked up again; meanwhile what is known of it counts."""
+FRESH_SECONDS: Final = 3600.0
+"""A tag that is asked for later than this is compared with its registry; meanwhile what is known of it counts."""
 TAG_SECONDS: Final = 6 * 3600.0
 """For how long what is known of a tag counts; a digest means the same for ever."""
 FAILED_SECONDS: Final = 60.0
@@ -159,7 +159,7 @@ class Lookups:
     """See the module. Thread-safe.
 
     Args:
-        look: asks a registry for one image; raises `LookupFailedError`.
+        look: asks a registry for one image, of which something may be known; raises `LookupFailedError`.
         asks: whether a registry may be asked at all.
         login: the credentials for a key, as far as there are some.
         proved: the architectures on which a digest was seen to run in a namespace.
@@ -168,7 +168,7 @@ class Lookups:
 
     def __init__(
         self,
-        look: Callable[[Reference, Callable[[], Login | None]], Found],
+        look: Callable[[Reference, Callable[[], Login | None], Found | None], Found],
         asks: Callable[[Host], bool],
         login: Callable[[Key], Login | None],
         proved: Callable[[str, str], frozenset[str]],
@@ -303,11 +303,13 @@ class Lookups:
         begun = self._clock.monotonic()
         with self._lock:
             is_paused = self._is_closed(key, begun)
+            entry = self._known.get(key)
+            known = None if entry is None else entry.found
         try:
             if is_paused:
                 outcome = "paused"
             else:
-                found = self._look(reference, functools.partial(self._login, key))
+                found = self._look(reference, functools.partial(self._login, key), known)
         except LookupFailedError as error:
             outcome, wait = ("failed" if error.ours else "unavailable"), error.retry_after
             _log.info(messages.FAILED_TO_LOOK_UP_IMAGE, image=str(reference), error=str(error))

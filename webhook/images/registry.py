@@ -80,12 +80,13 @@ class Registry:
     def __init__(self, transport: Transport, trust: Trust, monotonic: Callable[[], float]) -> None:
         self._transport, self._trust, self._monotonic = transport, trust, monotonic
 
-    def look(self, reference: Reference, login: Callable[[], Login | None]) -> Found:
+    def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None = None) -> Found:
         """What an image was built for.
 
         Args:
             reference: the image.
             login: asked for the credentials once the registry wants some; None asks for an anonymous token.
+            known: what a tag led to before; it is returned where that is so still, for one HEAD, which Docker Hub does not count as a pull.
 
         Raises:
             LookupFailedError: it is not allowed, not there, not readable, or nobody answers in time.
@@ -94,16 +95,23 @@ class Registry:
             raise LookupFailedError(f"registry {reference.host} is not in --image-registries", ours=True)
         session = _Session(reference, login, self._monotonic() + LOOKUP_SECONDS)
         try:
-            return self._look(session)
+            return self._look(session, known)
         except (DocumentError, UnusableReferenceError, TooLargeError) as error:
             raise LookupFailedError(str(error), ours=True) from error
         except TransportError as error:
             raise LookupFailedError(str(error), ours=False) from error
 
-    def _look(self, session: _Session) -> Found:
+    def _look(self, session: _Session, known: Found | None) -> Found:
         reference = session.reference
         name = quote(reference.repository)
-        body = self._fetch(session, f"/v2/{name}/manifests/{reference.wanted}", {"Accept": _ACCEPT}, reference.digest)
+        target, headers = f"/v2/{name}/manifests/{reference.wanted}", {"Accept": _ACCEPT}
+        if known is not None:
+            reply = self._reply(session, "HEAD", target, headers)
+            if reply.status == 200 and reply.headers.get("docker-content-digest") == known.digest:
+                return known
+            if _is_of_registry(reply.status):
+                raise _refusal(reply, reference.host)
+        body = self._fetch(session, target, headers, reference.digest)
         digest = reference.digest or f"sha256:{hashlib.sha256(body).hexdigest()}"
         found = documents.platforms_in(body)
         if isinstance(found, str):
@@ -113,12 +121,20 @@ class Registry:
 
     def _fetch(self, session: _Session, target: str, headers: Mapping[str, str], digest: str) -> bytes:
         """A document of the registry, wherever it is stored; its digest is checked where one is known."""
+        reply = self._reply(session, "GET", target, headers)
+        if reply.status != 200:
+            raise _refusal(reply, session.reference.host)
+        _check(reply.body, digest)
+        return reply.body
+
+    def _reply(self, session: _Session, method: str, target: str, headers: Mapping[str, str]) -> Reply:
+        """What the registry answers once it knows us, or the host that it redirects to."""
         registry = session.reference.host
         own = endpoint(registry)
-        reply = self._ask(session, own, target, headers)
+        reply = self._ask(session, method, own, target, headers)
         if reply.status == 401 and not session.authorization:
             session.authorization = self._authorization(session, reply)
-            reply = self._ask(session, own, target, headers)
+            reply = self._ask(session, method, own, target, headers)
         url = f"https://{own}{target}"
         for _ in range(MAX_REDIRECTS):
             if reply.status not in _REDIRECTS:
@@ -129,17 +145,14 @@ class Registry:
                 raise LookupFailedError(
                     f"registry {registry} redirects to {host}, which --image-registries does not allow", ours=True
                 )
-            reply = self._ask(session, host, path, headers)
-        if reply.status != 200:
-            raise _refusal(reply, registry)
-        _check(reply.body, digest)
-        return reply.body
+            reply = self._ask(session, method, host, path, headers)
+        return reply
 
-    def _ask(self, session: _Session, host: Host, target: str, headers: Mapping[str, str]) -> Reply:
+    def _ask(self, session: _Session, method: str, host: Host, target: str, headers: Mapping[str, str]) -> Reply:
         """One request; credentials and tokens go to the registry that they are for and to nobody else."""
         if session.authorization and host == endpoint(session.reference.host):
             headers = {**headers, "Authorization": session.authorization}
-        return self._transport.get(host, target, headers, documents.MAX_BYTES, session.deadline)
+        return self._transport.ask(method, host, target, headers, documents.MAX_BYTES, session.deadline)
 
     # ------------------------------------------------------------------ authentication
 
@@ -166,7 +179,7 @@ class Registry:
         login = session.login()
         headers = {"Authorization": login.header} if login is not None else {}
         target = f"{path}{'&' if '?' in path else '?'}{joined}"
-        reply = self._transport.get(host, target, headers, _TOKEN_BYTES, session.deadline)
+        reply = self._transport.ask("GET", host, target, headers, _TOKEN_BYTES, session.deadline)
         if reply.status != 200:
             raise _refusal(reply, registry)
         return documents.token_in(reply.body)

@@ -73,10 +73,13 @@ class Transport:
     ) -> None:
         self._trust, self._context, self._monotonic, self._resolve = trust, context, monotonic, resolve
 
-    def get(self, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float) -> Reply:
-        """One GET.
+    def ask(
+        self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
+    ) -> Reply:
+        """One request.
 
         Args:
+            method: GET or HEAD.
             host: that is asked.
             target: path and query, in ASCII.
             headers: of the request, beside those that every request has.
@@ -89,7 +92,7 @@ class Transport:
             TransportError: it does not answer in time, or not in HTTP/1.1 over TLS.
         """
         request = h11.Request(
-            method="GET",
+            method=method,
             target=target,
             headers=[
                 ("Host", str(host)),

@@ -28,12 +28,14 @@ class Registries:
     def __init__(self, **images: frozenset[Platform] | LookupFailedError) -> None:
         self.images: dict[str, frozenset[Platform] | LookupFailedError] = dict(images)
         self.asked: list[str] = []
+        self.known: list[Found | None] = []
         self.logins: list[Login | None] = []
         self.free = threading.Event()
         self.free.set()
 
-    def look(self, reference: Reference, login: Callable[[], Login | None]) -> Found:
+    def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
         self.asked.append(str(reference))
+        self.known.append(known)
         self.logins.append(login())
         assert self.free.wait(20)
         answer = self.images.get(reference.repository.removeprefix("library/"), LookupFailedError("no", ours=True))
@@ -127,6 +129,7 @@ def test_a_tag_is_looked_up_again_while_what_is_known_still_counts_and_a_digest_
         assert at.ask("web", keep=False).found == {}
         assert at.ask(f"pinned@{SHA}").found == {f"pinned@{SHA}": {ARM64}}
         assert sum("pinned" in one for one in registries.asked) == 1
+        assert registries.known[:3] == [None, None, Found(frozenset({AMD64}), SHA)], "which the registry is told"
 
 
 def test_a_tag_that_cannot_be_looked_up_again_counts_until_its_time_is_over() -> None:
@@ -307,7 +310,7 @@ def test_where_an_image_was_seen_to_run_widens_what_its_configuration_says_to_th
 
 def test_an_error_that_nobody_thought_of_ends_no_thread() -> None:
     class Broken(Registries):
-        def look(self, reference: Reference, login: Callable[[], Login | None]) -> Found:
+        def look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
             self.asked.append(str(reference))
             raise ZeroDivisionError
 

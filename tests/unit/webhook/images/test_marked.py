@@ -71,7 +71,7 @@ class Bench:
     def of(self, namespace: str) -> Facts | None:
         return Facts(namespace, self.settings)
 
-    def _look(self, reference: Reference, login: Callable[[], Login | None]) -> Found:
+    def _look(self, reference: Reference, login: Callable[[], Login | None], known: Found | None) -> Found:
         name = reference.repository.removeprefix("library/")
         if name not in self.known:
             raise LookupFailedError("no", ours=True)

@@ -24,7 +24,7 @@ from tests.support.imagehosts import (
 from webhook.images import registry as module
 from webhook.images.documents import MAX_BYTES, Login, Platform
 from webhook.images.references import Host, parse
-from webhook.images.registry import LookupFailedError, Registry, client_context
+from webhook.images.registry import Found, LookupFailedError, Registry, client_context
 from webhook.images.transport import RefusedError, Transport, TransportError
 from webhook.images.trust import Trust, parse_networks, parse_registries
 
@@ -52,10 +52,14 @@ def nobody() -> Login | None:
 
 
 def fails(
-    registry: Registry, reference: object, words: str, login: Callable[[], Login | None] = nobody
+    registry: Registry,
+    reference: object,
+    words: str,
+    login: Callable[[], Login | None] = nobody,
+    known: Found | None = None,
 ) -> LookupFailedError:
     with pytest.raises(LookupFailedError, match=words) as caught:
-        registry.look(reference, login)  # type: ignore[arg-type]
+        registry.look(reference, login, known)  # type: ignore[arg-type]
     return caught.value
 
 
@@ -77,6 +81,58 @@ def test_an_image_for_one_platform_is_known_by_its_configuration(at: Hosts) -> N
     found = at.registry().look(at.reference(), nobody)
     assert (set(found.platforms), found.digest) == ({ARM64}, digest)
     assert at.registry().look(at.reference(f"app@{digest}"), nobody).platforms == {ARM64}
+
+
+def test_a_tag_that_still_means_the_same_costs_no_pull(at: Hosts) -> None:
+    """Docker Hub counts GET of a manifest, and limits it; it does not count HEAD."""
+    at.respond = store = Store()
+    store.image("team/app", "1", "linux", "arm64")
+    known = at.registry().look(at.reference(), nobody)
+    at.asked.clear()
+    assert at.registry().look(at.reference(), nobody, known) is known
+    assert [(one.method, one.path) for one in at.asked] == [("HEAD", "/v2/team/app/manifests/1")]
+    assert INDEX in at.asked[0].headers["accept"], "else the registry may name another document"
+    digest = store.list("team/app", "1", index(("linux", "amd64")))
+    found = at.registry().look(at.reference(), nobody, known)
+    assert (set(found.platforms), found.digest) == ({AMD64}, digest)
+    assert [one.method for one in at.asked] == ["HEAD", "HEAD", "GET"]
+
+
+NO_DIGEST = {
+    "without the digest": Answer(200),
+    "with an empty digest": Answer(200, headers={"docker-content-digest": ""}),
+    "with a long body that does not come": Answer(200, headers={"content-length": str(1 << 40)}),
+    "that it knows no HEAD": Answer(405),
+    "that there is no such image": Answer(404),
+}
+
+
+@pytest.mark.parametrize("answer", NO_DIGEST.values(), ids=NO_DIGEST)
+def test_a_registry_that_answers_head_with_nothing_useful_is_asked_as_ever(at: Hosts, answer: Answer) -> None:
+    store = Store()
+    store.list("team/app", "1", index(("linux", "amd64")))
+    known = Found(frozenset({ARM64}), "sha256:" + "0" * 64)
+    at.respond = lambda asked: answer if asked.method == "HEAD" else store(asked)
+    assert at.registry().look(at.reference(), nobody, known).platforms == {AMD64}
+    at.respond = lambda asked: Answer(429) if asked.method == "HEAD" else store(asked)
+    at.asked.clear()
+    fails(at.registry(), at.reference(), "answers 429", known=known)
+    assert len(at.asked) == 1, "a registry that is busy is not asked twice"
+
+
+def test_what_is_known_of_a_tag_is_refreshed_with_the_same_credentials(at: Hosts) -> None:
+    store, password = Store(), basic("user", "secret")
+    store.list("team/app", "1", index(("linux", "amd64")))
+    at.respond = lambda one: (
+        store(one)
+        if one.headers.get("authorization") == password
+        else Answer(401, headers={"www-authenticate": "Basic"})
+    )
+    known = at.registry().look(at.reference(), lambda: LOGIN)
+    assert at.registry().look(at.reference(), lambda: LOGIN, known) is known
+    at.asked.clear()
+    fails(at.registry(), at.reference(), "denies access", known=known)
+    assert all("authorization" not in one.headers for one in at.asked)
 
 
 # --- attacks --------------------------------------------------------------------------------------------------------
@@ -127,7 +183,7 @@ def test_other_ways_to_write_an_address_are_seen_through(at: Hosts, name: str) -
     trust = Trust(parse_registries(f"{name}:{at.port}"))
     transport = Transport(trust, at.context(), time.monotonic)
     with pytest.raises((RefusedError, TransportError)):
-        transport.get(Host(name, at.port), "/v2/", {}, 10, time.monotonic() + 5)
+        transport.ask("GET", Host(name, at.port), "/v2/", {}, 10, time.monotonic() + 5)
     assert at.asked == []
 
 
@@ -316,7 +372,7 @@ def test_a_host_that_takes_the_connection_and_says_nothing_ends_with_the_deadlin
 def test_after_the_deadline_nothing_is_begun(at: Hosts) -> None:
     transport = Transport(at.trust(), at.context(), time.monotonic, lambda *_: ["127.0.0.1"])
     with pytest.raises(TransportError, match="time for one lookup is over"):
-        transport.get(Host("registry.test", at.port), "/v2/", {}, 10, time.monotonic() - 1)
+        transport.ask("GET", Host("registry.test", at.port), "/v2/", {}, 10, time.monotonic() - 1)
     assert at.asked == []
 
 
