@@ -894,6 +894,32 @@ def test_the_webhook_takes_the_registries_of_its_component() -> None:
     )
 
 
+def test_the_guide_s_overlay_replaces_the_registries_and_opens_another_port_for_the_webhook_alone() -> None:
+    text = (MANIFESTS.parent / "docs" / "guides" / "admission.md").read_text(encoding="utf-8")
+    patches, policy = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    (patch,) = patches["patches"]
+    (added,) = yaml.safe_load(patch["patch"])
+    (component,) = kustomization_of(IMAGES)["patches"]
+    assert patch["target"].items() <= component["target"].items()
+    assert (added["op"], added["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
+    arguments = [*container_of("webhook")["args"][1:], *added_arguments(IMAGES), added["value"]]
+    values = webhook_server.command.make_context("webhook", arguments).params
+    (*_, last) = parse_registries(values["image_registries"])
+    assert last.registry == Pattern(Host("registry.example.com", 5000))
+    assert policy["metadata"]["namespace"] == NAMESPACE
+    assert policy["spec"]["podSelector"] == named("NetworkPolicy", "webhook")["spec"]["podSelector"]
+    assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": last.registry.host.port}]}]
+
+
+def test_the_webhook_reaches_the_pod_identity_of_eks_and_no_metadata() -> None:
+    (policy,) = (one for one in load(IMAGES) if one["kind"] == "NetworkPolicy")
+    assert policy["spec"]["podSelector"] == named("NetworkPolicy", "webhook")["spec"]["podSelector"]
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    (rule,) = policy["spec"]["egress"]
+    assert {one["ipBlock"]["cidr"] for one in rule["to"]} == {"169.254.170.23/32", "fd00:ec2::23/128"}
+    assert rule["ports"] == [{"protocol": "TCP", "port": 80}]
+
+
 def test_looking_up_images_needs_little_and_secrets_only_where_somebody_binds_that_role() -> None:
     pods = {Use(verb, "", "pods") for verb in ("get", "list", "watch", "patch")}
     events = {Use(verb, "", "events") for verb in ("create", "patch")}
