@@ -164,6 +164,28 @@ def test_the_extender_on_a_control_plane_host_is_the_one_beside_our_scheduler() 
         assert subject["name"] == pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
 
 
+def test_the_extender_on_a_control_plane_host_gets_a_pod_and_reaches_the_provisioner() -> None:
+    """A Pod in the host's network needs a privileged namespace, and comes from an address that no podSelector matches."""
+    text = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
+    found = {one["kind"]: one for one in yaml.safe_load_all(text)}
+    page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
+    (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
+    (patch,) = yaml.safe_load(block.removeprefix("yaml"))["patches"]
+    (change,) = yaml.safe_load(patch["patch"])
+    label = change["path"].removeprefix("/metadata/labels/").replace("~1", "/")
+    namespace = named("Namespace", patch["target"]["name"])
+    assert (change["op"], change["value"]) == ("replace", "privileged")
+    assert label in namespace["metadata"]["labels"]
+    policy = found["NetworkPolicy"]["spec"]
+    (by_pod,) = (
+        one for one in named("NetworkPolicy", "provisioner")["spec"]["ingress"] if "podSelector" in one["from"][0]
+    )
+    assert policy["podSelector"] == named("NetworkPolicy", "provisioner")["spec"]["podSelector"]
+    assert [one["ports"] for one in policy["ingress"]] == [by_pod["ports"]]
+    (source,) = policy["ingress"][0]["from"]
+    assert source["ipBlock"]["cidr"] in page
+
+
 def test_the_scheduler_has_the_canonical_configuration_with_a_lease_of_its_own() -> None:
     assert scheduler_file() == scheduler_configuration(
         extender=ExtenderEndpoint("http://127.0.0.1:8090"),
