@@ -34,7 +34,7 @@ from provisioner.options import Options
 from webhook import server as webhook_server
 from webhook.images.references import Host
 from webhook.images.trust import Listed, Pattern, parse_registries
-from webhook.registration import VALIDATE_PATH, service_client, validating_configuration, webhook_configuration
+from webhook.registration import MUTATE_PATH, VALIDATE_PATH, validating_configuration, webhook_configuration
 
 REPOSITORY = Path(__file__).parents[2]
 MANIFESTS = REPOSITORY / "manifests"
@@ -115,11 +115,15 @@ def test_every_definition_is_in_the_kustomization_of_the_definitions() -> None:
 # --- what the programs say themselves -------------------------------------------------------------------------------
 
 
+def behind_the_service(path: str) -> Document:
+    return {"service": {"name": "dovetail-webhook", "namespace": NAMESPACE, "path": path, "port": 443}}
+
+
 def test_the_registration_is_the_one_that_the_webhook_builds() -> None:
     (written,) = of_kind("MutatingWebhookConfiguration")
-    assert written == webhook_configuration(service_client("dovetail-webhook", NAMESPACE), NAMESPACE)
+    assert written == webhook_configuration(behind_the_service(MUTATE_PATH), NAMESPACE)
     (validating,) = of_kind("ValidatingWebhookConfiguration")
-    assert validating == validating_configuration(service_client("dovetail-webhook", NAMESPACE, path=VALIDATE_PATH))
+    assert validating == validating_configuration(behind_the_service(VALIDATE_PATH))
 
 
 def scheduler_file() -> Document:
