@@ -144,7 +144,9 @@ class Answerer:
         question.names.all()  # decoded before anybody has to wait for the table
         with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
-            scores = placement.score(member, standing, question.names, board.table.fullness)
+            scores = placement.score(
+                member, standing, question.names, board.table.fullness, board.table.company(member)
+            )
         return ("scored" if scores else "echoed"), encode_scores(scores)
 
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:

@@ -135,12 +135,17 @@ def refusal(requests: Mapping[str, int], priority: int, hold: Hold, waits_for: s
 
 
 def score(
-    pod: Member, standing: Standing, names: NodeNames, fullness: Mapping[str, int] = MappingProxyType({})
+    pod: Member,
+    standing: Standing,
+    names: NodeNames,
+    fullness: Mapping[str, int] = MappingProxyType({}),
+    company: Collection[str] = (),
 ) -> list[HostPriority]:
     """The answer to `prioritize`; a node that is not named scores 0.
 
     The planned node alone, where there is one. Other pods go where it is full already, so that what scale-downs leave
-    empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last. Pods that wish for something themselves
+    empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last, and so does one with another pod of the
+    same owner, or what we say would outbid kube-scheduler's default spreading. Pods that wish for something themselves
     (a soft spread, a preferred affinity) are left to it: kube-scheduler adds up what we say and what they wish.
 
     Args:
@@ -148,6 +153,7 @@ def score(
         standing: where it may take a planned place.
         names: the feasible nodes.
         fullness: 1 to 10, of nodes with pods of their own (`PlanTable.fullness`).
+        company: nodes with pods of its owner.
     """
     if is_exempt(pod):
         return []
@@ -156,7 +162,7 @@ def score(
         return [HostPriority(steered, MAX_SCORE)]
     if has_wishes(pod):
         return []
-    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness]
+    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness and name not in company]
 
 
 def has_wishes(pod: Member) -> bool:

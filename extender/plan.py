@@ -534,6 +534,13 @@ class PlanTable:
         self._settle()
         return self._fullness
 
+    def company(self, pod: Member) -> frozenset[str]:
+        """Nodes with pods of its owner and class. Cost: O(its family)."""
+        if not pod.owner:
+            return frozenset()
+        family = self._families.get(pod.family, {}).values()
+        return frozenset(one.node for one in family if one.node and not one.finished)
+
     @property
     def planned(self) -> int:
         """Waiting pods that a place is kept for."""

@@ -29,7 +29,7 @@ from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.clock import SystemClock
 from provisioner.support.ending import Process, ThisProcess, stop_all, stop_on_signals
-from provisioner.support.memory import CHECK_SECONDS, MemoryGuard
+from provisioner.support.memory import CHECK_SECONDS, MemoryGuard, few_arenas
 
 #: Requests under way at once; more threads than that would only wait for each other on two cores.
 CONNECTIONS = 24
@@ -205,6 +205,7 @@ def command(context: click.Context) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run with these arguments; the exit status."""
+    few_arenas()
     try:
         options = Options.parse(arguments, os.environ)
         logs.configure(

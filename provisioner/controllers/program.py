@@ -345,7 +345,12 @@ class Controllers:
 
     def _drop(self, name: str) -> None:
         claim = self._cluster.claim(name)
-        if claim is not None and claim.metadata.uid and not claim.status.provider_id:
+        if (
+            claim is not None
+            and claim.metadata.uid
+            and not claim.status.provider_id
+            and self._cluster.is_unneeded(name)
+        ):
             _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)
             self._writers.claims.delete(claim)
 

@@ -331,6 +331,24 @@ class DevCluster:
             self.start(name)
         return again
 
+    def await_definitions(self, *names: str) -> None:
+        """Wait until these CustomResourceDefinitions are served, or all of them. `kubectl wait` fails on one without any condition yet.
+
+        Raises:
+            StateError: they are not within a minute.
+        """
+        which = [f"crd/{name}" for name in names] or ["crd", "--all"]
+        deadline = self._clock.monotonic() + READY_SECONDS
+        while True:
+            try:
+                self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *which)
+            except StateError:
+                if self._clock.monotonic() > deadline:
+                    raise
+                self._clock.sleep(_POLL_SECONDS)
+            else:
+                return
+
     def restart_scheduler(self, *, extender: bool) -> None:
         """Restart kube-scheduler with or without the extender in its configuration.
 
@@ -502,7 +520,7 @@ class DevCluster:
         documents = [*metrics.api_documents(ca_pem, port), metrics.definition()]
         apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
         self.kubectl(*apply, stdin="\n---\n".join(map(json.dumps, documents)))
-        self.kubectl("wait", "--for=condition=Established", f"crd/{metrics.PLURAL}.{metrics.GROUP}", "--timeout=60s")
+        self.await_definitions(f"{metrics.PLURAL}.{metrics.GROUP}")
         if not self.kubectl("get", metrics.PLURAL, "-o", "name").strip():
             self.kubectl("create", "-f", "-", stdin=json.dumps(metrics.default_usage()))
 

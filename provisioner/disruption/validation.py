@@ -147,21 +147,14 @@ def with_room(proposals: Sequence[Proposal], then: Snapshot, now: Snapshot) -> t
     """
     if now.nodes is then.nodes or not any(one.placements for one in proposals):
         return tuple(proposals)
-    nodes = {str(node.key): node for node in now.nodes}
-
-    def holds(one: Proposal) -> bool:
-        return all(_takes(nodes.get(name), pods) for name, pods in one.placements.items())
-
-    return tuple(one for one in proposals if holds(one))
-
-
-def _takes(node: NodeView | None, pods: Iterable[Pod]) -> bool:
-    if node is None or node.deleting:
-        return False
-    wanted = EMPTY
-    for pod in pods:
-        wanted += pod.shape.requests
-    return wanted.fits(node.room)
+    rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
+    kept = []
+    for one in proposals:
+        wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
+        if all(name in rooms and amounts.fits(rooms[name]) for name, amounts in wanted.items()):
+            kept.append(one)
+            rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
+    return tuple(kept)
 
 
 def _key(claim: str) -> str:

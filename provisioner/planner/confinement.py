@@ -1,4 +1,8 @@
-"""What keeps a planning process from harming others: little of their environment, a bound of memory, and first in line when memory runs out."""
+"""What keeps a planning process from harming others: little of their environment, a bound of memory, and first in line when memory runs out.
+
+Where a container exceeds its limit, a kubelet with cgroup v2 has the kernel end all of its processes (`memory.oom.group`), whoever is first in
+line. So the bound, and a limit of the container above what both need, are what counts there.
+"""
 
 import os
 import resource

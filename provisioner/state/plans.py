@@ -272,7 +272,12 @@ class Plans:
             return []
         one.shape = pod.shape
         self._changed(one.key, pod.uid)
-        if not pod.node_name and known is not None and _learned_of_images(known, pod):
+        if (
+            not pod.node_name
+            and known is not None
+            and _learned_of_images(known, pod)
+            and not self._runs_images(one.key, pod)
+        ):
             return self._end(one, effects.DISPLACED)  # the place was chosen without knowing where its images run
         if pod.node_name and known is not None and not known.node_name:
             self._progress.note(one.made_at, now)
@@ -287,6 +292,21 @@ class Plans:
         if not pod.node_name and known is not None and known.nominated_node_name and not pod.nominated_node_name:
             return [NominationLost(one.key.name, pod)] if one.key.of_claim else []
         return []
+
+    def _runs_images(self, key: NodeKey, pod: Pod) -> bool:
+        """Whether a node is known to be of an architecture that the pod's images were built for, as far as that is known."""
+        wanted = {*read_architectures(pod.annotations)}
+        node, claim = self._joining.pair(key) or (None, None)
+        told = {
+            one.metadata.labels[names.ARCH_LABEL]
+            for one in (node, claim)
+            if one is not None and names.ARCH_LABEL in one.metadata.labels
+        }
+        if not told and claim is not None:
+            told.update(
+                *(one.values for one in claim.spec.requirements if one.key == names.ARCH_LABEL and one.operator == "In")
+            )
+        return not wanted or (bool(told) and told <= wanted)
 
     # ------------------------------------------------------------------ surges
 
@@ -372,6 +392,7 @@ class Plans:
                 if pod is None or (pod.deleted is not None and not pod.node_name):
                     if waits and family.owner:
                         self.assignments.reserve(key, family, now)
+                        self._coming = None
                         self._changed(key, "")
                 elif self._needs_place(pod):
                     self._enter(key, [pod], now)

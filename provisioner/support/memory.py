@@ -14,6 +14,7 @@ from provisioner.support.metrics import counter
 TARGET: Final = 0.9
 """Share of the limit from which memory is given back. Source: core spec 8.3 (memory-limit)."""
 CHECK_SECONDS: Final = 10.0
+_ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
 _SAY_SECONDS: Final = 300.0
 _PRESSURE: Final = counter(
     "dovetail_memory_pressure_total",
@@ -28,6 +29,18 @@ def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def few_arenas() -> None:
+    """Let all threads allocate from one place, where the C library has a place for each; call it before threads are started.
+
+    A long answer of the API server is read in some thread, and what it leaves in that thread's arena is used by no other: with
+    thirty threads that drain nodes, 60 MB of 160.
+    """
+    try:
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
+    except (OSError, AttributeError):
+        return  # another C library
 
 
 def give_back() -> None:

@@ -190,8 +190,8 @@ class KeyedQueue:
                 return
             itself = weakref.ref(self)
             _DEPTH.labels(self.name).set_function(lambda: found.depth() if (found := itself()) is not None else 0)
-            self._started = True
             self._add_thread()
+            self._started = True
 
     def add(self, key: str) -> None:
         """Run `key` as soon as a thread is free. Never blocks; does nothing once stopping."""

@@ -69,7 +69,7 @@ def cluster() -> Iterator[DevCluster]:
 @pytest.fixture(scope="module")
 def client(cluster: DevCluster) -> Client:
     cluster.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests" / "crds"))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    cluster.await_definitions()
     clock = SystemClock()
     made = Client(connect(str(cluster.kubeconfig), user_agent="dovetail-test", clock=clock), clock)
     made.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})

@@ -104,7 +104,7 @@ def extended(request: pytest.FixtureRequest) -> Iterator[Court]:
     """kube-scheduler with the extender."""
     for plane, client in _cluster(extender=True):
         plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests" / "crds"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        plane.await_definitions()
         client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
 
         def account(client: Client = client) -> bool:

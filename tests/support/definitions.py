@@ -21,8 +21,7 @@ GONE: Final = object()
 def with_definitions(plane: DevCluster) -> Client:
     """A client of `plane` once it serves every kind of ours."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    names = [f"crd/{definition.plural}.{definition.group}" for definition in DEFINITIONS]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    plane.await_definitions(*(f"{definition.plural}.{definition.group}" for definition in DEFINITIONS))
     return Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
 
 

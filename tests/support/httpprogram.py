@@ -126,7 +126,8 @@ def running(pem: Path | None = None, descriptors: int = 0) -> Iterator[Running]:
     finally:
         program.address.leave()
         program.health.leave()
-        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # a test ended it
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,8 @@
 """The planning process as the provisioner sees it: started when it is of use, asked with a deadline, ended when it misbehaves.
 
 It is a program of its own (`python -m provisioner.planner`), so numpy is never loaded here, and nothing that happens to it (killed, stopped,
-out of memory, hanging, answering nonsense) does more than cost an answer: after a fault it is ended, and started again after a pause that doubles.
+beyond its own bound of memory, hanging, answering nonsense) does more than cost an answer: after a fault it is ended, and started again
+after a pause that doubles.
 """
 
 import enum

@@ -27,9 +27,9 @@ def propose(view: View) -> MethodAnswer:
     """Every move that pays, each after those before it, within budgets.
 
     First every node by itself, most saved for each unit of disruption first: those that need no new node go. Every candidate is judged in
-    every pass: by a question, or by the proof that no answer to it could pay. Where time is up, the rest comes first in the next pass.
-    Then replacements: of one node by one or two, and of sets of m nodes by any number below m, whatever brings most. A set is taken where
-    it brings more than its nodes do alone.
+    every pass: by a question, or by the proof that no answer to it could pay. Where time is up, the rest comes first in the next pass,
+    and nodes that were found to be too dear are replaced one by one. Then replacements: of one node by one or two, and of sets of m nodes
+    by any number below m, whatever brings most. A set is taken where it brings more than its nodes do alone.
 
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
@@ -42,7 +42,7 @@ def propose(view: View) -> MethodAnswer:
     alone: dict[str, Move] = {}
     for number, one in enumerate(work.order):
         if work.over:
-            return work.answer(work.order[number:])
+            return work.answer([*_at_once(work, alone), *work.order[number:]])
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         if not work.can_pay((one,)):
@@ -57,6 +57,20 @@ def propose(view: View) -> MethodAnswer:
             work.accept(found, SINGLE)
     unreached = _replaced(work, alone)
     return work.answer(unreached)
+
+
+def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
+    """Accept, where time is up, what was found to pay and moves no pod to a node that others may have filled since; returns the others."""
+    left = []
+    for move in sorted(alone.values(), key=lambda move: (-move.gain / move.some[0].cost, move.some[0].key)):
+        (one,) = move.some
+        if not work.free(one) or work.allowance.lacks(one.node.pool):
+            continue
+        if move.result.existing:
+            left.append(one)
+        else:
+            work.accept(move, METHOD)
+    return left
 
 
 def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:

@@ -252,3 +252,10 @@ def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable
     assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
     bought = replace(proposal, placements={})
     assert with_room([bought], then, fleet.snapshot()) == (bought,)
+
+
+def test_two_drifted_nodes_do_not_go_where_there_is_room_for_the_pods_of_one() -> None:
+    fleet, proposal = a_move()
+    then = fleet.snapshot()
+    other_room(1000)(fleet)
+    assert with_room([proposal, proposal], then, fleet.snapshot()) == (proposal,)

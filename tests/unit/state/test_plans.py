@@ -544,11 +544,22 @@ def test_a_waiting_pod_is_planned_again_when_it_becomes_known_where_its_images_r
     world, one = World(), pod("one")
     world.add(one)
     world.machine("a", pods=(one,))
-    now = told(one, "amd64")
+    now = told(one, "arm64")
     assert world.cluster.pod_changed(one, now) == [PodSettled(A, "one", "displaced")]
     assert pending(world) == ["one"]
-    world.cluster.pod_changed(now, told(one, "amd64"))
+    world.cluster.pod_changed(now, told(one, "arm64"))
     runs, known = World(), bound(one, "a")
     runs.machine("a", pods=(one,))
     runs.cluster.pod_changed(None, known)
     assert runs.cluster.pod_changed(known, told(known, "amd64")) == [], "it runs there already"
+
+
+@pytest.mark.parametrize(("architectures", "stays"), [("arm64", True), ("amd64,arm64", True), ("amd64", False)])
+def test_a_place_on_a_node_that_runs_the_images_is_kept(architectures: str, stays: bool) -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.machine("a", pods=(one,))
+    plain = node("a", labels={names.NODEPOOL_LABEL: "general"})
+    world.cluster.node_changed(plain, node("a", labels={names.NODEPOOL_LABEL: "general", names.ARCH_LABEL: "arm64"}))
+    done = world.cluster.pod_changed(one, told(one, architectures))
+    assert done == ([] if stays else [PodSettled(A, "one", "displaced")])

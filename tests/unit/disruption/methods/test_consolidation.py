@@ -28,7 +28,7 @@ from tests.support.fleets import (
     several,
     told,
 )
-from tests.support.problems import app, instance_type, near, of_app, shape, spread
+from tests.support.problems import apart, app, instance_type, near, of_app, shape, spread
 
 HALF = shape("500m", "512Mi")
 
@@ -415,3 +415,15 @@ def test_followers_wait_until_those_that_they_follow_have_moved() -> None:
     answer = consolidation.propose(fleet.view())
     assert gone(answer) == [("x",)]
     assert told(answer)["y"].startswith("Its pods have affinity to pods on other nodes that are being disrupted")
+
+
+def test_where_time_is_up_nodes_that_were_found_too_dear_are_replaced() -> None:
+    """Six large nodes with a pod each that no other may be beside; there is time to ask about five of them."""
+    fleet, lonely = Fleet(), of_app("w", affinity=apart(names.HOSTNAME_LABEL, app("w")))
+    for number in range(6):
+        fleet.node(f"big{number}", [running(f"w{number}", lonely)], kind=LARGE)
+    looks = iter(range(5))
+    answer = consolidation.propose(replace(fleet.view(), expired=lambda: next(looks, None) is None))
+    assert len(answer.proposals) == 5
+    assert all(len(one.replacements) == 1 and not one.placements for one in answer.proposals)
+    assert len(answer.unreached) == 1
