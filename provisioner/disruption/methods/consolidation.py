@@ -69,7 +69,7 @@ def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
         if move.result.existing:
             left.append(one)
         else:
-            work.accept(move, METHOD)
+            work.accept(move, SINGLE)
     return left
 
 
