@@ -5,7 +5,6 @@ So the worth of all pods, divided by what a table says that nodes are overpaid, 
 that of the linear program over resources where pods are a large part of a node, and the loads in the table are the best there are.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +22,8 @@ from provisioner.values.resources import CPU, MEMORY
 NANO: Final = 10**9
 _MOST_WORK: Final = 30_000_000
 """Cells of a table times kinds of pods: a tenth of a second."""
+_ROW: Final = 600
+"""A row of a table takes as long for one kind of pods as so many cells, however short it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Knapsacks:
             return None
         ways = np.array(list(prices), dtype=np.int64)
         needs = tuple([(one.need[d] // unit, one.need[e] // other) for one in items])
-        if min(k for k, _ in needs) < 1 or math.prod((ways.max(0) + 1).tolist()) * len(needs) > _MOST_WORK:
+        rows, cells = (ways.max(0) + 1).tolist()
+        if min(k for k, _ in needs) < 1 or rows * (cells + _ROW) * len(needs) > _MOST_WORK:
             return None
         rooms = [[max(0, model.slots[n].room[d]) // unit, max(0, model.slots[n].room[e]) // other] for n in slots]
         demand = tuple([len(one.pods) for one in items])

@@ -404,7 +404,8 @@ def names(*listed: str) -> NodeNames:
 
 
 def scored(world: World, pod: Member, *listed: str) -> dict[str, int]:
-    scores = score(pod, world.table.standing(pod, world.now), names(*listed), world.table.fullness)
+    standing, table = world.table.standing(pod, world.now), world.table
+    scores = score(pod, standing, names(*listed), table.fullness, table.company(pod))
     return {one.host: one.score for one in scores}
 
 
@@ -432,6 +433,19 @@ def test_a_stranger_prefers_nodes_that_are_full_already() -> None:
     assert scored(world, STRANGER, *asked) == {"full": 10}
     world.table.drop_node("full", world.now)
     assert scored(world, STRANGER, *asked) == {}
+
+
+def test_replicas_do_not_follow_each_other_to_the_fullest_node() -> None:
+    world = World()
+    for name in ("full", "half"):
+        world.node(name, cores=4)
+    world.pods(*(member(f"f{i}", owner="o", node="full") for i in range(3)), member("h", owner="o", node="half"))
+    first, second = (member(name, owner="web") for name in ("one", "two"))
+    assert scored(world, first, "full", "half")["full"] > scored(world, first, "full", "half")["half"]
+    world.pods(msgspec.structs.replace(first, node="full"))
+    assert list(scored(world, second, "full", "half")) == ["half"]
+    world.pods(msgspec.structs.replace(first, node="full", finished=True))
+    assert sorted(scored(world, second, "full", "half")) == ["full", "half"]
 
 
 def wishing(spec: PodSpec) -> Member:

@@ -89,8 +89,12 @@ def test_the_bound_is_higher_where_pods_are_a_large_part_of_a_node() -> None:
         ),
         problem(pods(4, shape("0", "1Gi")), pool()),
         problem([*pods(4, shape("1", "1Gi")), *pods(1, shape("1m", "1000001"), "odd")], pool()),
+        problem(
+            [*pods(2, shape("13001m", "64Gi"), "a"), *pods(2, shape("13003m", "64Gi"), "b")],
+            pool(types=(instance_type("huge", "192", "1536Gi", 9.0),)),
+        ),
     ],
-    ids=["existing nodes", "pods of several kinds of nodes", "no cpu", "sizes of no common unit"],
+    ids=["existing nodes", "pods of several kinds of nodes", "no cpu", "sizes of no common unit", "many short rows"],
 )
 def test_where_it_does_not_hold_or_costs_too_much_there_is_none(asked: Problem) -> None:
     assert knapsacks_of(asked) is None
