@@ -114,8 +114,9 @@ def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged
         now: aware.
         unchanged: seconds for which both were seen as they are.
     """
-    if not (is_ours(server) and is_ours(client)):
-        return Decision(Act.REST, "the Secrets are managed by another program")
+    for end, secret in ((ends.server, server), (ends.client, client)):
+        if not is_ours(secret):
+            return Decision(Act.REST, f"Secret {end.secret} has a certificate that Dovetail did not issue")
     sides = ((ends.server, server, client), (ends.client, client, server))
     for end, own, peer in sides:
         if problem := _problem(own, peer, CERT_KEY, PRIVATE_KEY, end.names, now):
