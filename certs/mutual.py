@@ -90,10 +90,18 @@ class Decision:
 
 
 def is_ours(secret: Secret) -> bool:
-    """Whether this program may write a Secret: it holds nothing, or what this program put there and nobody else took over."""
+    """Whether this program may write a Secret: it holds nothing, or the leaf that this program put there.
+
+    `kubectl apply` of other content keeps our annotation, so the annotation says which leaf it is about. A leaf that cannot be read
+    serves nobody: with our annotation it is a damaged one of ours.
+    """
     if is_kept_by_cert_manager(secret):
         return False
-    return not secret.data or api_names.ROTATED_ANNOTATION in secret.metadata.annotations
+    if not secret.data:
+        return True
+    written = secret.metadata.annotations.get(api_names.ROTATED_ANNOTATION)
+    leaf = secret.data.get(CERT_KEY, b"")
+    return written is not None and (written == _fingerprint(leaf) or not certificates(leaf))
 
 
 def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged: float) -> Decision:
@@ -106,8 +114,9 @@ def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged
         now: aware.
         unchanged: seconds for which both were seen as they are.
     """
-    if not (is_ours(server) and is_ours(client)):
-        return Decision(Act.REST, "the Secrets are managed by another program")
+    for end, secret in ((ends.server, server), (ends.client, client)):
+        if not is_ours(secret):
+            return Decision(Act.REST, f"Secret {end.secret} has a certificate that Dovetail did not issue")
     sides = ((ends.server, server, client), (ends.client, client, server))
     for end, own, peer in sides:
         if problem := _problem(own, peer, CERT_KEY, PRIVATE_KEY, end.names, now):
@@ -185,6 +194,10 @@ def _problem(own: Secret, peer: Secret, cert_key: str, private_key: str, names: 
         return f"it has no {cert_key} or no {private_key}"
     material = _material(own, peer, cert_key, private_key)
     return fault(material, names, now) if material.ca_pem else f"the other end does not trust its {cert_key}"
+
+
+def _fingerprint(leaf_pem: bytes) -> str:
+    return Material(leaf_pem, b"", b"").fingerprint
 
 
 def _is_under_way(secret: Secret) -> bool:
@@ -266,9 +279,10 @@ class MutualRotation:
     def _write(self, old: Secret, data: Mapping[str, bytes | None]) -> None:
         if not data:
             return
+        leaf = data.get(CERT_KEY) or old.data.get(CERT_KEY, b"")
         metadata = {
             "resourceVersion": old.metadata.resource_version,
-            "annotations": {api_names.ROTATED_ANNOTATION: "true"},
+            "annotations": {api_names.ROTATED_ANNOTATION: _fingerprint(leaf)},
         }
         self._client.patch(SECRETS, old.metadata.name, {"metadata": metadata, "data": data}, self._namespace)
 

@@ -548,11 +548,6 @@ class PlanTable:
         return sum(place.held for tally in self._tallies.values() for place in tally.places.values())
 
     @property
-    def node_count(self) -> int:
-        """Nodes that the watch told of."""
-        return len(self._nodes)
-
-    @property
     def plans(self) -> int:
         """Plans that are live."""
         return sum(site.live for site in self._sites.values())

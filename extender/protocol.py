@@ -275,11 +275,6 @@ def encode_preemption(victims: dict[str, MetaVictims]) -> bytes:
     return _ENCODER.encode(PreemptionResult(victims))
 
 
-def encode_filter(result: FilterResult) -> bytes:
-    """ExtenderFilterResult with every field present."""
-    return _ENCODER.encode(result)
-
-
 def encode_failure(problem: str) -> bytes:
     """The reply to a question that cannot be read: kube-scheduler skips an ignorable extender that answers so."""
     return _ENCODER.encode(FilterResult(error=problem))

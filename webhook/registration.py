@@ -88,11 +88,6 @@ class RegistrationError(ValueError):
     """A `--register-url` that the API server would refuse; the text says why."""
 
 
-def service_client(name: str, namespace: str, port: int = 443, path: str = MUTATE_PATH) -> dict[str, Any]:
-    """The clientConfig of a webhook behind a Service."""
-    return {"service": {"name": name, "namespace": namespace, "path": path, "port": port}}
-
-
 def url_client(url: str, path: str = MUTATE_PATH) -> dict[str, Any]:
     """The clientConfig of a webhook at an address outside the cluster.
 
@@ -130,7 +125,7 @@ def webhook_configuration(
     compared with what the API server returns.
 
     Args:
-        client_config: `service_client(...)` or `url_client(...)`.
+        client_config: `url_client(...)`; the manifests have the address of a Service in its place.
         own_namespace: where Dovetail runs; its own pods must never wait for it.
         name: of the configuration object.
     """

@@ -46,14 +46,6 @@ class ObjectMeta(Object, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ListMeta(Object, frozen=True, kw_only=True):
-    """The metadata of a list: where to watch from, and how to go on with the next page."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
 class Condition(Object, frozen=True, kw_only=True):
     """One condition of a status; `status` is "True", "False" or "Unknown".
 

@@ -50,13 +50,11 @@ __all__ = [
     "for_architectures",
     "interned_texts",
     "is_active",
-    "is_critical",
     "is_daemon",
     "is_drainable",
     "is_evictable",
     "is_mirror",
     "is_pending",
-    "is_provisionable",
     "is_reschedulable",
     "is_stuck_terminating",
     "is_terminal",
@@ -514,11 +512,6 @@ def is_mirror(pod: Pod) -> bool:
     return names.CONFIG_MIRROR in pod.annotations or (pod.owner is not None and pod.owner.kind == "Node")
 
 
-def is_critical(pod: Pod) -> bool:
-    """Of one of the two system priority classes; the number does not matter."""
-    return pod.shape.priority_class_name in names.CRITICAL_PRIORITY_CLASSES
-
-
 def is_reschedulable(pod: Pod) -> bool:
     """Needs room elsewhere when its node goes; a StatefulSet's pod also while it is being deleted."""
     returning = pod.deleted is not None and pod.owner is not None and pod.owner.kind == "StatefulSet"
@@ -528,11 +521,6 @@ def is_reschedulable(pod: Pod) -> bool:
 def is_pending(pod: Pod) -> bool:
     """Wants a node and has none, whatever kube-scheduler has said so far; gated pods do not want one yet."""
     return is_active(pod) and not pod.node_name and not pod.gated and not is_daemon(pod) and not is_mirror(pod)
-
-
-def is_provisionable(pod: Pod) -> bool:
-    """Pending, found unschedulable, and not nominated to a node that preemption is making room on."""
-    return is_pending(pod) and pod.unschedulable and not pod.nominated_node_name
 
 
 class Guard(enum.Enum):

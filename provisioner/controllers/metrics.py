@@ -167,8 +167,7 @@ class Metrics:
             "Consolidation passes that timed out before every candidate was evaluated.",
             ("consolidation_type",),
         )
-        for kind in ("multi", "single"):
-            self._timeouts.labels(kind)
+        self._timeouts.labels("single")
         self._unhealthy = counter(
             f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
             "NodeClaims deleted because their Node was unhealthy, by condition.",

@@ -43,7 +43,7 @@ from provisioner.kube.errors import (
     error_from,
 )
 from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in, key_of
-from provisioner.kube.store import Index, Store
+from provisioner.kube.store import Store
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter
 from provisioner.support.clock import Clock, SystemClock
@@ -168,7 +168,6 @@ class Reflector(Generic[T]):
     Args:
         connection: to the API server.
         resource: the kind.
-        indexes: of the store, name to function.
         handlers: told of every change.
         field_selector: e.g. "spec.nodeName=". An object that leaves the selection arrives as DELETED.
         label_selector: likewise.
@@ -191,7 +190,6 @@ class Reflector(Generic[T]):
         connection: Api,
         resource: Resource[T],
         *,
-        indexes: Mapping[str, Index[T]] | None = None,
         handlers: Iterable[Handler[T]] = (),
         field_selector: str = "",
         label_selector: str = "",
@@ -224,7 +222,7 @@ class Reflector(Generic[T]):
         self._response: Stream | None = None
         self._thread: threading.Thread | None = None
         self._pulse = heartbeat.pulse(f"watch of {self._path} {field_selector}".strip(), PATIENCE_SECONDS)
-        self.store: Store[T] = Store(indexes)
+        self.store: Store[T] = Store()
         self.synced = threading.Event()
         self._error: ApiError | None = None
         self.bad: dict[str, BadObject] = {}

@@ -49,24 +49,3 @@ def parse_duration(text: str) -> timedelta:
         raise DurationError(text)
     micros = round(nanos / 1000)
     return timedelta(microseconds=-micros if text[0] == "-" else micros)
-
-
-def format_duration(duration: timedelta) -> str:
-    """Print as Go does: "1h30m0s", "1.5s", "100ms", "0s"; `parse_duration` gives the same duration back."""
-    micros = duration // timedelta(microseconds=1)
-    if micros == 0:
-        return "0s"
-    sign, micros = ("-", -micros) if micros < 0 else ("", micros)
-    if micros < 10**3:
-        return f"{sign}{micros}µs"
-    if micros < 10**6:
-        return f"{sign}{_decimal(micros, 3)}ms"
-    minutes, micros = divmod(micros, 60 * 10**6)
-    hours, minutes = divmod(minutes, 60)
-    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{head}{_decimal(micros, 6)}s"
-
-
-def _decimal(amount: int, digits: int) -> str:
-    whole, part = divmod(amount, 10**digits)
-    return f"{whole}.{part:0{digits}}".rstrip("0").rstrip(".") if part else str(whole)

@@ -165,20 +165,28 @@ def ready(*rotations: Rotation) -> bool:
 
 
 def follow(fleet: Fleet, old: str, host: str = "127.0.0.1") -> set[str]:
-    """Calls all replicas until everything is settled on another leaf than `old`; every call must succeed."""
-    seen: set[str] = set()
-    calls = 0
+    """Calls all replicas until everything is settled on another leaf than `old`; every call must succeed.
 
-    def done() -> bool:
-        nonlocal calls
-        for identity in fleet.replicas:
+    Each replica is called at least once while both CAs are trusted, which lasts seconds (`settle` and `overlap`), and once after the last step.
+    """
+    seen: set[str] = set()
+    first = frozenset(certificates(fleet.bundle()))
+    trusted: dict[str, set[frozenset[str]]] = {identity: set() for identity in fleet.replicas}
+
+    def call_all() -> None:
+        for identity, bundles in trusted.items():
             bundle = fleet.bundle()
             seen.add(fleet.call(identity, bundle, host))
-            calls += 1
+            bundles.add(frozenset(certificates(bundle)))
+
+    def done() -> bool:
+        call_all()
         return fleet.material().fingerprint != old and fleet.settled()
 
     eventually(done, "settled on the new certificate", seconds=40, pause=0.01)
-    assert calls > 20, "the client was there all the time"
+    call_all()
+    last = frozenset(certificates(fleet.bundle()))
+    assert all({first | last, last} <= bundles for bundles in trusted.values()), (first, last, trusted)
     return seen
 
 

@@ -15,7 +15,7 @@ import pytest
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster import versions
 from provisioner.devcluster.building import GoBuild
-from provisioner.devcluster.cluster import DevCluster, list_clusters
+from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.errors import BuildError, DevClusterError, PortError, StateError
 from provisioner.devcluster.processes import marked
@@ -26,15 +26,6 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.plane
 
 CLOCK = SystemClock()
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment whose clusters are kept apart from the user's; whatever is left of them is stopped."""
-    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    yield variables
-    for name in list_clusters(variables):
-        DevCluster(name, env=variables).down(delete=True)
 
 
 @pytest.fixture(scope="module")

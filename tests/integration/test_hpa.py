@@ -5,7 +5,6 @@ a provisioner that does not follow leaves pods pending, one that does not consol
 """
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.table import Show
 from provisioner.cli.hpa import run_hpa
 from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster, list_clusters
+from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.metrics import API_SERVICE
 from tests.support.eventually import eventually
 
@@ -32,15 +31,6 @@ def unseen() -> Iterator[Show]:
         pass
 
     yield show
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment whose clusters are kept apart from the user's; whatever is left of them is stopped."""
-    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    yield variables
-    for name in list_clusters(variables):
-        DevCluster(name, env=variables).down(delete=True)
 
 
 def test_pods_follow_the_load_and_nodes_follow_the_pods(tmp_path: Path) -> None:

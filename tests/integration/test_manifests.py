@@ -542,7 +542,7 @@ def test_the_webhook_cannot_turn_its_secret_into_a_token_of_another_account(appl
 
 
 def _rendered(run: Applied, directory: Path, kustomization: Document) -> list[Document]:
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     (directory / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
     return [one for one in yaml.safe_load_all(run.cluster.kubectl("kustomize", str(directory))) if one]
 
@@ -586,6 +586,32 @@ def test_a_scheduler_of_the_clusters_own_version_can_be_added(applied: Applied, 
     container = _container(pod, "kube-scheduler")
     assert container["image"] == "registry.k8s.io/kube-scheduler:v1.33.4"
     assert not [flag for flag in container["command"] if "feature-gates" in flag]
+
+
+def test_the_extender_of_a_control_plane_host_gets_its_pod_as_the_page_says(applied: Applied, tmp_path: Path) -> None:
+    """The namespace as it is refuses a Pod in the host's network; as the page's kustomization labels it, it does not."""
+    page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
+    (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
+    example = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    (directory / "control-plane-extender.yaml").write_text(example.replace("CONTROL-PLANE-HOSTS", "10.0.1.0"), "utf-8")
+    overlay = block.removeprefix("yaml").replace("../aws", _relative("overlays/aws", directory))
+    documents = _rendered(applied, directory, yaml.safe_load(overlay))
+    namespace = next(one for one in documents if one["kind"] == "Namespace")
+    template = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]
+    metadata = {**template["metadata"], "name": "extender"}
+    pod = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    run, dry = applied.cluster.kubectl, ("--dry-run=server", "--validate=strict", "-f", "-")
+    other = {**namespace, "metadata": {**namespace["metadata"], "name": "control-plane"}}
+    run("create", "-f", "-", stdin=json.dumps(other))
+    for name in (NAMESPACE, "control-plane"):
+        run("-n", name, "create", "serviceaccount", template["spec"]["serviceAccountName"])
+    with pytest.raises(StateError, match="violates PodSecurity"):
+        run("-n", NAMESPACE, "create", *dry, stdin=pod)
+    run("-n", "control-plane", "create", *dry, stdin=pod)
+    policy = next(one for one in documents if one["metadata"]["name"] == "provisioner-from-control-plane")
+    run("apply", *dry, stdin=json.dumps(policy))
 
 
 def test_with_cert_manager_nobody_of_ours_writes_certificates(applied: Applied, tmp_path: Path) -> None:

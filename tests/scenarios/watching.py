@@ -66,14 +66,10 @@ class Watching:
         self._steps: defaultdict[str, list[tuple[int, str, str, bool]]] = defaultdict(list)
         self._left: dict[str, float] = {}
         self._clock = clock
-        by_namespace = {"namespace": lambda one: (one.namespace,)}
-        about = {"about": lambda one: (one.involved_object.name,)}
-        self._pods = Reflector(
-            connection, PODS, indexes=by_namespace, handlers=[_Handler(self._on_pod)], clock=clock, rng=rng
-        )
+        self._pods = Reflector(connection, PODS, handlers=[_Handler(self._on_pod)], clock=clock, rng=rng)
         self._nodes = Reflector(connection, NODES, handlers=[_Handler(self._on_node)], clock=clock, rng=rng)
         self._claims = Reflector(connection, NODECLAIMS, handlers=[_Handler(self._on_claim)], clock=clock, rng=rng)
-        self._events = Reflector(connection, EVENTS, indexes=about, clock=clock, rng=rng)
+        self._events = Reflector(connection, EVENTS, clock=clock, rng=rng)
         self._all: tuple[Reflector[Any], ...] = (self._pods, self._nodes, self._claims, self._events)
 
     def start(self, seconds: float = 60.0) -> None:
@@ -89,7 +85,7 @@ class Watching:
     # ------------------------------------------------------------------ now
 
     def pods(self, namespace: str) -> list[Pod]:
-        return self._pods.store.by_index("namespace", namespace)
+        return [one for one in self._pods.store.list() if one.namespace == namespace]
 
     @property
     def nodes(self) -> Store[Node]:
@@ -101,7 +97,7 @@ class Watching:
 
     def events(self, name: str) -> list[Event]:
         """What was said about any object of this name."""
-        return self._events.store.by_index("about", name)
+        return [one for one in self.all_events() if one.involved_object.name == name]
 
     def all_events(self) -> list[Event]:
         return self._events.store.list()

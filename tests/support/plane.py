@@ -1,16 +1,18 @@
 """Fixtures with a real control plane. It never skips: what is missing is built first, with progress on standard error.
 
 `plane` is shared by the whole run, so a test uses a namespace of its own and cleans up what has none. `fresh_plane` is
-for a test that stops components or needs an empty cluster.
+for a test that stops components or needs an empty cluster, `env` for one that starts and stops clusters of its own.
 """
 
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from provisioner.cli.progress import progress_for
-from provisioner.devcluster.cluster import DevCluster
+from provisioner.devcluster.cluster import DevCluster, list_clusters
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.support.clock import SystemClock
@@ -45,6 +47,15 @@ def audited() -> Iterator[DevCluster]:
 def audited_client(audited: DevCluster) -> Iterator[Client]:
     """A client of `audited`, on which the CRDs and our system namespace are."""
     yield from _prepared(audited)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose clusters are kept apart from the user's; whatever is left of them is stopped."""
+    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    yield variables
+    for name in list_clusters(variables):
+        DevCluster(name, env=variables).down(delete=True)
 
 
 def _prepared(cluster: DevCluster) -> Iterator[Client]:

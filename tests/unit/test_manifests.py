@@ -34,7 +34,7 @@ from provisioner.options import Options
 from webhook import server as webhook_server
 from webhook.images.references import Host
 from webhook.images.trust import Listed, Pattern, parse_registries
-from webhook.registration import VALIDATE_PATH, service_client, validating_configuration, webhook_configuration
+from webhook.registration import MUTATE_PATH, VALIDATE_PATH, validating_configuration, webhook_configuration
 
 REPOSITORY = Path(__file__).parents[2]
 MANIFESTS = REPOSITORY / "manifests"
@@ -115,11 +115,15 @@ def test_every_definition_is_in_the_kustomization_of_the_definitions() -> None:
 # --- what the programs say themselves -------------------------------------------------------------------------------
 
 
+def behind_the_service(path: str) -> Document:
+    return {"service": {"name": "dovetail-webhook", "namespace": NAMESPACE, "path": path, "port": 443}}
+
+
 def test_the_registration_is_the_one_that_the_webhook_builds() -> None:
     (written,) = of_kind("MutatingWebhookConfiguration")
-    assert written == webhook_configuration(service_client("dovetail-webhook", NAMESPACE), NAMESPACE)
+    assert written == webhook_configuration(behind_the_service(MUTATE_PATH), NAMESPACE)
     (validating,) = of_kind("ValidatingWebhookConfiguration")
-    assert validating == validating_configuration(service_client("dovetail-webhook", NAMESPACE, path=VALIDATE_PATH))
+    assert validating == validating_configuration(behind_the_service(VALIDATE_PATH))
 
 
 def scheduler_file() -> Document:
@@ -162,6 +166,28 @@ def test_the_extender_on_a_control_plane_host_is_the_one_beside_our_scheduler() 
         assert found[binding]["roleRef"]["name"] == found[binding.removesuffix("Binding")]["metadata"]["name"]
         (subject,) = found[binding]["subjects"]
         assert subject["name"] == pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+
+
+def test_the_extender_on_a_control_plane_host_gets_a_pod_and_reaches_the_provisioner() -> None:
+    """A Pod in the host's network needs a privileged namespace, and comes from an address that no podSelector matches."""
+    text = (MANIFESTS / "examples" / "control-plane-extender.yaml").read_text(encoding="utf-8")
+    found = {one["kind"]: one for one in yaml.safe_load_all(text)}
+    page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
+    (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
+    (patch,) = yaml.safe_load(block.removeprefix("yaml"))["patches"]
+    (change,) = yaml.safe_load(patch["patch"])
+    label = change["path"].removeprefix("/metadata/labels/").replace("~1", "/")
+    namespace = named("Namespace", patch["target"]["name"])
+    assert (change["op"], change["value"]) == ("replace", "privileged")
+    assert label in namespace["metadata"]["labels"]
+    policy = found["NetworkPolicy"]["spec"]
+    (by_pod,) = (
+        one for one in named("NetworkPolicy", "provisioner")["spec"]["ingress"] if "podSelector" in one["from"][0]
+    )
+    assert policy["podSelector"] == named("NetworkPolicy", "provisioner")["spec"]["podSelector"]
+    assert [one["ports"] for one in policy["ingress"]] == [by_pod["ports"]]
+    (source,) = policy["ingress"][0]["from"]
+    assert source["ipBlock"]["cidr"] in page
 
 
 def test_the_scheduler_has_the_canonical_configuration_with_a_lease_of_its_own() -> None:

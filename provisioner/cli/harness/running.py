@@ -16,7 +16,6 @@ POLL_SECONDS = 0.2
 REDRAW_SECONDS = 1.0
 RUN_SECONDS = 150.0
 EMPTY_SECONDS = 90.0
-STALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

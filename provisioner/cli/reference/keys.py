@@ -250,7 +250,7 @@ OWN: Final = (
         names.ROTATED_ANNOTATION,
         "Secret annotation",
         "provisioner",
-        "The certificate in this Secret was issued by Dovetail, which renews it; a Secret with content and without this annotation is only read.",
+        "Fingerprint (SHA-256) of the certificate that Dovetail put into this Secret and renews; a Secret with another certificate is only read.",
     ),
     Key(
         reports.REPORTS_URL_ANNOTATION,

@@ -110,7 +110,7 @@ METHODS: Final = (
     Method(drifted.METHOD, names.REASON_DRIFTED, drifted.propose, concerns=drifted.concerns),
 )
 """In the order in which they get what budgets allow."""
-CONSOLIDATIONS: Final = (Method(consolidation.METHOD, names.REASON_UNDERUTILIZED, consolidation.propose),)
+CONSOLIDATIONS: Final = (Method(consolidation.SINGLE, names.REASON_UNDERUTILIZED, consolidation.propose),)
 """Likewise; asked in a thread of their own."""
 
 

@@ -8,9 +8,9 @@ from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.sets import Sets
 from provisioner.disruption.view import MethodAnswer, View
 
-METHOD: Final = "single"
-"""Also the type that metrics have for a pass as a whole."""
-SEVERAL: Final = "multi"
+SINGLE: Final = "single"
+MULTI: Final = "multi"
+"""Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
 NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
@@ -54,7 +54,7 @@ def propose(view: View) -> MethodAnswer:
         elif found.result.claims:
             alone[one.key] = found
         else:
-            work.accept(found, METHOD)
+            work.accept(found, SINGLE)
     unreached = _replaced(work, alone)
     return work.answer(unreached)
 
@@ -69,7 +69,7 @@ def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
         if move.result.existing:
             left.append(one)
         else:
-            work.accept(move, METHOD)
+            work.accept(move, SINGLE)
     return left
 
 
@@ -93,11 +93,11 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
             together, asked = _together(work, sets, one, alone, min(left, _TRIES))
             left, barren = left - asked, 0 if asked else barren + 1
         if together is not None:
-            work.accept(together, SEVERAL)
+            work.accept(together, MULTI)
         elif own is not None:
             found = work.judge((one,), max_new=NEW)
             if isinstance(found, Move):
-                work.accept(found, METHOD)
+                work.accept(found, SINGLE)
             else:
                 work.refuse(one, found)
     return unreached

@@ -457,24 +457,23 @@ def test_what_a_drain_does_with(name: str) -> None:
     assert [fact for fact, holds in facts.items() if holds] == want.split()
 
 
-INTAKE: dict[str, tuple[dict[str, Any], bool, bool]] = {
-    "an unschedulable pod": ({}, True, True),
-    "a pod that nobody has looked at": ({"status__conditions": []}, True, False),
-    "a pod that waits for preemption": ({"status__nominatedNodeName": "n1"}, True, False),
-    "a bound pod": ({"spec__nodeName": "n1"}, False, False),
-    "a gated pod": ({"spec__schedulingGates": [{"name": "a"}]}, False, False),
-    "a daemon": (owned("DaemonSet"), False, False),
-    "a static pod": (owned("Node"), False, False),
-    "a pod that is going": (DELETED, False, False),
-    "a pod that is done": (DONE, False, False),
+INTAKE: dict[str, tuple[dict[str, Any], bool]] = {
+    "an unschedulable pod": ({}, True),
+    "a pod that nobody has looked at": ({"status__conditions": []}, True),
+    "a pod that waits for preemption": ({"status__nominatedNodeName": "n1"}, True),
+    "a bound pod": ({"spec__nodeName": "n1"}, False),
+    "a gated pod": ({"spec__schedulingGates": [{"name": "a"}]}, False),
+    "a daemon": (owned("DaemonSet"), False),
+    "a static pod": (owned("Node"), False),
+    "a pod that is going": (DELETED, False),
+    "a pod that is done": (DONE, False),
 }
 
 
 @pytest.mark.parametrize("name", INTAKE)
 def test_intake(name: str) -> None:
-    changes, pending, provisionable = INTAKE[name]
-    pod = decoded(**changes)
-    assert (pods.is_pending(pod), pods.is_provisionable(pod)) == (pending, provisionable)
+    changes, pending = INTAKE[name]
+    assert pods.is_pending(decoded(**changes)) is pending
 
 
 STARTED: dict[str, Any] = {"status__startTime": "2026-11-21T11:00:00Z"}
@@ -528,11 +527,6 @@ def test_a_pod_is_stuck_a_minute_after_it_should_be_gone() -> None:
     assert pod.deleted is not None
     assert not pods.is_stuck_terminating(pod, pod.deleted + timedelta(minutes=1))
     assert pods.is_stuck_terminating(pod, pod.deleted + timedelta(minutes=1, seconds=1))
-
-
-@pytest.mark.parametrize(("name", "want"), [("system-node-critical", True), ("high", False), ("", False)])
-def test_critical_pods_are_those_of_the_system_classes(name: str, want: bool) -> None:
-    assert pods.is_critical(decoded(spec__priorityClassName=name, spec__priority=2_000_001_000)) is want
 
 
 ANY_GPU = {"key": "gpu", "operator": "Exists"}

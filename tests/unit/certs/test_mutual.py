@@ -1,6 +1,7 @@
 """Certificates of both ends of a connection: what is decided, and whole rotations with TLS handshakes after every write."""
 
 import base64
+import hashlib
 import socket
 import ssl
 import tempfile
@@ -142,7 +143,8 @@ def test_empty_secrets_are_filled_and_belong_together(server: Server) -> None:
     server.round()
     server.deliver()
     server.shake_hands()
-    assert server.secrets["server"]["metadata"]["annotations"] == {api_names.ROTATED_ANNOTATION: "true"}
+    fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(leaf(server, "server").decode())).hexdigest()
+    assert server.secrets["server"]["metadata"]["annotations"] == {api_names.ROTATED_ANNOTATION: fingerprint}
     assert sorted(server.data("server")) == sorted(server.data("client")) == [CA_KEY, CERT_KEY, PRIVATE_KEY]
     before = server.writes
     server.round()
@@ -256,6 +258,31 @@ def test_a_secret_that_is_not_there_is_not_made(server: Server, name: str) -> No
     del server.secrets[name]
     server.round()
     assert not server.writes
+
+
+@pytest.mark.parametrize("renewals", [0, 1], ids=["after the mint", "after a renewal"])
+@pytest.mark.parametrize("name", ["server", "client"])
+def test_what_a_user_applies_over_ours_is_never_written(server: Server, name: str, renewals: int) -> None:
+    """`kubectl apply` replaces the data and keeps our annotation."""
+    server.round()
+    for _ in range(renewals):
+        server.clock.advance(DUE_DAYS * 86400)
+        old = leaf(server, name)
+        while leaf(server, name) == old:
+            server.round()
+    own = mint(Names((SERVER_NAME,)), server.clock.now()).data()
+    server.secrets[name]["data"] |= {key: base64.b64encode(value).decode() for key, value in own.items()}
+    before = server.writes
+    for days in (0, DUE_DAYS, 365):
+        server.clock.advance(days * 86400)
+        server.next_leader()
+        server.round()
+    assert server.writes == before
+    assert leaf(server, name) == own[CERT_KEY]
+    server.secrets[name]["data"].clear()
+    server.round()
+    assert leaf(server, name) != own[CERT_KEY], "emptied by hand: ours again"
+    assert server.writes > before
 
 
 @pytest.mark.parametrize("key", [CERT_KEY, PRIVATE_KEY, CA_KEY])

@@ -60,10 +60,27 @@ def run_image(image: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("command", ["provisioner", "webhook", "extender", "aws", "manifests", "plan"])
+@pytest.mark.parametrize(
+    "command", ["provisioner", "webhook", "extender", "aws", "manifests", "plan", "lint", "why", "convert"]
+)
 def test_the_image_has_what_its_commands_import(image: Path, command: str) -> None:
     result = run_image(image, command, "--help")
     assert result.returncode == 0, result.stderr
+
+
+OURS = re.compile(r"^\s*(?:from|import) ((?:certs|extender|provisioner|webhook)\b[\w.]*)", re.MULTILINE)
+
+
+def test_the_image_has_no_module_that_imports_what_it_does_not_have(image: Path) -> None:
+    asked = {
+        (str(path.relative_to(image)), image.joinpath(*module.split(".")))
+        for path in image.rglob("*.py")
+        for module in OURS.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(asked) > 1000
+    assert not [
+        (by, str(module)) for by, module in asked if not module.is_dir() and not module.with_suffix(".py").is_file()
+    ]
 
 
 def test_the_image_offers_no_command_that_it_does_not_have(image: Path) -> None:

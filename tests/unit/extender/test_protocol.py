@@ -18,7 +18,6 @@ from extender.protocol import (
     Question,
     Victim,
     encode_failure,
-    encode_filter,
     encode_preemption,
     encode_scores,
 )
@@ -96,10 +95,8 @@ def test_a_name_that_was_not_asked_about_never_leaves() -> None:
 
 def test_every_row_of_the_protocol_is_encoded_as_go_expects_it() -> None:
     """ExtenderFilterResult, HostPriorityList, ExtenderPreemptionResult with every field, in Go's case."""
-    result = FilterResult(node_names=("n1",), failed={"n2": "why"}, unresolvable={"n3": "why"})
-    assert encode_filter(result) == (
-        b'{"Nodes":null,"NodeNames":["n1"],"FailedNodes":{"n2":"why"},'
-        b'"FailedAndUnresolvableNodes":{"n3":"why"},"Error":""}'
+    assert encode_failure("why") == (
+        b'{"Nodes":null,"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":"why"}'
     )
     assert encode_scores([HostPriority("n1", 10), HostPriority("n2", 0)]) == (
         b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'

@@ -2,29 +2,28 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.values.duration import DurationError, format_duration, parse_duration
+from provisioner.values.duration import DurationError, parse_duration
 
 READ = {
-    "hours": ("720h", timedelta(days=30), "720h0m0s"),
-    "several units": ("1h30m", timedelta(minutes=90), "1h30m0s"),
-    "a fraction": ("1.5s", timedelta(milliseconds=1500), "1.5s"),
-    "a fraction of an hour": ("1.25h", timedelta(minutes=75), "1h15m0s"),
-    "milliseconds": ("100ms", timedelta(milliseconds=100), "100ms"),
-    "microseconds with either sign of micro": ("1µs1μs1us", timedelta(microseconds=3), "3µs"),
-    "nanoseconds are rounded to a microsecond": ("1600ns", timedelta(microseconds=2), "2µs"),
-    "a bare zero": ("0", timedelta(0), "0s"),
-    "a sign": ("-2m", timedelta(minutes=-2), "-2m0s"),
-    "a plus": ("+2m", timedelta(minutes=2), "2m0s"),
-    "units in any order and more than once": ("1s1h1s", timedelta(hours=1, seconds=2), "1h0m2s"),
-    "a point without digits after it": ("1.h", timedelta(hours=1), "1h0m0s"),
-    "a fraction of a millisecond": ("1.5ms", timedelta(microseconds=1500), "1.5ms"),
+    "hours": ("720h", timedelta(days=30)),
+    "several units": ("1h30m", timedelta(minutes=90)),
+    "a fraction": ("1.5s", timedelta(milliseconds=1500)),
+    "a fraction of an hour": ("1.25h", timedelta(minutes=75)),
+    "milliseconds": ("100ms", timedelta(milliseconds=100)),
+    "microseconds with either sign of micro": ("1µs1μs1us", timedelta(microseconds=3)),
+    "nanoseconds are rounded to a microsecond": ("1600ns", timedelta(microseconds=2)),
+    "a bare zero": ("0", timedelta(0)),
+    "a sign": ("-2m", timedelta(minutes=-2)),
+    "a plus": ("+2m", timedelta(minutes=2)),
+    "units in any order and more than once": ("1s1h1s", timedelta(hours=1, seconds=2)),
+    "a point without digits after it": ("1.h", timedelta(hours=1)),
+    "a fraction of a millisecond": ("1.5ms", timedelta(microseconds=1500)),
 }
 
 
-@pytest.mark.parametrize(("text", "want", "printed"), READ.values(), ids=READ)
-def test_durations(text: str, want: timedelta, printed: str) -> None:
+@pytest.mark.parametrize(("text", "want"), READ.values(), ids=READ)
+def test_durations(text: str, want: timedelta) -> None:
     assert parse_duration(text) == want
-    assert format_duration(want) == printed
 
 
 REFUSED = {

@@ -8,11 +8,14 @@ from provisioner.apis.cel import compiled
 from webhook.registration import (
     VALIDATE_PATH,
     RegistrationError,
-    service_client,
     url_client,
     validating_configuration,
     webhook_configuration,
 )
+
+
+def behind_a_service(path: str) -> dict[str, Any]:
+    return {"service": {"name": "dovetail-webhook", "namespace": "dv", "path": path, "port": 443}}
 
 
 def test_a_url_gets_the_path() -> None:
@@ -28,7 +31,7 @@ def test_the_validating_webhook_stands_beside_the_other() -> None:
 
 
 def test_validation_fails_open_and_leaves_status_deletions_and_claims_of_pools_alone() -> None:
-    document = validating_configuration(service_client("dovetail-webhook", "dv", path=VALIDATE_PATH))
+    document = validating_configuration(behind_a_service(VALIDATE_PATH))
     (hook,) = document["webhooks"]
     assert (hook["failurePolicy"], hook["timeoutSeconds"], hook["sideEffects"]) == ("Ignore", 2, "None")
     assert {one for rule in hook["rules"] for one in rule["operations"]} == {"CREATE", "UPDATE"}
@@ -56,7 +59,7 @@ UPDATES = {
 
 @pytest.mark.parametrize(("metadata", "judged"), UPDATES.values(), ids=UPDATES)
 def test_an_update_of_what_is_judged_is_asked_for(metadata: dict[str, Any], *, judged: bool) -> None:
-    (hook,) = validating_configuration(service_client("dovetail-webhook", "dv"))["webhooks"]
+    (hook,) = validating_configuration(behind_a_service("/mutate"))["webhooks"]
     asks = compiled(hook["matchConditions"][0]["expression"])
     spec = {"weight": 1}
     for before, expected in (({}, judged), (metadata, False), ({"annotations": {LIMIT: "12.5"}}, judged)):
@@ -86,7 +89,7 @@ def test_a_bad_url_is_refused(url: str) -> None:
 
 
 def test_the_configuration_fails_open_and_spares_the_system() -> None:
-    document = webhook_configuration(service_client("dovetail-webhook", "dv"), "dv")
+    document = webhook_configuration(behind_a_service("/mutate"), "dv")
     (hook,) = document["webhooks"]
     assert document["metadata"]["name"] == "dovetail-webhook"
     assert hook["clientConfig"]["service"]["path"] == "/mutate"

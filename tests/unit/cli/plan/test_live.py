@@ -1,6 +1,8 @@
 """A live cluster: what is read of it, with which rights, and what may be missing."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +40,14 @@ def test_it_only_reads() -> None:
     assert [pod.name for pod in objects.pods] == ["p"]
     assert [node.metadata.name for node in objects.nodes] == ["a"]
     assert objects.problems == []
+
+
+def test_the_dump_that_the_guide_makes_has_every_kind_that_is_read() -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "guides" / "plan" / "README.md").read_text(encoding="utf-8")
+    (kinds,) = re.findall(r"kubectl get (\S+) -A -o yaml > dump.yaml", guide)
+    short = {"pvc": "persistentvolumeclaims", "pv": "persistentvolumes"}
+    _, api = taken({"pods": page(1), "nodes": page(1)})
+    assert {short.get(kind, kind) for kind in kinds.split(",")} == {sent.path.rpartition("/")[2] for sent in api.sent}
 
 
 def test_every_page_is_read() -> None:
