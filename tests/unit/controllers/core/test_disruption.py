@@ -138,6 +138,7 @@ def test_nothing_is_disrupted_nor_healed_while_a_watch_is_behind(stages: Make) -
 
 def test_a_command_that_was_decided_before_the_watch_fell_behind_is_called_off(stages: Make) -> None:
     stage = stages()
+    stage.commands.queue.stop()  # its thread would be as quick as this test
     stage.disruption.run_once()
     stage.behind = "the watch of pods received nothing for 80 s"
     assert stage.commands.reconcile("a").failed is False
