@@ -144,9 +144,7 @@ class Answerer:
         question.names.all()  # decoded before anybody has to wait for the table
         with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
-            scores = placement.score(
-                member, standing, question.names, board.table.fullness, board.table.company(member)
-            )
+            scores = placement.score(member, standing, question.names, board.table.fullness, board.table.company)
         return ("scored" if scores else "echoed"), encode_scores(scores)
 
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 6. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -139,7 +139,7 @@ def score(
     standing: Standing,
     names: NodeNames,
     fullness: Mapping[str, int] = MappingProxyType({}),
-    company: Collection[str] = (),
+    company: Callable[[Member], Collection[str]] = lambda _: NOWHERE,
 ) -> list[HostPriority]:
     """The answer to `prioritize`; a node that is not named scores 0.
 
@@ -153,7 +153,7 @@ def score(
         standing: where it may take a planned place.
         names: the feasible nodes.
         fullness: 1 to 10, of nodes with pods of their own (`PlanTable.fullness`).
-        company: nodes with pods of its owner.
+        company: says which nodes have pods of its owner; only asked where that counts.
     """
     if is_exempt(pod):
         return []
@@ -162,7 +162,8 @@ def score(
         return [HostPriority(steered, MAX_SCORE)]
     if has_wishes(pod):
         return []
-    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness and name not in company]
+    known = company(pod)
+    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness and name not in known]
 
 
 def has_wishes(pod: Member) -> bool:

@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -135,7 +135,7 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
     return tuple(one for one in proposals if stands(one))
 
 
-def with_room(proposals: Sequence[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
+def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
     Args:
@@ -143,9 +143,9 @@ def with_room(proposals: Sequence[Proposal], then: Snapshot, now: Snapshot) -> t
         then: an instant.
         now: a later one.
 
-    Cost: O(nodes) where a proposal names nodes that take pods.
+    Cost: O(nodes + pods that are placed).
     """
-    if now.nodes is then.nodes or not any(one.placements for one in proposals):
+    if now.nodes is then.nodes:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
     kept = []

@@ -314,7 +314,8 @@ class Disruption:
         self._asked.pop(method.name, None)
         if not answer.proposals and not answer.unreached:
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        roomy = with_room(answer.proposals, snapshot, self._cluster.snapshot())
+        moving = any(one.placements for one in answer.proposals)
+        roomy = with_room(answer.proposals, snapshot, self._cluster.snapshot()) if moving else answer.proposals
         gone = {name for one in self._begin(roomy, snapshot) for name in one.candidates}
         ledger.spend(gone)
         return gone

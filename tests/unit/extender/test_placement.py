@@ -405,7 +405,7 @@ def names(*listed: str) -> NodeNames:
 
 def scored(world: World, pod: Member, *listed: str) -> dict[str, int]:
     standing, table = world.table.standing(pod, world.now), world.table
-    scores = score(pod, standing, names(*listed), table.fullness, table.company(pod))
+    scores = score(pod, standing, names(*listed), table.fullness, table.company)
     return {one.host: one.score for one in scores}
 
 

@@ -54,15 +54,20 @@ def test_no_type_of_ec2_holds_pods_that_are_worth_more_than_it_costs(kind: str) 
     assert total - Fraction(1, 10**6) <= Fraction(str(prices.usd_at_least)) <= total
 
 
+def some_types(chance: random.Random) -> tuple[InstanceType, ...]:
+    """Four by chance, and one that holds any pod of these tests."""
+    drawn = [
+        instance_type(f"t{n}", str(chance.randint(2, 9)), f"{chance.randint(2, 20)}Gi", chance.randint(3, 40) / 10)
+        for n in range(4)
+    ]
+    return (*drawn, instance_type("all", "10", "24Gi", 6.0))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_no_fleet_of_a_few_pods_costs_less_than_the_bound(seed: int) -> None:
     """All ways to share five pods out among nodes, each node of the cheapest type that holds it."""
     chance = random.Random(seed)
-    types = tuple(
-        instance_type(f"t{n}", str(chance.randint(2, 9)), f"{chance.randint(2, 20)}Gi", chance.randint(3, 40) / 10)
-        for n in range(4)
-    )
-    types += (instance_type("all", "10", "24Gi", 6.0),)
+    types = some_types(chance)
     shapes = [shape(str(chance.randint(1, 5)), f"{chance.randint(1, 9)}Gi") for _ in range(5)]
     some = tuple(one for number, own in enumerate(shapes) for one in pods(1, own, f"p{number}"))
     asked = problem(some, pool(types=types))
@@ -101,11 +106,7 @@ def _cost(parts: list[list[Pod]], types: Sequence[InstanceType]) -> float:
 def test_no_fleet_within_limits_costs_less_than_the_bound(seed: int) -> None:
     """All ways to share four pods out among nodes of any type that holds them, those that count more cpus than is left put aside."""
     chance = random.Random(seed)
-    types = tuple(
-        instance_type(f"t{n}", str(chance.randint(2, 9)), f"{chance.randint(2, 20)}Gi", chance.randint(3, 40) / 10)
-        for n in range(4)
-    )
-    types = (*types, instance_type("all", "10", "24Gi", 6.0))
+    types = some_types(chance)
     some = tuple(pods(1, shape("1", f"{chance.randint(2, 9)}Gi"), f"p{n}")[0] for n in range(4))
     cpus = chance.randint(8, 20)
     free, within = problem(some, pool(types=types)), problem(some, pool(types=types, limits={"cpu": str(cpus)}))
