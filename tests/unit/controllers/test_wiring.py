@@ -85,6 +85,12 @@ def test_a_claim_of_kwok_whose_machine_vanished_is_deleted() -> None:
     assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
 
 
+def there(part: Any) -> Any:
+    """It is, in a program that is put together whole."""
+    assert part is not None
+    return part
+
+
 def of(bound: Any) -> Any:
     """Whose method it is."""
     return bound.__self__
@@ -113,7 +119,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
     ),
     "--hostname-spread-domains, for disruption": (
         ["--hostname-spread-domains=7"],
-        lambda made: made._disruptions.voluntary._worlds._policies.hostname_domains,
+        lambda made: there(made._disruptions.voluntary._worlds)._policies.hostname_domains,
         7,
     ),
     "--consolidation": (
@@ -125,12 +131,12 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
     "--nominate": (["--nominate=false"], lambda made: made._joining.steering.nominates(), False),
     "--max-claims-per-minute": (
         ["--max-claims-per-minute=7"],
-        lambda made: made._provisioning.creator._growth._limits.claims_per_minute,
+        lambda made: there(made._provisioning.creator._growth)._limits.claims_per_minute,
         7,
     ),
     "--max-usd-per-hour": (
         ["--max-usd-per-hour=7"],
-        lambda made: made._provisioning.creator._growth._limits.usd_per_hour,
+        lambda made: there(made._provisioning.creator._growth)._limits.usd_per_hour,
         7.0,
     ),
     "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._disruptions.ledger._most, 7),
