@@ -363,7 +363,9 @@ class CommandQueue:
             replacements = command.record.replacement_names
             if isinstance(error, REFUSALS):
                 memory.failed.update(replacements)
-            return self._call_off(command, memory, str(error), blamed=replacements)  # its record is not there, nor would it be
+            return self._call_off(
+                command, memory, str(error), blamed=replacements
+            )  # its record is not there, nor would it be
         if isinstance(error, NotFound | Conflict):
             return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
         # what was bought waits until the timeout; what is not written has bought nothing

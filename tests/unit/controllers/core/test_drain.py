@@ -357,6 +357,8 @@ PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "of a command, its pool is paused": (Pause(pools=frozenset({"general"})), MARKED, True),
     "of a command, everything is paused": (Pause(everything=True), MARKED, True),
     "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
+    "that has expired": (Pause(everything=True), {names.ENDED_FOR: "expired"}, True),
+    "of a static pool that is scaled down": (Pause(everything=True), {names.ENDED_FOR: "scaled-down"}, True),
     "that a user deletes": (Pause(everything=True), {}, False),
     "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
 }
@@ -369,5 +371,8 @@ def test_a_pause_holds_the_pods_of_a_node(pause: Pause, annotations: dict[str, s
     asking.server.put(claim("a", provider_id="kwok://a", annotations=annotations), node("a"))
     one = pod("p", node="a")
     assert asking.ask(one) == ([] if held else ["POST evictions/p"])
+    assert [event[0] for event in asking.server.recorder.events if event[3] == "DisruptionBlocked"] == (
+        ["NodeClaim", "Node"] if held else []
+    )
     asking.server.pause = NOTHING
     assert asking.ask(one)[-1:] == ["POST evictions/p"], "and lets them go when it is over"
