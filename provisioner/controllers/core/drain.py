@@ -238,8 +238,8 @@ class Evictions:
             return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
-        except (NotFound, Conflict):
-            self._metrics.eviction("404")
+        except (NotFound, Conflict) as error:
+            self._metrics.eviction(str(error.status))
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
