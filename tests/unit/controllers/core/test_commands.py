@@ -25,6 +25,7 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
+from provisioner.scheduling.world import without
 from tests.support.clock import NOON
 from tests.support.cluster import claim, pod
 from tests.support.disrupting import Stage
@@ -499,6 +500,13 @@ def test_the_other_nodes_of_its_pool_are_not_held_up_when(stages: Make, end: Cal
     stage.settle()
     assert [one.record.holder for one in stage.world.cluster.commands()] in ([], ["b"])
     assert stage.commands.pools_backing_off() == frozenset()
+
+
+def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: Stage) -> None:
+    """So a shortage ends with the replacement, and the next pass tries other offerings."""
+    name = begin(stage)
+    _, pods = without(stage.world.cluster.snapshot(), name)
+    assert [one.name for one in pods] == ["web"]
 
 
 def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:

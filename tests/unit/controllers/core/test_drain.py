@@ -13,6 +13,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
 from provisioner.controllers.core.drain import LEAVING_SECONDS, deadline_of, drain_step, grace_end
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.support.metrics import REGISTRY
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
 from tests.support.clock import NOON
@@ -238,6 +239,17 @@ class Asking:
 
 def test_a_pod_that_only_the_api_server_knows_is_evicted() -> None:
     assert Asking().ask(pod("p", node="n")) == ["POST evictions/p"]
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_is_gone_or_another_one_is_counted_by_the_answer(status: int) -> None:
+    def answers() -> float:
+        return REGISTRY.get_sample_value("karpenter_pods_eviction_requests_total", {"code": str(status)}) or 0.0
+
+    asking, before = Asking(), answers()
+    asking.server.refuse["p"] = status
+    asking.ask(pod("p", node="n"))
+    assert answers() == before + 1
 
 
 def test_a_pod_that_the_caches_know_to_end_is_not_asked_again() -> None:
