@@ -529,12 +529,12 @@ ROWS: tuple[Row, ...] = (
             lambda scene: any(one.metadata.deletion_timestamp is not None for one in scene.claims(f"{scene.name}-old")),
         ),
         change_template("-old", expireAfter="Never"),
-        lambda scene: [scene.remove("NodeClaim", one.name) for one in scene.claims(f"{scene.name}-other")],
+        lambda scene: scene.remove("NodeClaim", scene.claims(f"{scene.name}-other")[0].name),
         *(
             change("NodePool", name, {"metadata": {"annotations": {names.PAUSED: "true"}}})
             for name in ("{pool}-old", "{pool}-other")
         ),
-        wait("the pause is known", lambda scene: scene.throughout(2, lambda: "") is None),
+        lambda scene: scene.throughout(2, lambda: ""),  # the pause is known by then
         remove("PodDisruptionBudget", "web"),
         remove("PodDisruptionBudget", "other"),
         wait("the other pod leaves", lambda scene: scene.log.evictions(scene.name)),

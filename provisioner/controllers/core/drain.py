@@ -267,9 +267,10 @@ class Evictions:
 
     def _paused(self, claim: NodeClaim | None) -> str:
         """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on."""
-        annotations = claim.metadata.annotations if claim is not None else {}
-        ours = claim is not None and (is_marked(claim) or names.ENDED_FOR in annotations)
-        return self._pause().why(claim.pool) if ours and names.INTERRUPTION_ANNOTATION not in annotations else ""
+        if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
+            return ""
+        ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
+        return self._pause().why(claim.pool) if ours else ""
 
     def _say_paused(self, claim: NodeClaim | None, node_name: str, why: str) -> None:
         node = self._cluster.node(node_name)
