@@ -106,6 +106,7 @@ REMOVALS_ANNOTATION: Final = "dovetail.dev/removals"
 COMMAND_ANNOTATION: Final = "dovetail.dev/command"
 COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
 REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
+ENDED_FOR: Final = "dovetail.dev/ended-for"
 
 # Ours: old API versions.
 KEPT_V1: Final = "dovetail.dev/v1"

@@ -111,7 +111,7 @@ class Next:
 
     Attributes:
         step: what to do.
-        names: with which candidates or replacements.
+        names: with which candidates or replacements; of a roll-back, the replacements that it is for.
         why: for events and logs; says why it is called off, or what it waits for.
     """
 
@@ -130,8 +130,12 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
         return Next(Step.DELETE, _holder_last(record, staying)) if staying else Next(Step.AWAIT_END)
     if len(facts.candidates) == 1 and not staying and not _those(facts, ReplacementState.ABSENT):
         return Next(Step.AWAIT_END)  # it went by other hands; its replacements keep their room for its pods
-    if why := _lost(facts) or facts.stalled:
+    if why := _lost(facts):
         return Next(Step.ROLL_BACK, why=why)
+    if failed := _those(facts, ReplacementState.FAILED):
+        return Next(Step.ROLL_BACK, failed, f"replacement NodeClaim {failed[0]} failed")
+    if facts.stalled:
+        return Next(Step.ROLL_BACK, _those(facts, ReplacementState.COMING), facts.stalled)
     if unmarked := tuple(one.name for one in here if not one.marked):
         return Next(Step.MARK, unmarked)
     if absent := _those(facts, ReplacementState.ABSENT):
@@ -149,7 +153,7 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
 
 
 def _lost(facts: Facts) -> str:
-    """Why the command cannot come to its end as it was decided; "" where it can."""
+    """Which candidate keeps the command from coming to its end as it was decided, and why; "" where none does."""
     for one in facts.candidates:
         if not one.there:
             return f"NodeClaim {one.name} no longer exists"
@@ -159,8 +163,7 @@ def _lost(facts: Facts) -> str:
             return f"NodeClaim {one.name} is being interrupted"
         if not one.joined:
             return f"NodeClaim {one.name} has no Node, or shares it with another NodeClaim"
-    failed = _those(facts, ReplacementState.FAILED)
-    return f"replacement NodeClaim {failed[0]} failed" if failed else ""
+    return ""
 
 
 def _those(facts: Facts, state: ReplacementState) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ PATIENCE_PER_WAITING_POD: Final = 0.020
 TURN_SECONDS: Final = 5.0
 """A pod that the pods planned beside it must precede, and whose room is held meanwhile, is given so long (and as much for each that waits),
 and so long again after each of them that is bound or whose node opens."""
+LEAVING_SECONDS: Final = 60.0
+"""A pod that moves is given so long, and again after each of them, where a node that drains is a topology domain until its Node is gone."""
 TOGETHER_SECONDS: Final = 1.0
 """Plans of one batch are made within so long of one another."""
 MARGIN_SECONDS: Final = 1.0
@@ -73,6 +75,7 @@ class Look:
         waiting: pods that waited for a node when this one opened.
         quiet_for: seconds since the node opened, or since a pod planned with it or before was bound, or its node opened.
         coming: whether a node that was planned together with this one is still to open.
+        leaving: whether the planned node replaces one that is still there.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
 
@@ -86,6 +89,7 @@ class Look:
     waiting: int
     quiet_for: float
     coming: bool
+    leaving: bool
     alive: bool
 
 
@@ -107,7 +111,7 @@ class Progress:
 
     def forget_old(self, now: float) -> None:
         """Forget what nobody's quiet time can begin with any more."""
-        self._steps = [step for step in self._steps if now - step[1] <= PATIENCE_SECONDS]
+        self._steps = [step for step in self._steps if now - step[1] <= LEAVING_SECONDS]
 
     def last(self, planned_at: float) -> float:
         """The last such moment for pods that were planned then, with it or before; minus infinity where there is none."""
@@ -146,16 +150,18 @@ def verdict(look: Look) -> str | None:
 
 
 def _awaits_its_turn(look: Look) -> bool:
-    """Whether pods planned beside it may make its node legal for it: their nodes are coming, or the extender keeps its room and binds them in a moment.
+    """Whether pods planned beside it may make its node legal for it: their nodes are coming, the extender keeps its room and binds them in a moment,
+    or the nodes that they leave are still there.
 
     Nodes of one plan open one after the other, on a cloud many seconds apart: a pod of a hard spread is refused until the other
-    domains have theirs.
+    domains have theirs. A node that drains is such a domain, too, with ever fewer pods, until its Node is gone.
     """
     if not is_relative(look.said):
         return False
     given = TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
     served = look.open_for <= given or look.quiet_for <= TURN_SECONDS
-    return look.coming or (WAITING_FOR_ROOM in look.said and served)
+    left = look.leaving and look.quiet_for <= LEAVING_SECONDS
+    return look.coming or left or (WAITING_FOR_ROOM in look.said and served)
 
 
 def is_relative(text: str) -> bool:

@@ -496,6 +496,7 @@ class Plans:
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
+            leaving=one.key.of_claim and self._commands.for_which(one.key.name) is not None,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 

@@ -3,10 +3,19 @@
 `make interleavings` plays ten thousand, and all mutants.
 """
 
+import itertools
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from provisioner.apis import names as api
+from provisioner.apis.command import Candidate, CommandRecord, Phase, encode_command
+from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES
+from tests.interleaving.oracle import Oracle
+from tests.interleaving.server import Change, Wire
 
 SOME = 40
 THIN, MOST = 60, 400
@@ -47,6 +56,63 @@ def test_an_interleaving_is_the_same_when_it_is_played_again() -> None:
     first, second = (play("--seeds", "0:3", "--say").stdout for _ in range(2))
     assert first == second
     assert "leads" in first
+
+
+WAY = {"created": (), "launched": (api.LAUNCHED,), "registered": (api.LAUNCHED, api.REGISTERED)}
+WAY["initialized"] = (*WAY["registered"], api.INITIALIZED)
+
+
+def claim(*true: str, going: bool = False, phase: Phase | None = None) -> Wire:
+    """A NodeClaim with these conditions; with the record of a command of that phase."""
+    metadata: dict[str, Any] = {"name": "c", "uid": "u", "annotations": {}}
+    if going:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if phase is not None:
+        record = CommandRecord(
+            id="id", reason="Drifted", method="drift", candidates=(Candidate("c", "u"),), phase=phase
+        )
+        metadata["annotations"][api.COMMAND_ANNOTATION] = encode_command(record)
+    spec = {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []}
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"conditions": [{"type": one, "status": "True"} for one in true]},
+    }
+
+
+CLAIMS: dict[str, Wire | None] = {
+    "none": None,
+    **{state: claim(*true) for state, true in WAY.items()},
+    **{f"ending {state}": claim(*true, going=True) for state, true in WAY.items()},
+    "instance terminating": claim(*WAY["initialized"], api.INSTANCE_TERMINATING, going=True),
+}
+COMMANDS: dict[str, Wire | None] = {
+    "none": None,
+    **{phase.lower(): claim(phase=phase) for phase in Phase},
+    **{f"{phase.lower()}, going": claim(phase=phase, going=True) for phase in Phase},
+}
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.permutations(CLAIMS, 2)))
+def test_what_is_no_edge_of_a_nodeclaim_is_a_broken_promise(old: str, new: str) -> None:
+    assert broken("NodeClaim", CLAIMS[old], CLAIMS[new]) is ((old, new) not in CLAIM_EDGES)
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.permutations(COMMANDS, 2)))
+def test_what_is_no_edge_of_a_command_is_a_broken_promise(old: str, new: str) -> None:
+    assert broken("command", COMMANDS[old], COMMANDS[new]) is ((old, new) not in COMMAND_EDGES)
+
+
+def broken(what: str, before: Wire | None, after: Wire | None) -> bool:
+    """Whether the oracle complains of that way of a NodeClaim, or of the command whose record it holds."""
+    oracle = Oracle(SimpleNamespace(), SimpleNamespace(), ())  # type: ignore[arg-type]
+    oracle._edge(Change(None, "nodeclaims", "c", before, after))
+    return any(one.startswith(f"the {what} of c went") for one in oracle.wrong)
+
+
+def test_every_edge_is_of_states_that_there_are() -> None:
+    assert {state for edge in CLAIM_EDGES for state in edge} <= CLAIMS.keys()
+    assert {state for edge in COMMAND_EDGES for state in edge} <= COMMANDS.keys()
 
 
 def names() -> tuple[str, ...]:

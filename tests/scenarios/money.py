@@ -18,7 +18,9 @@ from tests.scenarios.steps import (
     at_most_disrupted,
     bare_pod,
     becomes,
+    change,
     change_pool,
+    change_template,
     check,
     claims_lack,
     claims_say,
@@ -36,6 +38,7 @@ from tests.scenarios.steps import (
     pool,
     pool_says,
     relabel,
+    remove,
     scale,
     settled,
     sizes,
@@ -511,6 +514,42 @@ ROWS: tuple[Row, ...] = (
         lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
         becomes(1, 1, new=True),
         quick=True,
+    ),
+    row(
+        "a pause holds the drain of a node that has expired, and not that of one which a user deletes",
+        pool("-old", disruption=NEVER, template={"expireAfter": "60s"}),
+        pool("-other", disruption=NEVER),
+        deploy("web", 1, pool="-old"),
+        deploy("other", 1, pool="-other"),
+        settled(2, 2),
+        pdb("web", maxUnavailable=0),
+        pdb("other", maxUnavailable=0),
+        wait(
+            "it is being deleted",
+            lambda scene: any(one.metadata.deletion_timestamp is not None for one in scene.claims(f"{scene.name}-old")),
+        ),
+        change_template("-old", expireAfter="Never"),
+        lambda scene: scene.remove("NodeClaim", scene.claims(f"{scene.name}-other")[0].name),
+        *(
+            change("NodePool", name, {"metadata": {"annotations": {names.PAUSED: "true"}}})
+            for name in ("{pool}-old", "{pool}-other")
+        ),
+        lambda scene: scene.throughout(2, lambda: ""),  # the pause is known by then
+        remove("PodDisruptionBudget", "web"),
+        remove("PodDisruptionBudget", "other"),
+        wait("the other pod leaves", lambda scene: scene.log.evictions(scene.name)),
+        event("DisruptionBlocked", 'paused by the annotation "dovetail.dev/paused"'),
+        lambda scene: scene.throughout(
+            10, lambda: "" if len(scene.log.evictions(scene.name)) == 1 else "it was drained"
+        ),
+        evicted("other", count=1),
+        evicted("web", count=0),
+        *(
+            change("NodePool", name, {"metadata": {"annotations": {names.PAUSED: None}}})
+            for name in ("{pool}-old", "{pool}-other")
+        ),
+        wait("both are gone", lambda scene: not set(scene.facts.claims) & {one.name for one in scene.claims()}),
+        evicted("web", count=1),
     ),
     row(
         "a pause of everything is heeded by every NodePool",

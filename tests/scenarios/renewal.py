@@ -5,6 +5,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.meta import condition
+from provisioner.kube import resources
 from tests.scenarios.row import Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
@@ -157,6 +158,52 @@ def overlay_says(name: str, status: str, reason: str = "") -> Step:
     return wait(f"overlay {name} is Ready={status} {reason}", so)
 
 
+def buffer(name: str, *, cpu: str = "3", **spec: Any) -> Step:
+    """A CapacityBuffer of units of so many CPUs, for this row's nodes."""
+    container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": cpu}}}
+    pod = {
+        "containers": [container],
+        "nodeSelector": {TEAM: "{pool}"},
+        "tolerations": [{"key": TEAM, "operator": "Exists"}],
+    }
+    return together(
+        put({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": {"spec": pod}}),
+        put(
+            {
+                "apiVersion": resources.CAPACITYBUFFERS.api_version,
+                "kind": "CapacityBuffer",
+                "metadata": {"name": name},
+                "spec": {"podTemplateRef": {"name": name}, **spec},
+            }
+        ),
+    )
+
+
+def buffer_says(name: str, kind: str, status: str, reason: str, *, units: int) -> Step:
+    """Until a condition of the buffer is as told, and it counts so many units."""
+
+    def so(scene: Scene) -> bool:
+        told = scene.client.get(resources.CAPACITYBUFFERS, name, scene.name).status
+        found = condition(told.conditions, kind)
+        return found is not None and (found.status, found.reason) == (status, reason) and told.replicas == units
+
+    return wait(f"CapacityBuffer {name} {kind}={status} {reason} of {units}", so)
+
+
+def nobody_is_told_of(name: str) -> Step:
+    """No event is about a pod that does not exist."""
+    return check(
+        lambda scene: (
+            not [
+                one
+                for one in scene.watching.all_events()
+                if one.involved_object.name.startswith(f"capacity-buffer-{name}")
+            ]
+        ),
+        f"no event is about units of {name}",
+    )
+
+
 def status_counts(nodes: int) -> Step:
     """Until `kubectl get nodepool` counts so many nodes."""
     return wait(f"status.nodes is {nodes}", lambda scene: (scene.node_pool(scene.name).status.nodes or 0) == nodes)
@@ -298,7 +345,7 @@ ROWS: tuple[Row, ...] = (
         pool(disruption=NEVER, limits={"cpu": "4"}),
         ONE,
         relabel(),
-        event("DisruptionBlocked"),
+        event("DisruptionBlocked", "limit"),
         claims_say(names.DRIFTED, "True"),
         holds(8),
         none_evicted,
@@ -608,7 +655,16 @@ ROWS: tuple[Row, ...] = (
         pool(disruption=NEVER),
         overlay("devices", capacity={"example.com/device": "2"}),
         overlay_says("devices", "True"),
-        deploy("plain", 1, cpu="1"),
+        bare_pod(
+            "plain",
+            containers=[
+                {
+                    "name": "main",
+                    "image": "none.invalid/none",
+                    "resources": {"requests": {"cpu": "1"}, "limits": {"example.com/device": "2"}},
+                }
+            ],
+        ),
         settled(1, 1),
         check(
             lambda scene: all(one.status.capacity.get("example.com/device") == "2" for one in scene.claims()),
@@ -616,11 +672,61 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     row(
-        "two NodeOverlays of one weight that say different things are both in conflict",
-        pool(disruption=NEVER),
-        overlay("one", price="1.0", weight=5),
-        overlay("two", price="2.0", weight=5),
+        "of two NodeOverlays of one weight that say different things one is in conflict and changes nothing",
+        pool(cpu=(4, 8), requirements=[ON_DEMAND], disruption=NEVER),
+        overlay("one", values=("8",), price="0.001", weight=5),
+        overlay("two", values=("8",), price="9.0", weight=5),
         overlay_says("one", "False", names.CONFLICT),
+        overlay_says("two", "True"),
+        ONE,
+        sizes(4),
+        remove("NodeOverlay", "{ns}-two"),
+        overlay_says("one", "True"),
+        scale("web", 2),
+        becomes(2, 2),
+        sizes(4, 8),
+    ),
+    # --- CapacityBuffers ---------------------------------------------------------------------------------------------------------
+    row(
+        "a CapacityBuffer keeps empty nodes for pods to come, says so, and they go with it",
+        pool(disruption=EMPTY),
+        buffer("spare", replicas=2),
+        settled(2, 0),
+        buffer_says("spare", "ReadyForProvisioning", "True", "Resolved", units=2),
+        buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=2),
+        holds(),
+        nobody_is_told_of("spare"),
+        remove("CapacityBuffer", "spare"),
+        gone(),
+    ),
+    row(
+        "pods take the room of a CapacityBuffer at once, and it is launched again",
+        pool(disruption=EMPTY),
+        buffer("spare", replicas=1),
+        settled(1, 0),
+        deploy("web", 1),
+        becomes(2, 1),
+        kept_old(1),
+        check(
+            lambda scene: {one.node_name for one in scene.pods("web")} == set(scene.facts.nodes),
+            "the pod runs where the room was",
+        ),
+        none_evicted,
+    ),
+    row(
+        "a CapacityBuffer keeps no more than its limits",
+        pool(disruption=EMPTY),
+        buffer("spare", replicas=5, limits={"cpu": "7"}),
+        settled(2, 0),
+        buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=2),
+        holds(10),
+    ),
+    row(
+        "without the feature gate CapacityBuffer a buffer keeps nothing",
+        pool(disruption=EMPTY),
+        buffer("spare", replicas=2),
+        lambda scene: scene.throughout(12, lambda: "a node was launched" if scene.claims() else ""),
+        group="gates-off",
     ),
     # --- claims of their own -----------------------------------------------------------------------------------------------------
     row(

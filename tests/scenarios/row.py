@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tests.scenarios.steps import Step
 
 DEFAULT = "default"
-GATES = "--feature-gates=NodeRepair=true,StaticCapacity=true,NodeOverlay=true"
+GATES = "--feature-gates=NodeRepair=true,StaticCapacity=true,NodeOverlay=true,CapacityBuffer=true"
 GROUPS: dict[str, tuple[str, ...]] = {
     DEFAULT: (GATES,),
     "impatient": (GATES, "--command-timeout=25s", "--registration-timeout=25s", "--drain-timeout=20s"),

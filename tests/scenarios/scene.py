@@ -26,6 +26,7 @@ MANAGER = "dovetail-scenario"
 _BY_KIND: dict[str, Resource[Any]] = {
     one.kind: one
     for one in (
+        resources.CAPACITYBUFFERS,
         resources.CONFIGMAPS,
         resources.DAEMONSETS,
         resources.DEPLOYMENTS,
@@ -36,6 +37,7 @@ _BY_KIND: dict[str, Resource[Any]] = {
         resources.NODES,
         resources.PDBS,
         resources.PODS,
+        resources.PODTEMPLATES,
         resources.PRIORITYCLASSES,
         resources.PVCS,
         resources.PVS,

@@ -205,6 +205,12 @@ OWN: Final = (
         "ID of the disruption command that it was created for.",
     ),
     Key(
+        names.ENDED_FOR,
+        "NodeClaim annotation",
+        "provisioner",
+        "Why it was deleted without a disruption command: `expired` or `scaled-down`; a pause holds its drain.",
+    ),
+    Key(
         names.TRANSLATE,
         "Provisioner and AWSNodeTemplate annotation",
         "you",

@@ -1,5 +1,6 @@
 """Writes to NodeClaims and Nodes, told to the state at once."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -13,7 +14,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Conflict, NotFound
+from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 
@@ -107,6 +108,12 @@ class ClaimWriter:
         except NotFound:
             return
         self._effects(self._cluster.claim_deleted(claim))
+
+    def end(self, claim: NodeClaim, why: str) -> None:
+        """Begin the claim's end, and write on it why: so a pause tells its drain from that of a claim which a user deletes."""
+        self.delete(claim)
+        with contextlib.suppress(ApiError):  # it ends all the same, and no pause holds its drain
+            self.metadata(claim, annotations={names.ENDED_FOR: why})
 
     def take(self, effects: Iterable[Effect]) -> None:
         """What the state wants done about something that was told to it without a write."""

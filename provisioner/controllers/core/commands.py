@@ -81,7 +81,7 @@ CLOSING_SECONDS: Final = 5.0
 PAUSED_SECONDS: Final = 0.5
 #: A node whose command was called off is left alone for so long: until then the caches have caught up.
 SPARED_SECONDS: Final = 30.0
-#: A pool whose replacement failed is left alone for so long, and twice as long each time it fails again.
+#: A pool whose replacement did not register or was not initialized is left alone for so long, and twice as long each time.
 BACKOFF_SECONDS, BACKOFF_MOST_SECONDS = 30.0, 600.0
 #: Failures in a row after which a command is called off that is not written, has no replacements, or whose candidates are refused to go: some 20 s.
 GIVE_UP_AFTER: Final = 8
@@ -96,7 +96,8 @@ class _Memory:
     Attributes:
         new: replacements as they were announced.
         seen: replacements that were seen to exist.
-        failed: replacements that the API server refuses to create.
+        launched: replacements that were seen with an instance.
+        failed: replacements that the API server refuses to create, or whose command it refuses.
         looks: what all objects looked like last, and since when.
         placed: nodes that keep room for its pods, whose plans do not say so yet.
         awaits: IDs of commands whose candidates were not closed at the first look; None before it.
@@ -105,6 +106,7 @@ class _Memory:
 
     new: dict[str, NewClaim] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    launched: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     looks: tuple[object, float] | None = None
     placed: tuple[NodeKey, ...] = ()
@@ -207,7 +209,7 @@ class CommandQueue:
         return self._loops.holds()
 
     def pools_backing_off(self) -> frozenset[str]:
-        """NodePools whose replacements failed a moment ago."""
+        """NodePools whose replacements did not become nodes a moment ago, though they had an instance."""
         now = self._clock.monotonic()
         with self._lock:
             return frozenset(pool for pool, (_, until) in self._backoffs.items() if until > now)
@@ -345,7 +347,7 @@ class CommandQueue:
         following = next_step(command.record, facts)
         coming = any(state is ReplacementState.COMING for _, state in facts.replacements)
         if following.step is Step.ROLL_BACK:
-            return self._call_off(command, memory, following.why)
+            return self._call_off(command, memory, following.why, blamed=following.names)
         if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
             # a user deleted it, and no pause holds the drain of that
             return self._call_off(command, memory, f"NodeClaim {command.record.holder} is being deleted")
@@ -358,7 +360,12 @@ class CommandQueue:
         if command is None:
             return DONE
         if not command.written and isinstance(error, (Conflict, *REFUSALS)):
-            return self._call_off(command, memory, str(error))  # its record is not there, and would not be taken
+            replacements = command.record.replacement_names
+            if isinstance(error, REFUSALS):
+                memory.failed.update(replacements)
+            return self._call_off(
+                command, memory, str(error), blamed=replacements
+            )  # its record is not there, nor would it be
         if isinstance(error, NotFound | Conflict):
             return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
         # what was bought waits until the timeout; what is not written has bought nothing
@@ -402,7 +409,7 @@ class CommandQueue:
                 case Step.DELETE:
                     self._delete(record, following.names)
                 case Step.ROLL_BACK:
-                    return self._call_off(command, memory, following.why, record)
+                    return self._call_off(command, memory, following.why, record, following.names)
                 case Step.AWAIT_REPLACEMENTS:
                     self._tell_replacements(record, following.names)
                     return Result(requeue_after=WAIT_SECONDS)
@@ -484,6 +491,8 @@ class CommandQueue:
         if claim is None or not claim.metadata.uid:
             return ReplacementState.FAILED if name in memory.seen else ReplacementState.ABSENT
         memory.seen.add(name)
+        if is_true(claim.status.conditions, names.LAUNCHED):
+            memory.launched.add(name)
         if claim.metadata.annotations.get(names.REPLACES_ANNOTATION) != record.id:
             return ReplacementState.FAILED  # somebody else's has the name
         if claim.metadata.deletion_timestamp is not None or self._is_interrupted(claim):
@@ -704,8 +713,15 @@ class CommandQueue:
 
     # ------------------------------------------------------------------ calling off
 
-    def _call_off(self, command: Command, memory: _Memory, why: str, record: CommandRecord | None = None) -> Result:
-        """Take the record back first: then the command is none, and what it marked is healed."""
+    def _call_off(
+        self,
+        command: Command,
+        memory: _Memory,
+        why: str,
+        record: CommandRecord | None = None,
+        blamed: Iterable[str] = (),
+    ) -> Result:
+        """Take the record back first: then the command is none, and what it marked is healed; `blamed` are replacements that failed."""
         record = record or command.record
         current = self._cluster.command_held_by(record.holder)
         if current is not None and current.written:
@@ -717,7 +733,7 @@ class CommandQueue:
                     pass
         else:
             self._forget(record, memory)
-        self._note_failure(record, memory)
+        self._note_failure(record, memory, blamed)
         for name in record.candidate_names:
             self.heals.add(name)
         claims = (self._cluster.claim(name) for name in record.candidate_names)
@@ -728,7 +744,8 @@ class CommandQueue:
         _log.info(messages.CANCELED_DISRUPTION, command=record.id, nodeclaim=record.holder, reason=why)
         return DONE
 
-    def _note_failure(self, record: CommandRecord, memory: _Memory) -> None:
+    def _note_failure(self, record: CommandRecord, memory: _Memory, blamed: Iterable[str]) -> None:
+        """Count it. A NodePool backs off where its nodes do not come up; a shortage, and what happens to candidates, is no fault of it."""
         states = {name: self._replacement(record, name, memory) for name in record.replacement_names}
         late = sum(state is not ReplacementState.INITIALIZED for state in states.values())
         decision, kind = "replace" if states else "delete", consolidation_type(record.method)
@@ -741,10 +758,17 @@ class CommandQueue:
             self._memories.pop(record.id, None)
             self._open.discard(record.id)
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
-            for pool in self._pools(record) if late else ():
+            for pool in self._pools(record) if any(self._is_at_fault(name, memory) for name in blamed) else ():
                 failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
                 seconds = min(BACKOFF_MOST_SECONDS, BACKOFF_SECONDS * 2 ** min(failures - 1, 30))
                 self._backoffs[pool] = (failures, now + seconds)
+
+    def _is_at_fault(self, replacement: str, memory: _Memory) -> bool:
+        """Whether a replacement that failed had an instance that did not become a node, or is refused by the API server."""
+        claim = self._cluster.claim(replacement)
+        if claim is not None and self._is_interrupted(claim):
+            return False
+        return replacement in memory.launched or replacement in memory.failed
 
     # ------------------------------------------------------------------ healing
 

@@ -15,7 +15,7 @@ from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.controllers.core import messages
 from provisioner.controllers.metrics import Metrics
-from provisioner.controllers.references import pod_reference
+from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube import resources
@@ -128,7 +128,7 @@ class Evictions:
     for the same reason: it says yes once more for a pod that ends already, and the pod would count as drained twice.
 
     Args:
-        pause: which NodePools are paused: pods of nodes that a command of ours disrupts are not asked then. The drain offers them again.
+        pause: which NodePools are paused: pods of nodes that we chose are not asked then. The drain offers them again.
         holds: whether a pod waits for its successor; asked last. The drain offers it again.
     """
 
@@ -231,12 +231,15 @@ class Evictions:
             return DONE  # the drain asks again when that changes
         node = self._cluster.node(pod.node_name)
         claim = self._cluster.claim_of(node) if node is not None else None
-        if self._is_paused(claim) or self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
+        if paused := self._paused(claim):
+            self._say_paused(claim, pod.node_name, paused)
+            return DONE
+        if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
-        except (NotFound, Conflict):
-            self._metrics.eviction("404")
+        except (NotFound, Conflict) as error:
+            self._metrics.eviction(str(error.status))
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
@@ -262,10 +265,21 @@ class Evictions:
         self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
         return DONE
 
-    def _is_paused(self, claim: NodeClaim | None) -> bool:
-        if claim is None or not is_marked(claim) or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
-            return False
-        return bool(self._pause().why(claim.pool))
+    def _paused(self, claim: NodeClaim | None) -> str:
+        """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on."""
+        if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
+            return ""
+        ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
+        return self._pause().why(claim.pool) if ours else ""
+
+    def _say_paused(self, claim: NodeClaim | None, node_name: str, why: str) -> None:
+        node = self._cluster.node(node_name)
+        for one in (
+            reference_of(claim) if claim is not None else None,
+            node_reference(node) if node is not None else None,
+        ):
+            if one is not None:
+                self._recorder.publish(one, *messages.disruption_blocked(why))
 
     def _delete(self, pod: Pod, deadline: datetime) -> Result:
         left = max(1, int((deadline - self._clock.now()).total_seconds()))

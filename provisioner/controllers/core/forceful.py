@@ -139,9 +139,12 @@ class ForcefulDisruption:
                 claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: None})
             if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
                 return DONE  # the next pass asks again
+            # either is told to the state at once, where it counts from then on; pods of a broken node do not run
             if repair is not None:
                 claim = self._ended_now(claim)
-            self._writer.delete(claim)  # told to the state at once, where it counts from then on
+                self._writer.delete(claim)
+            else:
+                self._writer.end(claim, EXPIRED.lower())
         except NotFound:
             return DONE
         except ApiError as error:

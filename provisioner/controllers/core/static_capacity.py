@@ -45,6 +45,7 @@ PAUSED_SECONDS = 0.5
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 1.0, 300.0
 """Between creations of a pool whose NodeClaims end before their nodes register."""
 STOP_SECONDS = 5.0
+SCALED_DOWN = "scaled-down"
 _log = logs.get_logger(__name__)
 
 
@@ -207,7 +208,7 @@ class StaticCapacity:
             self._given_up.add(name)
             self._ledger.seize(name)
             try:
-                self._writer.delete(claim)  # told to the state at once, where it counts from then on
+                self._writer.end(claim, SCALED_DOWN)  # told to the state at once, where it counts from then on
             finally:
                 self._ledger.release(name)
             self._metrics.claim_disrupted(claim, "scaled_down")

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.command import Candidate, CommandRecord, Replacement
 from provisioner.apis.pods import Pod
 from provisioner.state.effects import Effect, PodMissed, PodSettled
 from provisioner.state.keys import NodeKey
@@ -41,6 +42,7 @@ LOOK = Look(
     waiting=0,
     quiet_for=0.1,
     coming=False,
+    leaving=False,
     alive=True,
 )
 
@@ -108,6 +110,13 @@ TURNS = {
     "friends who must be there first": (replace(LOOK, said=FRIENDS), None),
     "a spread, where nobody holds its room": (LOOK, "topology_spread"),
     "a spread, where nobody holds its room and the other nodes are coming": (replace(LOOK, coming=True), None),
+    "a spread, while the nodes that its pods leave are still domains": (replace(LOOK, leaving=True), None),
+    "the same, while others have moved within the minute": (waited(replace(LOOK, leaving=True), 600.0, 60.0), None),
+    "the same, when nobody has": (waited(replace(LOOK, leaving=True), 600.0, 60.1), "topology_spread"),
+    "too little room, whatever nodes are left": (
+        replace(LOOK, said_then="", said=NO_MEMORY, leaving=True),
+        "resources",
+    ),
     "too little room, which no pod that comes will mend": (replace(LOOK, said_then="", said=NO_MEMORY), "resources"),
     "too little room, whatever nodes are coming": (
         replace(LOOK, said_then="", said=NO_MEMORY, coming=True),
@@ -347,6 +356,27 @@ def test_a_pod_that_others_must_precede_waits_for_their_nodes(text: str) -> None
     assert outcomes(world.cluster.expire()) == []
     world.cluster.node_changed(world.cluster.node("b"), node("b"))
     world.clock.advance(6)
+    assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def test_a_pod_that_moves_waits_for_the_node_that_it_leaves() -> None:
+    """A node that drains is a topology domain with ever fewer pods until its Node is gone: a fourth node was bought for a pod of a hard spread."""
+    world, one = arranged()
+    world.machine("old")
+    record = CommandRecord(
+        id="id",
+        reason="Drifted",
+        method="drift",
+        candidates=(Candidate("old", "uid-old"),),
+        replacements=(Replacement("a"),),
+    )
+    assert world.cluster.command_begun(record)
+    fall(world)
+    refused = told(one, SPREAD.replace("0/3", "0/4").replace("1 node(s)", "2 node(s)"))
+    assert outcomes(world.cluster.pod_changed(one, refused)) == []
+    world.clock.advance(30)
+    assert outcomes(world.cluster.expire()) == []
+    world.cluster.command_dropped(record)
     assert outcomes(world.cluster.expire()) == ["missed"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.interruption import Interruption
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers.core.commands import (
     AGAIN_SECONDS,
     BACKOFF_SECONDS,
@@ -24,8 +25,9 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
+from provisioner.scheduling.world import without
 from tests.support.clock import NOON
-from tests.support.cluster import pod
+from tests.support.cluster import claim, pod
 from tests.support.disrupting import Stage
 from tests.support.eventually import eventually
 from tests.support.tinyserver import ServerDied
@@ -425,6 +427,16 @@ def interrupt(stage: Stage, name: str) -> None:
     stage.server.writer.metadata(stage.server.claim("a"), annotations={names.INTERRUPTION_ANNOTATION: mark})
 
 
+def launch(stage: Stage, name: str) -> None:
+    """Its instance is there, and no Node yet."""
+    made = stage.server.objects["nodeclaims", name]
+    like = claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,))
+    made["status"] = msgspec.to_builtins(like.status)
+    stage.server.put(msgspec.convert(made, NodeClaim, strict=False))
+    stage.commands.heard(stage.server.claim(name))
+    stage.settle()
+
+
 ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
     "its replacement vanishes": (lose, "failed"),
     "its replacement is deleted": (fail, "failed"),
@@ -437,6 +449,7 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     stage: Stage, end: Callable[[Stage, str], None], why: str
 ) -> None:
     name = begin(stage)
+    launch(stage, name)
     end(stage, name)
     stage.disruption.run_once()
     stage.settle()
@@ -446,6 +459,7 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     assert tries_after(stage, BACKOFF_SECONDS - 1) == 1, "it is tried again at once"
     assert tries_after(stage, 2) == 2, "it is not tried again"
     (second,) = [one for one in stage.replacements() if one != name]
+    launch(stage, second)
     end(stage, second)
     stage.disruption.run_once()
     stage.settle()
@@ -454,9 +468,51 @@ def test_it_is_rolled_back_and_its_pool_backs_off_when(
     assert tries_after(stage, 2) == 3, "it is not tried again"
 
 
+def interrupt_replacement(stage: Stage, name: str) -> None:
+    launch(stage, name)
+    mark = str(Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(seconds=120)))
+    stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
+    stage.commands.heard(stage.server.claim(name))
+
+
+def interrupt_candidate(stage: Stage, name: str) -> None:
+    launch(stage, name)
+    interrupt(stage, name)
+
+
+OTHER_ENDS: dict[str, Callable[[Stage, str], None]] = {
+    "its replacement is given up for a shortage": fail,
+    "its replacement waits for capacity until its time is over": stall,
+    "its replacement is interrupted": interrupt_replacement,
+    "its node is interrupted": interrupt_candidate,
+}
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS.values(), ids=OTHER_ENDS)
+def test_the_other_nodes_of_its_pool_are_not_held_up_when(stages: Make, end: Callable[[Stage, str], None]) -> None:
+    stage = stages(budget="1")
+    stage.drifted("a", WEB)
+    name = begin(stage)
+    stage.cloud.there.add("kwok://b")
+    stage.drifted("b", pod("other", cpu="3", ready=True))
+    end(stage, name)
+    stage.disruption.run_once()
+    stage.settle()
+    assert [one.record.holder for one in stage.world.cluster.commands()] in ([], ["b"])
+    assert stage.commands.pools_backing_off() == frozenset()
+
+
+def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: Stage) -> None:
+    """So a shortage ends with the replacement, and the next pass tries other offerings."""
+    name = begin(stage)
+    _, pods = without(stage.world.cluster.snapshot(), name)
+    assert [one.name for one in pods] == ["web"]
+
+
 def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
     stage.commands._backoffs["general"] = (2_000, 0.0)
     name = begin(stage)
+    launch(stage, name)
     lose(stage, name)
     stage.disruption.run_once()
     stage.settle()

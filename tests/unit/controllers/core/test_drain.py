@@ -13,6 +13,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
 from provisioner.controllers.core.drain import LEAVING_SECONDS, deadline_of, drain_step, grace_end
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.support.metrics import REGISTRY
 from provisioner.values.taints import Toleration
 from tests.support import jsonpatch
 from tests.support.clock import NOON
@@ -240,6 +241,17 @@ def test_a_pod_that_only_the_api_server_knows_is_evicted() -> None:
     assert Asking().ask(pod("p", node="n")) == ["POST evictions/p"]
 
 
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_is_gone_or_another_one_is_counted_by_the_answer(status: int) -> None:
+    def answers() -> float:
+        return REGISTRY.get_sample_value("karpenter_pods_eviction_requests_total", {"code": str(status)}) or 0.0
+
+    asking, before = Asking(), answers()
+    asking.server.refuse["p"] = status
+    asking.ask(pod("p", node="n"))
+    assert answers() == before + 1
+
+
 def test_a_pod_that_the_caches_know_to_end_is_not_asked_again() -> None:
     asking = Asking()
     asking.world.add(pod("p", node="n", deleted=NOON))
@@ -357,6 +369,8 @@ PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "of a command, its pool is paused": (Pause(pools=frozenset({"general"})), MARKED, True),
     "of a command, everything is paused": (Pause(everything=True), MARKED, True),
     "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
+    "that has expired": (Pause(everything=True), {names.ENDED_FOR: "expired"}, True),
+    "of a static pool that is scaled down": (Pause(everything=True), {names.ENDED_FOR: "scaled-down"}, True),
     "that a user deletes": (Pause(everything=True), {}, False),
     "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
 }
@@ -369,5 +383,8 @@ def test_a_pause_holds_the_pods_of_a_node(pause: Pause, annotations: dict[str, s
     asking.server.put(claim("a", provider_id="kwok://a", annotations=annotations), node("a"))
     one = pod("p", node="a")
     assert asking.ask(one) == ([] if held else ["POST evictions/p"])
+    assert [event[0] for event in asking.server.recorder.events if event[3] == "DisruptionBlocked"] == (
+        ["NodeClaim", "Node"] if held else []
+    )
     asking.server.pause = NOTHING
     assert asking.ask(one)[-1:] == ["POST evictions/p"], "and lets them go when it is over"

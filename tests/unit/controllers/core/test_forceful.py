@@ -13,6 +13,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.kube.errors import ServerError
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
@@ -92,6 +93,28 @@ def test_a_node_goes_when_its_time_is_over_whatever_budgets_say(stages: Make) ->
     assert (stage.goes("a"), stage.goes("b")) == (True, False)
     assert disrupted("expired") == before + 1
     assert stage.server.recorder.messages == ["Disrupting Node: Expired"] * 2
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_expired_node_says_why_it_ends_and_ends_though_it_cannot(stages: Make, status: int) -> None:
+    stage, forceful = stages("a")
+    expiring(stage, "a", "1h")
+    stage.server.objects["nodeclaims", "a"]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
+    stage.world.clock.advance(3600)
+    if status != 200:
+        patch = stage.server.client.patch
+
+        def refused(resource: object, name: str, *args: object, **more: object) -> object:
+            if str(resource).startswith("nodeclaims"):
+                raise ServerError(500, "InternalError", "no")
+            return patch(resource, name, *args, **more)  # type: ignore[arg-type]
+
+        stage.server.client.patch = refused  # type: ignore[assignment,method-assign]
+    turn(forceful)
+    one = stage.server.claim("a")
+    assert one.metadata.deletion_timestamp is not None
+    assert one.metadata.annotations.get(names.ENDED_FOR, "") == ("expired" if status == 200 else "")
+    assert "Disrupting Node: Expired" in stage.server.recorder.messages
 
 
 def test_nothing_expires_while_a_watch_is_behind(stages: Make) -> None:

@@ -148,6 +148,18 @@ def test_too_many_nodes_are_deleted_and_said(two: Stage) -> None:
     assert two.events == ["DisruptionTerminating"] * 2
 
 
+def test_those_that_go_say_why(two: Stage) -> None:
+    two.run()
+    those = two.claims()
+    for name in those:
+        two.server.objects["nodeclaims", name]["metadata"]["finalizers"] = [names.TERMINATION_FINALIZER]
+    two.scale(0)
+    two.run()
+    claims = [two.server.claim(name) for name in those]
+    assert len(claims) == 2
+    assert {one.metadata.annotations[names.ENDED_FOR] for one in claims} == {"scaled-down"}
+
+
 def test_the_limit_is_kept_and_told(stages: list[Stage]) -> None:
     stage = Stage(3, limits={"nodes": "2"})
     stages.append(stage)

@@ -17,12 +17,12 @@ from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.registration import PATIENCE_SECONDS, RETRY_BASE_SECONDS, RETRY_CAP_SECONDS, Registrar
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
-from provisioner.kube.events import Recorder
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
+from tests.support.tinyserver import Told
 
 SPREAD = shape(
     topology_spread_constraints=(
@@ -45,12 +45,13 @@ class Stage:
         self.ending: tuple[str, ...] = ()  # claims that are deleted while pods are nominated
         self._objects: dict[tuple[str, str], Any] = {}
         client = Client(self.api, self.world.clock)
+        self.told = Told(client, self.world.clock)
         metrics = Metrics()
         self.registrar = Registrar(
             self.world.cluster,
             client,
             ClaimWriter(client, self.world.cluster, lambda _: None),
-            Recorder(client, "test", self.world.clock),
+            self.told,
             metrics,
             workers,
             self.world.clock,
@@ -68,12 +69,12 @@ class Stage:
             patience=patience,
         )
 
-    def joined(self, name: str, *, ready: bool = True, spread: bool = False) -> None:
+    def joined(self, name: str, *, ready: bool = True, spread: bool = False, tainted: bool = True) -> None:
         """A launched machine whose Node, still with our taint, is planned for a pod named after it."""
         one = pod(f"pod-of-{name}", shape=SPREAD) if spread else pod(f"pod-of-{name}")
         self.world.add(one)
         self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=(one,), version=1))
-        self._put(node(name, taints=(UNREGISTERED,), ready=ready))
+        self._put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
 
     def wave(self, *claims: str) -> list[str]:
         """What a wave of these claims sends, as "METHOD path"."""
@@ -138,6 +139,16 @@ def test_all_pods_are_nominated_before_the_first_taint_falls(workers: Pool) -> N
         "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
     ]
     assert stage.healthy == [("general", True), ("general", True)]
+
+
+@pytest.mark.parametrize("tainted", [True, False])
+def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(workers: Pool, tainted: bool) -> None:
+    stage = Stage(workers)
+    stage.joined("a", tainted=tainted)
+    stage.wave("a")
+    told = [(kind, name) for kind, name, _, reason in stage.told.events if reason == "UnregisteredTaintMissing"]
+    assert told == ([] if tainted else [("NodeClaim", "a")])
+    assert stage.healthy == [("general", True)]
 
 
 def test_nodes_with_room_that_no_nomination_keeps_are_let_in_last(workers: Pool) -> None:
