@@ -48,7 +48,7 @@ LIMITS: Final = Limits(
 )
 ASK_SECONDS: Final = 2.0
 """How long a probe may take on its way through the server that kube-scheduler asks."""
-SWITCH_SECONDS: Final = 0.0005
+SWITCH_SECONDS: Final = 0.0001
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 DEFAULT_HOLD_SECONDS: Final = 120.0

@@ -41,7 +41,7 @@ MIN_CONNECTIONS: Final = 16
 LINGER_SECONDS: Final = 2.0
 """How long a closing connection is still read from, and how long idle ones stay open in a server that stops."""
 PROMPT_SECONDS: Final = 0.02
-"""Longer than a prompt answer takes, which everybody else waits for; after one that did, threads answer for a while."""
+"""CPU time that no prompt answer should take, because everybody else waits for it; after one that did, threads answer for a while."""
 PROMPT_PAUSE_SECONDS: Final = 1.0
 _READS_AT_ONCE: Final = 16
 _ACCEPTS_AT_ONCE: Final = 64
@@ -546,17 +546,16 @@ class HttpServer:
 
     def _prompted(self, connection: Connection, request: Request) -> Response | None:
         """The answer that can be had in this thread; None where a thread has to be asked."""
-        began = time.monotonic()
         # Requests in a row would be answered one within the other, before anybody else's.
-        if self._prompt is None or connection.is_followed or began < self._prompt_at:
+        if self._prompt is None or connection.is_followed or time.monotonic() < self._prompt_at:
             return None
+        began = time.thread_time()  # a machine that is busy makes no answer a long one
         try:
             response = self._prompt(request)
         except Exception:  # noqa: BLE001 - a thread finds out what is wrong, and answers
             response = None
-        now = time.monotonic()
-        if now - began > PROMPT_SECONDS:
-            self._prompt_at = now + PROMPT_PAUSE_SECONDS
+        if time.thread_time() - began > PROMPT_SECONDS:
+            self._prompt_at = time.monotonic() + PROMPT_PAUSE_SECONDS
         return response
 
     def _answer_all(self) -> None:

@@ -104,7 +104,7 @@ HEADS = (
     b"POST /bare HTTP/1.1\nHost: x\nContent-Length: %b\n\n",
     b"POST /sly HTTP/1.1\r\nContent-Length: %b\r\nHost: x\n\n",
     b"POST /half HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nA: b\n\r\n",
-    b"POST /twice HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nContent-Length: 3\r\n\r\n",
+    b"POST /twice HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nContent-Length: 5\r\n\r\n",
     b"POST /chunks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: %b\r\n\r\n",
     b"POST /wait HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %b\r\n\r\n",
     b"POST /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %b\r\n\r\n",

@@ -613,9 +613,15 @@ def test_a_prompt_answer_that_fails_is_a_threads(desk: Desk) -> None:
     assert [request.path for request in desk.requests] == ["/now"]
 
 
+def think() -> None:
+    began = time.thread_time()
+    while time.thread_time() < began + 2 * PROMPT_SECONDS:
+        pass
+
+
 def test_after_a_prompt_answer_that_took_long_threads_answer_for_a_while(desk: Desk) -> None:
     quick = Quick()
-    quick.before = lambda: time.sleep(2 * PROMPT_SECONDS)
+    quick.before = think
     with serving(desk, prompt=quick) as (_, address):
         assert address.ask(post(b"a", "/now")).body == b"a"
         assert not desk.requests
