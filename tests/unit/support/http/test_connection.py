@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import h11
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from provisioner.support.http.connection import (
@@ -211,6 +211,8 @@ def by_connection(pieces: list[bytes], answer: Response) -> tuple[Told, bytes, i
     return told, sent, known
 
 
+@example(pieces=[HEADS[0] % b"1" + b"y", HEADS[0] % b"001" + b"y"], answer=Response(200))
+@example(pieces=[HEADS[6] % b"5" + b"y" * 5, HEADS[6] % b"7" + b"y" * 7], answer=Response(200))
 @given(pieces=streams(), answer=st.sampled_from(ANSWERS))
 @settings(max_examples=500)
 def test_a_head_that_is_known_means_what_h11_makes_of_it(pieces: list[bytes], answer: Response) -> None:
