@@ -28,6 +28,10 @@ from provisioner.values.resources import EMPTY
 _log = logs.get_logger(__name__)
 
 _LOG_EVERY_SECONDS: Final = 10.0
+PROMPT_BYTES: Final = 512 * 1024
+"""The longest body that is answered by the thread that all connections share; 5,000 names are 250 KB and take it 1 ms."""
+PROMPT_LOCK_SECONDS: Final = 0.002
+"""How long that thread waits for the table; a watch needs it for some 20 us an event."""
 HUNG_LOCK_SECONDS: Final = 1.0
 HUNG_SECONDS: Final = 30.0
 """How long no question is judged in time before a new process is worth its caches."""
@@ -62,9 +66,11 @@ class Answerer:
             question = Question(body)
         except ProtocolError as error:
             return self._unreadable("filter", error)
+        return self._filtered(question, began)
+
+    def _filtered(self, question: Question, began: float) -> bytes:
         answer, reply = self._guarded("filter", lambda: self._filter(question), question.echo)
-        meters.REQUESTS.labels("filter", answer).inc()
-        meters.SECONDS.labels("filter").observe(self._board.clock.monotonic() - began)
+        self._count("filter", answer, began)
         return reply
 
     def prioritize(self, body: bytes) -> bytes:
@@ -74,10 +80,35 @@ class Answerer:
             question = Question(body)
         except ProtocolError as error:
             return self._unreadable("prioritize", error)
+        return self._prioritized(question, began)
+
+    def _prioritized(self, question: Question, began: float) -> bytes:
         answer, reply = self._guarded("prioritize", lambda: self._prioritize(question), lambda: encode_scores(()))
-        meters.REQUESTS.labels("prioritize", answer).inc()
-        meters.SECONDS.labels("prioritize").observe(self._board.clock.monotonic() - began)
+        self._count("prioritize", answer, began)
         return reply
+
+    def promptly(self, verb: str, body: bytes) -> bytes | None:
+        """What `filter` or `prioritize` answers, by a thread that must not wait: None where it might have to.
+
+        That is so while somebody else has the table for longer than a moment, for a node that is waited for, and for bodies that are long or cannot
+        be read.
+        """
+        began = self._board.clock.monotonic()
+        if len(body) > PROMPT_BYTES:
+            return None
+        board = self._board
+        try:
+            question = Question(body)
+            if verb == "prioritize":
+                question.names.all()  # decoded before anybody has to wait for the table
+            with board.locked(PROMPT_LOCK_SECONDS):  # whoever asks for it again below has it at once
+                if verb == "prioritize":
+                    return self._prioritized(question, began)
+                if board.table.expects_nodes and board.awaitable(question.names.all()):
+                    return None
+                return self._filtered(question, began)
+        except (ProtocolError, TableBusyError):
+            return None
 
     def preempt(self, body: bytes) -> bytes:
         """ExtenderPreemptionArgs -> ExtenderPreemptionResult.
@@ -96,8 +127,7 @@ class Answerer:
         answer, reply = self._guarded(
             "preempt", lambda: self._preempt(question), lambda: question.kept(question.candidates)
         )
-        meters.REQUESTS.labels("preempt", answer).inc()
-        meters.SECONDS.labels("preempt").observe(self._board.clock.monotonic() - began)
+        self._count("preempt", answer, began)
         return reply
 
     def refuse(self, verb: str, problem: str) -> bytes:
@@ -144,7 +174,7 @@ class Answerer:
         question.names.all()  # decoded before anybody has to wait for the table
         with board.locked():
             standing = board.table.standing(member, board.clock.monotonic())
-            scores = placement.score(member, standing, question.names, board.table.fullness, board.table.company)
+            scores = placement.score(member, standing, question.names, board.table.scores, board.table.company)
         return ("scored" if scores else "echoed"), encode_scores(scores)
 
     def _preempt(self, question: PreemptionQuestion) -> tuple[str, bytes]:
@@ -208,6 +238,10 @@ class Answerer:
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
+
+    def _count(self, verb: str, answer: str, began: float) -> None:
+        meters.REQUESTS.labels(verb, answer).inc()
+        meters.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
 
     def hung(self) -> str:
         """Why this process should be started anew, "" while it should not: what liveness asks.

@@ -12,6 +12,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from extender.answering import Answerer
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
+from provisioner.support.http import values
 
 _JSON = "application/json"
 
@@ -61,6 +62,23 @@ def create_app(answerer: Answerer, problem: Callable[[], str], prefix: str = "")
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)
     return app
+
+
+def prompt(answerer: Answerer, prefix: str = "") -> values.Prompt:
+    """The verbs that kube-scheduler asks for each pod, for the server's own thread; whatever else comes is the application's.
+
+    Args:
+        answerer: answers the verbs.
+        prefix: as in `create_app`.
+    """
+    verbs = {f"{prefix}/{verb}": verb for verb in ("filter", "prioritize")}
+
+    def answer(asked: values.Request) -> values.Response | None:
+        verb = verbs.get(asked.target) if asked.method == "POST" else None
+        reply = answerer.promptly(verb, asked.body) if verb is not None else None
+        return values.Response(HTTPStatus.OK, reply, _JSON) if reply is not None else None
+
+    return answer
 
 
 def _text(problem: str) -> Response:

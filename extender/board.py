@@ -167,7 +167,7 @@ class Board:
         `UNKNOWN_NODE_SECONDS`.
         """
         with self.lock:
-            unknown = [name for name in self.table.unknown(names) if name not in self._awaited]
+            unknown = self.awaitable(names)
             if not unknown:
                 return
             known = self.lock.wait_for(lambda: not self.table.unknown(unknown), UNKNOWN_NODE_SECONDS)
@@ -176,6 +176,10 @@ class Board:
                     self._awaited.clear()
                 self._awaited.update(self.table.unknown(unknown))
         meters.UNKNOWN_NODES.labels("known" if known else "passed").inc()
+
+    def awaitable(self, names: Iterable[str]) -> list[str]:
+        """The names that `await_nodes` would wait for. `lock` is held."""
+        return [name for name in self.table.unknown(names) if name not in self._awaited]
 
     def await_machine(self, plan: str) -> None:
         """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from extender.plan import Hold, Member, Standing, Supposed, beside
-from extender.protocol import MAX_SCORE, HostPriority, NodeNames
+from extender.protocol import MAX_SCORE, NodeNames, encode_score
 from provisioner.apis import names as api_names
 from provisioner.apis.reports import WAITING_FOR_ROOM
 from provisioner.values.resources import EMPTY, Resources
@@ -138,10 +138,10 @@ def score(
     pod: Member,
     standing: Standing,
     names: NodeNames,
-    fullness: Mapping[str, int] = MappingProxyType({}),
+    scores: Mapping[str, bytes] = MappingProxyType({}),
     company: Callable[[Member], Collection[str]] = lambda _: NOWHERE,
-) -> list[HostPriority]:
-    """The answer to `prioritize`; a node that is not named scores 0.
+) -> list[bytes]:
+    """The answer to `prioritize`, an encoded entry a node; a node that is not named scores 0.
 
     The planned node alone, where there is one. Other pods go where it is full already, so that what scale-downs leave
     empties whole nodes, and consolidation moves fewer pods; a node without pods of its own comes last, and so does one with another pod of the
@@ -152,18 +152,19 @@ def score(
         pod: who asks.
         standing: where it may take a planned place.
         names: the feasible nodes.
-        fullness: 1 to 10, of nodes with pods of their own (`PlanTable.fullness`).
+        scores: of nodes with pods of their own (`PlanTable.scores`).
         company: says which nodes have pods of its owner; only asked where that counts.
     """
     if is_exempt(pod):
         return []
     steered = planned_node(standing, names)
     if steered:
-        return [HostPriority(steered, MAX_SCORE)]
+        return [encode_score(steered, MAX_SCORE)]
     if has_wishes(pod):
         return []
     known = company(pod)
-    return [HostPriority(name, fullness[name]) for name in names.all() if name in fullness and name not in known]
+    listed = [name for name in names.all() if name not in known] if known else names.all()
+    return list(filter(None, map(scores.get, listed)))  # loops in C: there may be 5,000 names
 
 
 def has_wishes(pod: Member) -> bool:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from extender.protocol import encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
 from provisioner.state.ledger import RoomLedger
@@ -364,7 +365,7 @@ class PlanTable:
         self._stale_tallies: set[Family] = set()
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
-        self._fullness: dict[str, int] = {}
+        self._scores: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"<PlanTable: {len(self._nodes)} nodes, {len(self._members)} pods, {len(self._sites)} plans, {len(self.holds)} held>"
@@ -529,10 +530,13 @@ class PlanTable:
         return self._holds
 
     @property
-    def fullness(self) -> Mapping[str, int]:
-        """How full each node is that has pods of its own: 1 to 10. Read it at once; the next event changes it."""
+    def scores(self) -> Mapping[str, bytes]:
+        """How full each node is that has pods of its own, 1 to 10, as `prioritize` says it. Read it at once; the next event changes it.
+
+        It is written out here because one event changes one node, and one answer may tell of 5,000.
+        """
         self._settle()
-        return self._fullness
+        return self._scores
 
     def company(self, pod: Member) -> frozenset[str]:
         """Nodes with pods of its owner and class. Cost: O(its family)."""
@@ -834,9 +838,9 @@ class PlanTable:
                 self._holds[name] = hold
             full = self._full(name)
             if full:
-                self._fullness[name] = full
+                self._scores[name] = encode_score(name, full)
             else:
-                self._fullness.pop(name, None)
+                self._scores.pop(name, None)
 
     def _count(self, family: Family, tally: _Tally) -> None:
         """Count anew who is bound and who waits, in one pass over the family."""

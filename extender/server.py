@@ -18,7 +18,7 @@ from flask import Flask
 from certs.serving import ServingContext
 from extender import messages
 from extender.answering import Answerer
-from extender.app import create_app
+from extender.app import create_app, prompt
 from extender.board import Board, Feed
 from extender.facts import decode_member
 from extender.plan import Member
@@ -36,7 +36,7 @@ from provisioner.support.addresses import Address, AddressParameter, host_and_po
 from provisioner.support.clock import SystemClock
 from provisioner.support.http import gunicorn_server
 from provisioner.support.http.server import HttpServer
-from provisioner.support.http.values import Limits
+from provisioner.support.http.values import Limits, Prompt
 
 THREADS: Final = 4
 LIMITS: Final = Limits(
@@ -48,7 +48,7 @@ LIMITS: Final = Limits(
 )
 ASK_SECONDS: Final = 2.0
 """How long a probe may take on its way through the server that kube-scheduler asks."""
-SWITCH_SECONDS: Final = 0.0005
+SWITCH_SECONDS: Final = 0.0001
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 DEFAULT_HOLD_SECONDS: Final = 120.0
@@ -151,7 +151,9 @@ class ExtenderProgram:
             handlers=[Feed(self.reporter.lease_changed)],
         )
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
-        self.app: Flask = create_app(Answerer(self.board, self.reporter), self.board.problem, config.prefix)
+        answerer = Answerer(self.board, self.reporter)
+        self.app: Flask = create_app(answerer, self.board.problem, config.prefix)
+        self.prompt: Prompt | None = prompt(answerer, config.prefix)
         self._probes: list[health.HealthServer] = []
 
     def start(self, server: HttpServer) -> None:

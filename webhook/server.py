@@ -33,7 +33,7 @@ from provisioner.support.addresses import Address, AddressParameter
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.http import gunicorn_server
 from provisioner.support.http.server import HttpServer
-from provisioner.support.http.values import Limits
+from provisioner.support.http.values import Limits, Prompt
 from webhook.app import Admission, create_app
 from webhook.conversion import Conversion
 from webhook.facts import ClusterFacts
@@ -145,6 +145,7 @@ class WebhookProgram:
         self.app: Flask = create_app(
             Admission(self.facts, clock), Validation(self.facts, clock), Conversion(clock), self.problem
         )
+        self.prompt: Prompt | None = None  # a review may wait for a namespace
         self._probes: list[health.HealthServer] = []
 
     def problem(self) -> str:

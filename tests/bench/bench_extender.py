@@ -20,7 +20,7 @@ import pytest
 from flask import Flask
 
 from extender.answering import Answerer
-from extender.app import create_app
+from extender.app import create_app, prompt
 from extender.board import Board
 from extender.plan import ClaimFacts, Member, NodeFacts
 from extender.refusals import MAX_KINDS
@@ -198,7 +198,7 @@ def test_prioritize_in_the_process(title: str, planned: int, pod: str) -> None:
         made.table.set_pod(member(100_000 + number, node_name(number)))
     answerer = Answerer(made, _Nowhere())
     bodies = [question(pod.format(i), 5000) for i in range(50)]
-    assert len(made.table.fullness) == 5000
+    assert len(made.table.scores) == 5000
 
     def call(i: int) -> None:
         made.pod_changed(None, member(i + 100, node_name((i + 100) // PODS_PER_NODE)))
@@ -272,7 +272,9 @@ class _Bench:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._board = board(nodes, planned)
         self._planned = planned
-        self.app: Flask = create_app(Answerer(self._board, _Nowhere()), self._board.problem)
+        answerer = Answerer(self._board, _Nowhere())
+        self.app: Flask = create_app(answerer, self._board.problem)
+        self.prompt = prompt(answerer)
 
     def start(self, _server: HttpServer) -> None:
         threading.Thread(target=self._watch, daemon=True).start()

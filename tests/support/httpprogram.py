@@ -39,6 +39,7 @@ class Program:
         self._health_port = health_port
         self._health: list[health.HealthServer] = []
         self.app = Flask("program", static_folder=None)
+        self.prompt = None
         self.app.add_url_rule("/healthz", "healthz", lambda: "ok")
         self.app.add_url_rule("/big", "big", lambda: Response(b"x" * 4_000_000))
         self.app.add_url_rule("/hang", "hang", self._hang)

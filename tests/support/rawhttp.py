@@ -12,7 +12,7 @@ from certs.authority import Authority
 from certs.serving import ServingContext
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer, listen
-from provisioner.support.http.values import Handler, Limits, Request, Response
+from provisioner.support.http.values import Handler, Limits, Prompt, Request, Response
 
 TIMEOUT = 20.0
 """For whatever has to come; never reached where all is well."""
@@ -190,12 +190,23 @@ class Desk:
 
 @contextlib.contextmanager
 def serving(
-    handle: Handler | None = None, limits: Limits | None = None, *, pki: Pki | None = None, threads: int = 2
+    handle: Handler | None = None,
+    limits: Limits | None = None,
+    *,
+    pki: Pki | None = None,
+    threads: int = 2,
+    prompt: Prompt | None = None,
 ) -> Iterator[tuple[HttpServer, Address]]:
     """A server in this process."""
     context = ServingContext(pki.certificate, pki.key).current if pki is not None else None
     server = HttpServer(
-        "test", [listen("127.0.0.1", 0)], handle or Desk(), limits=limits, context=context, threads=threads
+        "test",
+        [listen("127.0.0.1", 0)],
+        handle or Desk(),
+        limits=limits,
+        context=context,
+        threads=threads,
+        prompt=prompt,
     )
     server.start()
     address = Address(server.port, tls=pki is not None)

@@ -1,7 +1,13 @@
-"""One peer: a socket, perhaps TLS on it, and what h11 makes of its bytes. Never blocks; knows no clock and no poller."""
+"""One peer: a socket, perhaps TLS on it, and what h11 makes of its bytes. Never blocks; knows no clock and no poller.
+
+A client that asks again and again sends the same head each time, but for the length of its body: that is most of what a request costs
+h11. So a head that h11 has read on this connection is known (`_Known`), and one that differs from it in the digits of its length alone means
+the same. Whatever else comes is h11's to judge.
+"""
 
 import contextlib
 import functools
+import re
 import selectors
 import socket
 import ssl
@@ -12,7 +18,7 @@ from collections.abc import Mapping
 from email.utils import formatdate
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h11
 
@@ -20,6 +26,16 @@ from provisioner.support.http.values import Request, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
 """Read at a time: a TLS record, and the most that a peer may have sent ahead of its turn."""
+BODY_BYTES: Final = 256 * 1024
+"""Read at a time of a body whose length is known."""
+KNOWN_HEADS: Final = 4
+"""Heads that are remembered of one connection: the verbs that its client asks for."""
+KNOWN_HEAD_BYTES: Final = 1024
+"""The longest head that is remembered."""
+_LONGEST_LENGTH: Final = 9
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
+_FRAMING: Final = frozenset({b"transfer-encoding", b"expect", b"connection", b"upgrade"})
+"""Headers that say more of where a request or its connection ends than a length."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -55,6 +71,38 @@ class RefusedError(Exception):
         return self.why
 
 
+class _Known(NamedTuple):
+    """A head that h11 has read: a POST with a length, and nothing else that says where it ends.
+
+    Attributes:
+        before: its bytes up to the length,
+        after: and behind it, the empty line included.
+        event: what h11 made of it.
+    """
+
+    before: bytes
+    after: bytes
+    event: h11.Request
+
+    def length(self, data: bytes) -> tuple[int, int] | None:
+        """Of the body behind this head, and where that begins; None where it is another head, or not all of it."""
+        if not data.startswith(self.before):
+            return None
+        begin = len(self.before)
+        end = data.find(b"\r", begin, begin + _LONGEST_LENGTH + 1)
+        digits = data[begin:end] if end > begin else b""
+        if not digits.isdigit() or (digits[:1] == b"0" and len(digits) > 1) or not data.startswith(self.after, end):
+            return None
+        return int(digits), end + len(self.after)
+
+
+class _Short(NamedTuple):
+    """A request that came with a known head; h11 has not seen it."""
+
+    known: _Known
+    length: int
+
+
 class Connection:
     """See the module.
 
@@ -71,11 +119,21 @@ class Connection:
     """
 
     __slots__ = (
+        "_ahead",
+        "_answered",
+        "_begins",
         "_body",
+        "_broken",
+        "_ending",
+        "_first",
         "_head",
         "_http",
+        "_known",
+        "_missing",
         "_names",
+        "_server",
         "_shaken",
+        "_short",
         "client",
         "events",
         "held",
@@ -100,8 +158,18 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
         self._shaken = False
         self._names: frozenset[str] = frozenset()
+        self._server: tuple[str, str] | None = None  # where the peer connected to
         self._head: h11.Request | None = None
         self._body: list[bytes] = []
+        self._known: list[_Known] = []
+        self._begins = True  # nothing of the next request has come
+        self._first = b""  # what came of it first
+        self._short: _Short | None = None
+        self._missing = 0  # bytes of its body
+        self._ahead = b""  # what came behind it
+        self._broken = False  # the peer ended in the middle of it
+        self._answered = False
+        self._ending = False  # it was answered for the last time
 
     # TLS
 
@@ -148,13 +216,13 @@ class Connection:
     # Reading
 
     def receive(self) -> bytes | int:
-        """Up to `RECEIVE_BYTES`, b"" at the end; or the events to wait for.
+        """Up to `RECEIVE_BYTES`, or `BODY_BYTES` of a body, b"" at the end; or the events to wait for.
 
         Raises:
             OSError: the connection broke.
         """
         try:
-            return self.sock.recv(RECEIVE_BYTES)
+            return self.sock.recv(max(RECEIVE_BYTES, min(self._missing, BODY_BYTES)))
         except (BlockingIOError, ssl.SSLWantReadError):
             return selectors.EVENT_READ
         except ssl.SSLWantWriteError:
@@ -162,7 +230,30 @@ class Connection:
 
     def feed(self, data: bytes) -> None:
         """Hand bytes to the protocol; `step` tells what they are."""
+        if self._short is not None:
+            self._broken = not data and self._missing > 0
+            self._take(data)
+            return
+        if self._begins:
+            self._begins = False
+            for known in self._known:
+                found = known.length(data)
+                if found is not None:
+                    length, begin = found
+                    self._short, self._missing, self._head = _Short(known, length), length, known.event
+                    self._take(data[begin:])
+                    return
+            self._first = data[:KNOWN_HEAD_BYTES]
         self._http.receive_data(data)
+
+    def _take(self, data: bytes) -> None:
+        """Bytes behind a known head."""
+        part = data[: self._missing]
+        if part:
+            self._body.append(part)
+            self._missing -= len(part)
+            self.held += len(part)
+        self._ahead += data[len(part) :]
 
     def step(self, most: int) -> Step:
         """What has come so far, without reading.
@@ -174,6 +265,11 @@ class Connection:
             RefusedError: it is no request, or too large.
             OSError: the connection broke (where the peer wants to be told to go on).
         """
+        if self._short is not None:
+            _check_length(self._short.length, most)
+            if self._broken:
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body")
+            return Step.MORE if self._missing else Step.WHOLE
         try:
             while True:
                 event = self._http.next_event()
@@ -184,6 +280,7 @@ class Connection:
                 elif isinstance(event, h11.Request):
                     self._head = event
                     _check_length(_announced(event), most)
+                    self._remember(event)
                 elif isinstance(event, h11.EndOfMessage):
                     return Step.WHOLE
                 elif event is h11.NEED_DATA:
@@ -196,6 +293,22 @@ class Connection:
         except h11.RemoteProtocolError as error:
             raise RefusedError(HTTPStatus(error.error_status_hint), str(error)) from error
 
+    def _remember(self, event: h11.Request) -> None:
+        """The head that h11 has just read is known from now on, if it is one of those that may be."""
+        first, self._first = self._first, b""
+        end = first.find(b"\r\n\r\n") + 4
+        names = {name for name, _ in event.headers}
+        if end < 4 or event.method != b"POST" or event.http_version != b"1.1" or names & _FRAMING:
+            return
+        head = first[:end]
+        lengths = list(_LENGTH.finditer(head))
+        bare = head.count(b"\n") != head.count(b"\r\n")  # h11 takes these for ends of lines too, perhaps of the head
+        if bare or not head.startswith(b"POST ") or len(lengths) != 1 or len(self._known) >= KNOWN_HEADS:
+            return
+        begin, behind = lengths[0].span(1)
+        if [value for name, value in event.headers if name == b"content-length"] == [head[begin:behind]]:
+            self._known.append(_Known(head[:begin], head[behind:], event))
+
     def request(self) -> Request:
         """The request that `step` said is complete. Its body is given away.
 
@@ -206,17 +319,23 @@ class Connection:
         head = self._head
         if head is None:
             raise LookupError("no request is complete")
-        server = ("", "") if self.own else tuple(map(str, self.sock.getsockname()[:2]))
+        if self._server is None:
+            address = ("", "") if self.own else self.sock.getsockname()
+            self._server = (str(address[0]), str(address[1]))
         body, self._body = b"".join(self._body), []
+        headers = list(head.headers)
+        if self._short is not None:
+            length = str(self._short.length).encode()
+            headers = [(name, length if name == b"content-length" else value) for name, value in headers]
         return Request(
             head.method.decode("ascii"),
             head.target.decode("ascii"),
-            list(head.headers),
+            headers,
             body,
             head.http_version.decode("ascii"),
             "https" if self.encrypted else "http",
             self.client,
-            server,  # type: ignore[arg-type]  # two of two
+            self._server,
             self._names,
         )
 
@@ -230,7 +349,7 @@ class Connection:
     @property
     def may_answer(self) -> bool:
         """Whether no part of an answer has been made yet."""
-        return self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
+        return not self._answered and self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}
 
     def encode(self, response: Response, *, close: bool) -> bytes:
         """The answer on the wire, in one piece: two would be two segments, and the second might wait for an ACK.
@@ -238,6 +357,14 @@ class Connection:
         Raises:
             LocalProtocolError: h11's; a header is not one.
         """
+        if self._short is not None:
+            if not response.headers and response.status not in _NO_BODY and _is_plain(response.content_type):
+                self._answered, self._ending = True, close
+                now = int(time.monotonic())
+                start = _start(now, response.status, response.content_type)
+                end = b"\r\nconnection: close\r\n\r\n" if close else b"\r\n\r\n"
+                return b"%b%d%b%b" % (start, len(response.body), end, response.body)
+            self._retell(self._short)
         head = self._head
         headers = [("date", _date(int(time.monotonic()))), *response.headers]
         if response.content_type:
@@ -255,6 +382,20 @@ class Connection:
         parts.append(self._http.send(h11.EndOfMessage()))
         return b"".join(part for part in parts if part)
 
+    def _retell(self, short: _Short) -> None:
+        """Tell h11 of the request after all, because its answer is none of the usual ones."""
+        known, self._short = short.known, None
+        self._http.receive_data(b"%b%d%b" % (known.before, short.length, known.after))
+        left = short.length
+        while not isinstance(event := self._http.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                piece = min(left, RECEIVE_BYTES)
+                self._http.receive_data(bytes(piece))  # what is in it is all the same to h11
+                left -= piece
+        if self._ahead:
+            ahead, self._ahead = self._ahead, b""
+            self._http.receive_data(ahead)
+
     def send(self, data: bytes) -> None:
         """Send what the peer takes now; the rest is `unsent`.
 
@@ -271,15 +412,34 @@ class Connection:
 
     def next_request(self) -> bool:
         """Begin anew after an answer that was sent; False where the connection has to end."""
+        if self._short is not None:
+            if self._ending:
+                return False
+            ahead, self._ahead = self._ahead, b""
+            self._short, self._answered, self._begins = None, False, True
+            if ahead:
+                self.feed(ahead)
+            return True
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
+        self._begins = self._http.trailing_data == (b"", False)
         return True
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes of the next request came with the last one."""
-        return bool(self._http.trailing_data[0])
+        """Whether bytes of the next request came with the last one; asked after `next_request`."""
+        return self._short is not None or bool(self._http.trailing_data[0])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the present request came with a head that h11 had read before."""
+        return self._short is not None
+
+    @property
+    def is_followed(self) -> bool:
+        """The same, asked before the answer."""
+        return bool(self._ahead) or bool(self._http.trailing_data[0])
 
     # Ending
 
@@ -338,6 +498,19 @@ def _announced(request: h11.Request) -> int:
 def _check_length(length: int, most: int) -> None:
     if length > most:
         raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+
+
+def _is_plain(content_type: str) -> bool:
+    """Whether this can stand in a header as it is."""
+    return content_type.isascii() and content_type.isprintable() and content_type == content_type.strip()
+
+
+@functools.lru_cache(maxsize=8)
+def _start(second: int, status: int, content_type: str) -> bytes:
+    """An answer up to its length, byte for byte as h11 makes it."""
+    named = f"content-type: {content_type}\r\n" if content_type else ""
+    line = b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b""))
+    return line + f"date: {_date(second)}\r\n{named}content-length: ".encode("ascii")
 
 
 @functools.lru_cache(maxsize=1)

@@ -21,7 +21,7 @@ from provisioner.support import heartbeat, logs
 from provisioner.support.addresses import Address, host_and_port
 from provisioner.support.http import wsgi
 from provisioner.support.http.server import HttpServer
-from provisioner.support.http.values import Limits
+from provisioner.support.http.values import Limits, Prompt
 
 KEEPALIVE_SECONDS = 120.0
 """Longer than the 90 s after which Go's client closes an idle connection: the server must not be first."""
@@ -35,6 +35,11 @@ class Program(Protocol):
     @property
     def app(self) -> wsgi.Application:
         """The application."""
+        ...
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """Answers what takes no time; None where nothing does, and the application is always asked."""
         ...
 
     def start(self, server: HttpServer) -> None:
@@ -104,6 +109,11 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         return self._program.app
 
     @property
+    def prompt(self) -> Prompt | None:
+        """Of the program, once it is loaded."""
+        return self._program.prompt if self._program is not None else None
+
+    @property
     def name(self) -> str:
         """Of the program."""
         return self._name
@@ -134,6 +144,7 @@ class HttpWorker(Worker):  # type: ignore[misc]
             limits=application.limits,
             context=application.context,
             threads=application.threads,
+            prompt=application.prompt,
         )
 
     def run(self) -> None:

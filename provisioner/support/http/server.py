@@ -1,7 +1,8 @@
 """An HTTP/1.1 server that slow and silent clients cannot stop.
 
 One thread waits for all connections: it shakes hands, reads requests to their end and writes what a peer was slow to
-take. A request gets one of a few threads only when all of it has arrived, and no thread ever waits for a peer.
+take. A request gets one of a few threads only when all of it has arrived, and no thread ever waits for a peer. Where a program knows answers that
+take no time (`Prompt`), the one thread gives them itself: to hand a request on and its answer back costs more than they do.
 
 - Every phase of a connection has an end (`Limits`), and a peer that keeps doing something does not move it.
 - There is one cap on all connections, none for a source, because API servers, kubelets and loopback share theirs. Whoever
@@ -32,13 +33,16 @@ import h11
 from provisioner.support import logs, metrics
 from provisioner.support.http import messages
 from provisioner.support.http.connection import RECEIVE_BYTES, Connection, Phase, RefusedError, Step, Ticket, abort
-from provisioner.support.http.values import Handler, Limits, Response
+from provisioner.support.http.values import Handler, Limits, Prompt, Request, Response
 
 RESERVED_DESCRIPTORS: Final = 128
 """Descriptors that a server leaves to the rest of its process: watches, files, other servers."""
 MIN_CONNECTIONS: Final = 16
 LINGER_SECONDS: Final = 2.0
 """How long a closing connection is still read from, and how long idle ones stay open in a server that stops."""
+PROMPT_SECONDS: Final = 0.02
+"""CPU time that no prompt answer should take, because everybody else waits for it; after one that did, threads answer for a while."""
+PROMPT_PAUSE_SECONDS: Final = 1.0
 _READS_AT_ONCE: Final = 16
 _ACCEPTS_AT_ONCE: Final = 64
 _PAUSE_SECONDS: Final = 0.2
@@ -91,6 +95,7 @@ class HttpServer:
         name: of this server in metrics, logs and threads.
         listeners: listening sockets; they are closed with the server.
         handle: answers requests, in several threads at once.
+        prompt: asked first, if given; never about requests that others follow on their connection already.
         limits: the bounds.
         context: gives the TLS context for a new connection; None is plain HTTP.
         threads: how many requests are answered at once.
@@ -105,11 +110,14 @@ class HttpServer:
         limits: Limits | None = None,
         context: Callable[[], ssl.SSLContext] | None = None,
         threads: int = 2,
+        prompt: Prompt | None = None,
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
         self._listeners = list(listeners)
         self._handle = handle
+        self._prompt = prompt
+        self._prompt_at = 0.0
         self._context = context
         self._cap = min(self.limits.connections, max(MIN_CONNECTIONS, _descriptors() - RESERVED_DESCRIPTORS))
         self._poller = selectors.DefaultSelector()
@@ -467,8 +475,8 @@ class HttpServer:
             else:
                 connection.feed(data)
                 self._advance(connection)
-            if connection not in self._phases[connection.phase]:
-                return
+            if connection.phase is Phase.IDLE or connection not in self._phases[connection.phase]:
+                return  # answered, or gone
         if connection.has_unread:
             self._more.append(connection)
 
@@ -524,11 +532,31 @@ class HttpServer:
             REFUSED.labels(self.name, "busy").inc()
             self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE)
             return
-        ticket = Ticket(connection, connection.request())
+        request = connection.request()
+        if (response := self._prompted(connection, request)) is not None:
+            connection.send(connection.encode(response, close=self._stop_at != _NEVER))
+            self._held -= connection.forget()
+            self._sent(connection)
+            return
+        ticket = Ticket(connection, request)
         self._watch(connection, selectors.EVENT_READ)
         self._move(connection, Phase.WORKING)
         self._tickets[connection] = ticket
         self._work.put(ticket)
+
+    def _prompted(self, connection: Connection, request: Request) -> Response | None:
+        """The answer that can be had in this thread; None where a thread has to be asked."""
+        # Requests in a row would be answered one within the other, before anybody else's.
+        if self._prompt is None or connection.is_followed or time.monotonic() < self._prompt_at:
+            return None
+        began = time.thread_time()  # a machine that is busy makes no answer a long one
+        try:
+            response = self._prompt(request)
+        except Exception:  # noqa: BLE001 - a thread finds out what is wrong, and answers
+            response = None
+        if time.thread_time() - began > PROMPT_SECONDS:
+            self._prompt_at = time.monotonic() + PROMPT_PAUSE_SECONDS
+        return response
 
     def _answer_all(self) -> None:
         """A thread: one request after another. The connection is its own from the lock on until it is done."""

@@ -56,6 +56,10 @@ class Response:
 Handler = Callable[[Request], Response]
 """Answers one request, in a thread of the server's; whatever it raises is a 500."""
 
+Prompt = Callable[[Request], Response | None]
+"""Answers one request in the thread that all connections share: at once and without waiting for anything. None, or whatever it
+raises, leaves the request to a handler."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.answering import HUNG_SECONDS, Answerer
-from extender.app import create_app
+from extender.answering import HUNG_SECONDS, PROMPT_BYTES, Answerer
+from extender.app import create_app, prompt
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
 from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member
@@ -18,6 +18,7 @@ from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import metrics
+from provisioner.support.http.values import Request
 from tests.support.clock import FakeClock
 from tests.support.extender import World, entry, member
 from tests.support.kube import deep
@@ -517,6 +518,74 @@ def test_a_plan_that_cannot_be_read_is_left_out_and_counted_once(bench: Bench) -
     assert metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) == before + 1
     bench.board.claim_changed(bad, None)
     assert bench.board.table.plans == 0
+
+
+# --- answers without waiting ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_who_must_not_wait_is_told_the_same(bench: Bench, verb: str) -> None:
+    full_plan(bench)
+    bench.world.pods(member("old", node="n2"))
+    for pod in (member("a"), STRANGER, member("new")):
+        body = question(pod, "n1", "n2")
+        before = asked(verb)
+        wanted = getattr(bench.answerer, verb)(body)
+        assert bench.answerer.promptly(verb, body) == wanted
+        assert asked(verb) == before + 2
+
+
+def asked(verb: str) -> float:
+    samples = [one for one in metrics.REGISTRY.collect() if one.name == "dovetail_extender_requests"]
+    return sum(
+        one.value for each in samples for one in each.samples if one.labels["verb"] == verb and "total" in one.name
+    )
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_who_must_not_wait_is_told_nothing_while_somebody_has_the_table(bench: Bench, verb: str) -> None:
+    holder = Holder(bench.board)
+    before = asked(verb)
+    try:
+        assert bench.answerer.promptly(verb, question(STRANGER, "n1")) is None
+    finally:
+        holder.give_back()
+    assert asked(verb) == before, "whoever asks a thread next is counted there"
+    assert bench.answerer.promptly(verb, question(STRANGER, "n1")) is not None
+
+
+def test_nor_while_a_node_is_waited_for(bench: Bench) -> None:
+    bench.world.pods(member("a"))
+    bench.world.claim("c", entry("a"))
+    body = question(STRANGER, "unknown")
+    assert bench.answerer.promptly("filter", body) is None
+    assert bench.answerer.promptly("prioritize", body) == b"[]"
+    bench.filter(STRANGER, "unknown")
+    assert bench.answerer.promptly("filter", body) is not None, "it was waited for once"
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+@pytest.mark.parametrize("body", [b"{", b'{"Pod":{"metadata":{}},"NodeNames":["n1"]}', b" " * PROMPT_BYTES])
+def test_nor_where_the_message_is_no_usual_one(bench: Bench, verb: str, body: bytes) -> None:
+    assert bench.answerer.promptly(verb, body + question(STRANGER, "n1")) is None
+
+
+def test_only_what_is_asked_for_each_pod_is_answered_before_the_application(bench: Bench) -> None:
+    answer = prompt(bench.answerer, "/scheduler")
+    body = question(STRANGER, "n1")
+    found = answer(Request("POST", "/scheduler/filter", body=body))
+    assert found is not None
+    assert (found.status, found.content_type) == (200, "application/json")
+    assert found.body == bench.answerer.filter(body)
+    assert answer(Request("POST", "/scheduler/prioritize", body=body)) is not None
+    for method, target in [
+        ("GET", "/scheduler/filter"),
+        ("POST", "/filter"),
+        ("POST", "/scheduler/filter?a"),
+        ("POST", "/scheduler/preempt"),
+        ("GET", "/healthz"),
+    ]:
+        assert answer(Request(method, target, body=body)) is None
 
 
 # --- over HTTP, without a socket ------------------------------------------------------------------------------------

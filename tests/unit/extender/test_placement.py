@@ -8,7 +8,7 @@ import pytest
 
 from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
 from extender.plan import DISRUPTED_SECONDS, Machine, Member, fullness
-from extender.protocol import NodeNames
+from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
     NodeAffinity,
@@ -405,8 +405,8 @@ def names(*listed: str) -> NodeNames:
 
 def scored(world: World, pod: Member, *listed: str) -> dict[str, int]:
     standing, table = world.table.standing(pod, world.now), world.table
-    scores = score(pod, standing, names(*listed), table.fullness, table.company)
-    return {one.host: one.score for one in scores}
+    scores = score(pod, standing, names(*listed), table.scores, table.company)
+    return {one.host: one.score for one in msgspec.json.decode(encode_scores(scores), type=list[HostPriority])}
 
 
 def test_the_planned_node_scores_ten_and_others_nothing() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from extender.protocol import (
     FilterResult,
-    HostPriority,
     MetaVictims,
     NodeNames,
     PreemptionQuestion,
@@ -19,6 +18,7 @@ from extender.protocol import (
     Victim,
     encode_failure,
     encode_preemption,
+    encode_score,
     encode_scores,
 )
 
@@ -98,8 +98,12 @@ def test_every_row_of_the_protocol_is_encoded_as_go_expects_it() -> None:
     assert encode_failure("why") == (
         b'{"Nodes":null,"NodeNames":null,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":"why"}'
     )
-    assert encode_scores([HostPriority("n1", 10), HostPriority("n2", 0)]) == (
-        b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
+    one, two, three = encode_score("n1", 10), encode_score("n2", 0), encode_score("n3", 4)
+    assert encode_scores([]) == b"[]"
+    assert encode_scores([one]) == b'[{"Host":"n1","Score":10}]'
+    assert encode_scores([one, two]) == b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0}]'
+    assert encode_scores([one, two, three]) == (
+        b'[{"Host":"n1","Score":10},{"Host":"n2","Score":0},{"Host":"n3","Score":4}]'
     )
     assert encode_preemption({"n1": MetaVictims((Victim("v"),), 0)}) == (
         b'{"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"v"}],"NumPDBViolations":0}}}'

@@ -22,6 +22,7 @@ class Nothing:
 
     def __init__(self) -> None:
         self.app = Flask("nothing", static_folder=None)
+        self.prompt = None
         self.started_with: HttpServer | None = None
 
     def start(self, server: HttpServer) -> None:

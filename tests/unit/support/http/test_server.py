@@ -4,12 +4,13 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from provisioner.support.http.server import HttpServer, listen
+from provisioner.support.http.server import PROMPT_SECONDS, HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
 from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
@@ -551,3 +552,116 @@ def test_a_wake_up_that_comes_after_its_work_was_done_keeps_nobody_awake() -> No
         before = turns
         threading.Event().wait(0.5)
         assert turns - before < 20, "it never sleeps again"
+
+
+# --- answers that take no time --------------------------------------------------------------------------------------
+
+
+class Quick:
+    """Answers by itself what is posted to /now; remembers in which threads."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.before: Callable[[], object] = lambda: None
+
+    def __call__(self, request: Request) -> Response | None:
+        if request.path not in {"/now", "/now-big"}:
+            return None
+        self.threads.append(threading.current_thread().name)
+        self.before()
+        return Response(200, b"y" * 32_000_000 if request.path == "/now-big" else request.body)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_what_takes_no_time_is_answered_by_the_thread_that_reads(pki: Pki, desk: Desk, tls: bool) -> None:
+    quick = Quick()
+    with serving(desk, pki=pki if tls else None, prompt=quick) as (_, address):
+        peer = address.peer()
+        for number in range(3):
+            body = b"x" * 100_000 * number
+            assert peer.ask(post(body, "/now")).body == body
+            assert peer.ask(post(b"else")).body == b"else"
+    assert quick.threads == ["test"] * 3
+    assert [request.path for request in desk.requests] == ["/"] * 3
+
+
+def test_threads_that_hang_do_not_keep_such_answers(desk: Desk) -> None:
+    with serving(desk, threads=2, prompt=Quick()) as (_, address):
+        address.peer().send(get("/hang"))
+        assert desk.hung.acquire(timeout=20)
+        assert address.ask(post(b"a", "/now")).body == b"a"
+
+
+def test_requests_in_a_row_are_left_to_threads(desk: Desk) -> None:
+    """One would be answered within the other, as deep as a client likes."""
+    with serving(desk, prompt=Quick()) as (_, address):
+        peer = address.peer()
+        peer.send(b"".join(post(b"%d" % number, "/now") for number in range(200)))
+        assert [peer.answer().body for _ in range(200)] == [b"%d" % number for number in range(200)]
+    assert len(desk.requests) >= 199
+
+
+def test_a_prompt_answer_that_fails_is_a_threads(desk: Desk) -> None:
+    quick = Quick()
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    quick.before = fail
+    with serving(desk, prompt=quick) as (_, address):
+        assert address.ask(post(b"a", "/now")).body == b"a"
+    assert [request.path for request in desk.requests] == ["/now"]
+
+
+def asked_promptly(address: Address, quick: Quick) -> bool:
+    before = len(quick.threads)
+    return address.ask(post(b"c", "/now")).body == b"c" and len(quick.threads) > before
+
+
+def think() -> None:
+    began = time.thread_time()
+    while time.thread_time() < began + 2 * PROMPT_SECONDS:
+        pass
+
+
+def test_after_a_prompt_answer_that_took_long_threads_answer_for_a_while(desk: Desk) -> None:
+    quick = Quick()
+    quick.before = think
+    with serving(desk, prompt=quick) as (_, address):
+        assert address.ask(post(b"a", "/now")).body == b"a"
+        assert not desk.requests
+        assert address.ask(post(b"b", "/now")).body == b"b"
+        assert [request.body for request in desk.requests] == [b"b"]
+        quick.before = lambda: None
+        eventually(lambda: asked_promptly(address, quick), "it is asked again")
+
+
+def test_who_takes_no_prompt_answer_is_ended_and_keeps_nobody(desk: Desk) -> None:
+    with serving(desk, TAKING, prompt=Quick()) as (_, address):
+        before = ended("answer-not-taken")
+        address.peer().send(post(b"", "/now-big"))
+        assert address.ask(post(b"a", "/now")).body == b"a"
+        eventually(lambda: ended("answer-not-taken") == before + 1, "it is ended")
+
+
+def test_a_prompt_answer_of_a_server_that_stops_is_the_last(desk: Desk) -> None:
+    quick = Quick()
+    with serving(desk, prompt=quick) as (server, address):
+        peer = address.peer()
+        assert peer.ask(post(b"a", "/now")).headers.get("connection") is None
+        stopper = threading.Thread(target=server.stop, args=(20.0,))
+        peer.send(post(b"b", "/now")[:-1])
+        stopper.start()
+        eventually(lambda: is_refused(address), "it takes no more connections")
+        answer = peer.ask(b"b")
+        assert (answer.body, answer.headers["connection"]) == (b"b", "close")
+        assert peer.sock.recv(1) == b""
+        stopper.join(20)
+
+
+def is_refused(address: Address) -> bool:
+    try:
+        address.tcp()
+    except OSError:
+        return True
+    return False
