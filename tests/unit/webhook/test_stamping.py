@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis.shares import Share, Side
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.shares import Owner, Seat, Share, Side
+from webhook.shares import Owner, Seat
 from webhook.stamping import (
     MAX_ANNOTATION_BYTES,
     MAX_IMAGES,
