@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.disruption.shares import MOST_ATTEMPTS
 from provisioner.kube.client import Client
+from provisioner.kube.resources import EVENTS
 from tests.support.eventually import eventually
 from tests.support.hook import Hook
 from tests.support.provisioner import InProcess, Plot
@@ -66,7 +67,9 @@ def on_demand(plot: Plot, app: str) -> int:
 
 
 def told(plot: Plot, reason: str, kind: str) -> list[str]:
-    return [one.message for one in plot.events(reason, kind)]
+    """Events of objects in the namespace of the plot."""
+    selector = f"reason={reason},involvedObject.kind={kind}"
+    return [one.message for one in plot.client.list(EVENTS, plot.name, field_selector=selector)]
 
 
 def test_pods_that_came_without_the_webhook_are_repaired_where_they_ask_and_budgets_allow_it(

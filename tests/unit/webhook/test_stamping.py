@@ -717,6 +717,29 @@ def test_a_share_is_not_applied(document: dict[str, Any], facts: Facts, text: st
         assert share_of(decode_pod(msgspec.json.encode(document)), facts) is None
 
 
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "r", "controller": True}
+ASKED = {"dovetail.dev/on-demand": "30%"}
+REPAIRS: dict[str, tuple[dict[str, Any], str]] = {
+    "asked for": (owned({**ASKED, "dovetail.dev/on-demand-repair": "evict"}), ""),
+    "in another word": (
+        owned({**ASKED, "dovetail.dev/on-demand-repair": "true"}),
+        "'true' is not supported; use evict",
+    ),
+    "by a Job": (owned({**ASKED, "dovetail.dev/on-demand-repair": "evict"}, owner=JOB), "no effect on pods of Jobs"),
+    "without a share of its own": (
+        owned({"dovetail.dev/on-demand-repair": "evict"}),
+        "requires the annotation dovetail.dev/on-demand",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "text"), REPAIRS.values(), ids=REPAIRS)
+def test_whoever_asks_for_a_repair_that_will_not_be_is_told(document: dict[str, Any], text: str) -> None:
+    decision = decision_for(document, SPOT)
+    assert SHARE_STAMP in decision.stamped
+    assert [text in one for one in decision.warnings] == [True] * bool(text)
+
+
 def test_whose_pods_are_counted() -> None:
     wanted = share_of(decode_pod(msgspec.json.encode(owned({"dovetail.dev/on-demand": "2"}))), FACTS)
     assert wanted == (Owner("shop", "r"), Share(count=2))

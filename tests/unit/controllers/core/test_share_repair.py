@@ -227,7 +227,7 @@ def test_one_pod_is_evicted_after_another_until_the_share_is_within_its_toleranc
     stage.after(LOOK_SECONDS)
     assert (stage.evicted, stage.on_demand()) == (1, 1)
     assert stage.after(SETTLE_SECONDS).evicted == 1
-    stage.after(3600)
+    stage.after(1200)
     assert (stage.evicted, stage.on_demand()) == (4, 4)  # of six that are asked for, within two
     assert counted("evicted") == before + 4
     assert [one[:2] for one in stage.said] == [("Pod", "Evicted")] * 4
@@ -238,14 +238,14 @@ def test_one_pod_is_evicted_after_another_until_the_share_is_within_its_toleranc
 
 def test_too_many_on_demand_are_repaired_as_well(stage: Stage) -> None:
     stage.deploy(*[OD] * 10)
-    stage.after(3600)
+    stage.after(1200)
     assert stage.on_demand() == 5
 
 
 def test_nothing_is_done_where_nobody_asks_and_nobody_is_asked(stage: Stage) -> None:
     stage.template = {names.STAMP_ON_DEMAND: "30%"}
     stage.deploy(*[SPOT] * 20)
-    assert stage.after(3600).asked == []
+    assert stage.after(1200).asked == []
 
 
 def test_pods_alone_do_not_ask(stage: Stage) -> None:
@@ -261,7 +261,7 @@ def test_the_same_uid_in_another_namespace_is_another_owner(stage: Stage) -> Non
     stage.deploy(*[SPOT] * 6)
     foreign = stage.make("web", "evil", SPOT, seated=True)
     foreign["metadata"]["ownerReferences"][0]["uid"] = "shop-web"
-    stage.after(3600)
+    stage.after(1200)
     assert all("/namespaces/evil/" not in one or one.startswith("GET") for one in stage.asked)
     assert stage.evicted == 0  # two of six are asked for, and none is within the tolerance
 
@@ -277,7 +277,7 @@ def test_pods_that_came_without_the_webhook_are_labelled_first(stage: Stage) -> 
     stage.after(SETTLE_SECONDS + LOOK_SECONDS)
     assert (stage.evicted, sum("PATCH" in one for one in stage.asked)) == (0, 20)
     assert {one["metadata"]["labels"][names.ON_DEMAND_SHARE_LABEL] for one in stage.pods.values()} == {"spot"}
-    stage.after(3600)
+    stage.after(1200)
     assert (stage.evicted, stage.on_demand()) == (4, 4)
 
 
@@ -291,7 +291,7 @@ def test_without_the_webhook_it_stops_and_says_so(stage: Stage) -> None:
     before = counted("stopped")
     stage.webhook = False
     stage.deploy(*[SPOT] * 20)
-    stage.after(2 * 3600)
+    stage.after(2400)
     assert stage.evicted == MOST_ATTEMPTS
     assert counted("stopped") == before + 1
     kind, reason, text = stage.said[-1]
@@ -320,13 +320,13 @@ def test_what_is_tried_is_written_before_it_is(stage: Stage) -> None:
     assert [one["attempts"] for one in stage.bearers()] == [1]
     writes = [one for one in stage.asked if not one.startswith("GET")]
     assert [one.split()[0] for one in writes] == ["PATCH", "POST"]
-    assert stage.after(2 * 3600).evicted == MOST_ATTEMPTS  # nobody knows whether they were done
+    assert stage.after(2400).evicted == MOST_ATTEMPTS  # nobody knows whether they were done
 
 
 def test_no_eviction_without_its_record(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.refuse["PATCH", "/status"] = refusal(403, "Forbidden")
-    assert stage.after(3600).evicted == 0
+    assert stage.after(1200).evicted == 0
 
 
 def test_a_refused_eviction_was_not_tried_and_is_asked_for_ever_less_often(stage: Stage) -> None:
@@ -334,13 +334,13 @@ def test_a_refused_eviction_was_not_tried_and_is_asked_for_ever_less_often(stage
     stage.deploy(*[SPOT] * 20)
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     stage.refuse["POST", "/eviction"] = refusal(429, "TooManyRequests", message)
-    stage.after(3600)
+    stage.after(1200)
     assert 3 <= stage.evicted <= 12
     assert counted("refused") == before + stage.evicted
     assert stage.bearers() == []
     assert {one[1] for one in stage.said} == {"OnDemandShareNotRepaired"}
     stage.refuse.clear()
-    stage.after(3600)
+    stage.after(1200)
     assert stage.on_demand() == 4
 
 
