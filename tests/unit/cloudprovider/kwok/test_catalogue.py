@@ -319,5 +319,5 @@ def test_a_missing_file_is_an_error_that_says_where_it_is_set(tmp_path: Path) ->
 
 
 def test_offerings_in_one_place_keep_one_object_of_requirements() -> None:
-    offerings = [one.requirements for kind in catalogue.generated().types for one in kind.offerings]
+    offerings = [one.requirements for kind in generated().types for one in kind.offerings]
     assert len(set(map(id, offerings))) == len(set(offerings)) == 8
