@@ -92,6 +92,7 @@ class Controllers:
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
         self._observability = wiring.observability(base)
         self._report_certificates = wiring.report_certificates(base)
+        self._share_repair = wiring.share_repair(base)
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
         calls.check()
@@ -153,6 +154,7 @@ class Controllers:
         disruptions.voluntary.start()
         disruptions.forceful.start()
         self._ends.garbage.start()
+        self._share_repair.start()
         if self._report_certificates is not None:
             self._report_certificates.start()
         self._housekeeper.start()
@@ -185,6 +187,7 @@ class Controllers:
             self._own,
             self._ends.garbage,
             self._joining.registrar,
+            self._share_repair,
             *((self._report_certificates,) if self._report_certificates is not None else ()),
             *self._queues,
         )

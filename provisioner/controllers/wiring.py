@@ -47,6 +47,7 @@ from provisioner.controllers.core.reports import (
     REPORT_SERVER_SECRET,
 )
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
+from provisioner.controllers.core.share_repair import ShareRepair
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.core.surge import Surges
 from provisioner.controllers.core.termination import Termination
@@ -378,6 +379,22 @@ def observability(base: Base) -> Observability:
         SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client),
         OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
     )
+
+
+def share_repair(base: Base) -> Poller:
+    """What evicts pods so that owners keep their share on demand, where they ask for it."""
+    caches, cluster = base.caches, base.cluster
+    repair = ShareRepair(
+        caches.pods.store.list,
+        cluster.node,
+        cluster.pod_budgets,
+        base.client,
+        base.recorder,
+        base.clock,
+        stale=caches.disruption_is_stale,
+        pause=caches.pause,
+    )
+    return Poller("on-demand-repair", repair.poll)
 
 
 def report_certificates(base: Base) -> Poller | None:

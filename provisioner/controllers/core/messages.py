@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
 from provisioner.disruption.protections import ELAPSED, Protection
+from provisioner.disruption.shares import MOST_ATTEMPTS, Hold
 from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
@@ -91,6 +92,33 @@ def recreated(scheduler: str, seconds: float) -> EventMessage:
 def evicted(reason: str) -> EventMessage:
     """`reason` is why the node is disrupted."""
     return EventMessage("Normal", "Evicted", f"Evicted pod: {reason}")
+
+
+def evicted_for_share(owner: str, on_demand: int, wanted: int) -> EventMessage:
+    """To a pod that is evicted so that the webhook gives its successor the other capacity; `owner` as "KIND NAMESPACE/NAME"."""
+    return EventMessage(
+        "Normal",
+        "Evicted",
+        f"Evicted pod: {on_demand} pods of {owner} run on demand, and {names.STAMP_ON_DEMAND} asks for {wanted}",
+    )
+
+
+_NOT_REPAIRED: Final = {
+    Hold.STOPPED: f"after {MOST_ATTEMPTS} evictions, no new pod was assigned to the capacity that lacks pods; the next attempt is in a day. Check that the "
+    "webhook runs with --on-demand-shares, and that nothing else sets the capacity type of the pods",
+    Hold.UNKNOWN: f"the node of a pod has no label {names.CAPACITY_TYPE_LABEL}",
+    Hold.HELD: f"each pod that could be evicted is protected by {names.DO_NOT_DISRUPT}, by its own node selector or affinity, or by a pause of its NodePool",
+    Hold.BUDGET: "no PodDisruptionBudget of the pods allows an eviction now",
+}
+
+
+def share_not_repaired(why: Hold) -> EventMessage:
+    """To the owner of pods of which too many or too few run on demand."""
+    return EventMessage(
+        "Warning",
+        "OnDemandShareNotRepaired",
+        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): {_NOT_REPAIRED[why]}",
+    )
 
 
 def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
@@ -851,6 +879,14 @@ REFUSED_REPORTS: Final = "Refused reports"
 SCHEDULER_IS_SILENT: Final = "A scheduler has processed no pod for a minute while pods wait for it; check that it runs"
 FAILED_TO_RECREATE_POD: Final = "Failed to delete a pod whose scheduler is silent; retrying"
 NO_PODS_WAIT_FOR_SILENT_SCHEDULER: Final = "No pods wait for the silent scheduler anymore"
+
+# share_repair.py
+EVICTED_FOR_SHARE: Final = "Evicted a pod to repair the share of its owner's pods that run on demand"
+SHARE_REPAIR_FAILED: Final = "Failed to repair the share of pods that run on demand; retrying"
+SHARE_REPAIR_STOPPED: Final = (
+    "Stopped repairing a share of pods that run on demand because evictions did not help; "
+    "check that the webhook runs with --on-demand-shares"
+)
 
 # static_capacity.py
 FAILED_TO_SCALE_STATIC_NODEPOOL: Final = "Failed to bring a static NodePool to spec.replicas; retrying"
