@@ -111,10 +111,10 @@ def read(overlay: NodeOverlay) -> Overlay:
     except RequirementError as error:
         raise OverlayError("spec.requirements", str(error)) from error
     if spec.price is not None and spec.price_adjustment is not None:
-        raise OverlayError("spec", "cannot set both 'price' and 'priceAdjustment'")
+        raise OverlayError("spec", messages.PRICE_AND_ADJUSTMENT)
     restricted = next((name for name in _RESTRICTED if name in spec.capacity), None)
     if restricted is not None:
-        raise OverlayError("spec.capacity", f"{restricted} is set by the provider and cannot be changed")
+        raise OverlayError("spec.capacity", messages.resource_of_the_provider(restricted))
     try:
         capacity = Resources.parse(spec.capacity)
     except QuantityError as error:
@@ -126,14 +126,12 @@ def _price(overlay: NodeOverlay) -> PriceChange | None:
     price, adjustment = overlay.spec.price, overlay.spec.price_adjustment
     if price is not None:
         if not _PRICE.fullmatch(price) or not isfinite(float(price)):
-            raise OverlayError("spec.price", f"{price!r} is not an amount in USD per hour, such as 0.25")
+            raise OverlayError("spec.price", messages.not_a_price(price))
         return PriceChange(0.0, float(price))
     if adjustment is None:
         return None
     if not _ADJUSTMENT.fullmatch(adjustment) or not isfinite(float(adjustment.rstrip("%"))):
-        raise OverlayError(
-            "spec.priceAdjustment", f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%)"
-        )
+        raise OverlayError("spec.priceAdjustment", messages.not_an_adjustment(adjustment))
     if adjustment.endswith("%"):
         return PriceChange(1.0 + float(adjustment[:-1]) / 100, 0.0)
     return PriceChange(1.0, float(adjustment))

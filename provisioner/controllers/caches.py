@@ -251,7 +251,7 @@ class Caches:
         bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
         named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
-        return f"{len(bad)} objects cannot be read completely: {named}{more}" if bad else ""
+        return messages.objects_unreadable(len(bad), named, more) if bad else ""
 
     # ------------------------------------------------------------------ from a watch to the state, and to who listens
 

@@ -16,6 +16,7 @@ from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
+from provisioner.scheduling import messages
 from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
 from provisioner.scheduling.ports import Ports, ports_of
 from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label_set, read_selector
@@ -324,9 +325,9 @@ class Ties:
         for number, one in enumerate(constraints):
             where = f"spec.topologySpreadConstraints[{number}]"
             if one.max_skew < 1:
-                raise FilterError(f"{where}.maxSkew: must be greater than zero")
+                raise FilterError(messages.max_skew_not_positive(where))
             if not one.topology_key:
-                raise FilterError(f"{where}.topologyKey: is required")
+                raise FilterError(messages.topology_key_missing(where))
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
             peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
@@ -349,7 +350,7 @@ class Ties:
         for number, term in enumerate(terms):
             at = f"spec.affinity.{where}[{number}]"
             if not term.topology_key:
-                raise FilterError(f"{at}.topologyKey: is required")
+                raise FilterError(messages.topology_key_missing(at))
             selector = read_selector(term.label_selector, f"{at}.labelSelector")
             selector = self._with_keys(selector, term.match_label_keys)
             selector = self._with_keys(selector, term.mismatch_label_keys, "NotIn")
@@ -430,7 +431,7 @@ def facts_of(shape: PodShape) -> Facts:
         if shape.error:
             raise FilterError(shape.error)
         if shape.requests.negative:
-            raise FilterError("spec.containers.resources.requests: negative amount")
+            raise FilterError(messages.NEGATIVE_REQUEST)
         found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL
+from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
@@ -362,8 +363,8 @@ class Explainer:
             for other, places in placing.ports.items():
                 if clash(port, other):
                     taken |= places
-        add("didn't have free ports for the requested pod ports", taken)
-        add("had as many pods of the same owner as the NodePool takes on one node", run.crowd.full if run.crowd else 0)
+        add(messages.NO_FREE_PORTS, taken)
+        add(messages.ENOUGH_PODS_OF_OWNER, run.crowd.full if run.crowd else 0)
         apart = blocked = spread = away = 0
         named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
         for host in plan.apart:
@@ -396,10 +397,10 @@ class Explainer:
                 spread |= ~_domains(could, [pods <= top for pods in counter.counts])
                 named["spread"].add(key)
         keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
-        add(f"didn't match pod affinity rules ({keys['away']})", away)
-        add(f"didn't match pod anti-affinity rules ({keys['apart']})", apart)
-        add(f"didn't satisfy existing pods' anti-affinity rules ({keys['blocked']})", blocked)
-        add(f"didn't match pod topology spread constraints ({keys['spread']})", spread)
+        add(messages.away_from_pods(keys["away"]), away)
+        add(messages.not_apart_from_pods(keys["apart"]), apart)
+        add(messages.kept_apart_by_pods(keys["blocked"]), blocked)
+        add(messages.topology_spread_not_met(keys["spread"]), spread)
         return found
 
 

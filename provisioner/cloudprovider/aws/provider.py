@@ -8,7 +8,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws import labels, messages
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
@@ -36,7 +36,7 @@ class CatalogueNotReadError(CloudError):
     """EC2 has not said yet what it sells."""
 
     def __str__(self) -> str:
-        return "the list of EC2 instance types has not been read yet"
+        return messages.INSTANCE_TYPES_NOT_READ
 
 
 class Machines(Protocol):

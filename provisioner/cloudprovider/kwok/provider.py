@@ -301,7 +301,7 @@ class KwokProvider:
         try:
             return parse_duration(text)
         except DurationError as error:
-            problem = f"spec.nodeRegistrationDelay: {error}"
+            problem = messages.invalid_registration_delay(error)
             raise NodeClassNotReadyError(reference.kind, reference.name, problem) from error
 
     def _choose(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
@@ -309,9 +309,9 @@ class KwokProvider:
             requirements = requirements_of(claim.spec.requirements)
             requests = Resources.parse(claim.spec.resources.requests)
         except RequirementError as error:
-            raise CreateError(names.LAUNCH_FAILED, f"spec.requirements: {error}") from error
+            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
         except QuantityError as error:
-            raise CreateError(names.LAUNCH_FAILED, f"spec.resources.requests: {error}") from error
+            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
         wanted = requirements.requirement(names.INSTANCE_TYPE_LABEL)
         types = self._overlaid(claim.pool, self._catalogue.types) if claim.pool else self._catalogue.types
         named = [one for one in types if wanted.has(one.name)]
@@ -323,13 +323,11 @@ class KwokProvider:
 
     def _why_not(self, named: Sequence[InstanceType], ways: Sequence[tuple[InstanceType, Offering]]) -> str:
         if not named:
-            return (
-                f"none of its instance types is among the {len(self._catalogue.types)} instance types of the catalogue"
-            )
+            return messages.types_not_in_catalogue(len(self._catalogue.types))
         if not ways:
-            return f"none of its {len(named)} instance types has an available offering that its requirements allow"
+            return messages.no_offering_allowed(len(named))
         fitting = len({instance_type.name for instance_type, _ in ways})
-        return f"its resource requests fit none of the {fitting} instance types that its requirements allow"
+        return messages.requests_fit_no_type(fitting)
 
     def _node(self, claim: NodeClaim, instance_type: InstanceType, offering: Offering) -> Node:
         requirements = requirements_of(claim.spec.requirements).merged(instance_type.requirements)
@@ -344,9 +342,7 @@ class KwokProvider:
         except AlreadyExists:
             created = self._client.get(NODES, node.metadata.name)
             if not _same_claim(created, node):
-                raise CreateError(
-                    names.LAUNCH_FAILED, f"Node {node.metadata.name} exists already and belongs to another NodeClaim"
-                ) from None
+                raise CreateError(names.LAUNCH_FAILED, messages.node_of_other_nodeclaim(node.metadata.name)) from None
         with self._lock:
             self._launches[node.metadata.name] = _Launch(created, sent=True, joined_at=self._clock.monotonic())
         return created

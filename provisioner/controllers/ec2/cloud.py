@@ -430,7 +430,5 @@ def region_of(session: botocore.session.Session) -> str:
         except BotoCoreError as error:
             _log.info(messages.NO_REGION_IN_INSTANCE_METADATA, error=str(error))
     if not found:
-        raise OptionsError(
-            "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
-        )
+        raise OptionsError(messages.REGION_REQUIRED)
     return str(found)

@@ -7,6 +7,7 @@ from provisioner.apis import ec2_hash, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
 from provisioner.cloudprovider.aws.market.instance_types import image_for
@@ -114,7 +115,7 @@ def _image_drift(claim: NodeClaim, node_class: EC2NodeClass, instance_type: Inst
     images = node_class.status.amis
     _must_know(claim, {"its image": claim.status.image_id, "the images of its class": images})
     if instance_type is None:
-        raise NotJudgedError(f"{claim.name}: its type is not known")
+        raise NotJudgedError(messages.type_not_known(claim.name))
     usable = {one.id for one in images if image_for(instance_type.requirements, (one,)) is not None}
     return _if(AMI, claim.status.image_id not in usable)
 
@@ -135,7 +136,9 @@ def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
     """A class whose discovery found nothing says nothing of machines that run."""
     missing = next((what for what, known in facts.items() if not known), "")
     if missing:
-        raise NotJudgedError(f"{claim.name}: {missing} {'are' if missing.endswith(('s', 'class')) else 'is'} not known")
+        raise NotJudgedError(
+            messages.fact_not_known(claim.name, missing, "are" if missing.endswith(("s", "class")) else "is")
+        )
 
 
 def _outside(instance: Instance, reservations: Collection[str]) -> bool:

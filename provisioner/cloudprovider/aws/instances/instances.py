@@ -17,6 +17,7 @@ from provisioner.cloudprovider.aws.access.batcher import Gatherer
 from provisioner.cloudprovider.aws.access.bisection import FOR_ALL, each_its_own
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
 from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
@@ -43,9 +44,7 @@ MOST_CALLS: Final = 40
 
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
-_WAITS: Final = Failure(
-    Kind.UNKNOWN, "", "", "EC2 refused this request before; other refused requests are retried first"
-)
+_WAITS: Final = Failure(Kind.UNKNOWN, "", "", messages.REFUSED_BEFORE)
 
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
@@ -73,10 +72,7 @@ class InstanceUnseenError(InstanceError):
         self.instance_id, self.patience = instance_id, patience
 
     def __str__(self) -> str:
-        return (
-            f"EC2 does not currently report instance {self.instance_id}; the instance counts as terminated once EC2 has not reported it "
-            f"for {self.patience:.0f} s"
-        )
+        return messages.instance_not_reported(self.instance_id, self.patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +270,7 @@ class Instances:
         if found.ending:
             return
         if found.zone_id in self._shifted():
-            raise InstanceError(
-                f"instance {found.id} is not terminated while a zonal shift moves traffic away from {found.zone} ({found.zone_id})"
-            )
+            raise InstanceError(messages.zonal_shift_delays_termination(found.id, found.zone, found.zone_id))
         try:
             self._terminations.ask(found.id)
         except InstanceError:
@@ -335,7 +329,7 @@ class Instances:
                 forget_oldest(self._troubled, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
-        silent = InstanceError("EC2 did not confirm that the instance is terminating")
+        silent = InstanceError(messages.TERMINATION_NOT_CONFIRMED)
         return {instance: SHUTTING_DOWN if instance in ended else silent for instance in ids}
 
     def _create_tags(self, wanted: Sequence[_Tagging]) -> dict[_Tagging, Exception | None]:

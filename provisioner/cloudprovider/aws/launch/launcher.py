@@ -355,7 +355,7 @@ class Launcher:
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(
                     stuck,
-                    CreateError(names.LAUNCH_FAILED, "internal error; the log of the provisioner has the details"),
+                    CreateError(names.LAUNCH_FAILED, messages.INTERNAL_ERROR),
                     _LONGEST_WAIT,
                 )
 
@@ -499,7 +499,7 @@ class Launcher:
         node_class = with_kept_kubelet(orders.ready(claim, world.class_of(claim)), claim.metadata.annotations)
         types = world.types_for(claim, node_class)
         if not types:
-            raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
+            raise CreateError(_NO_TYPES, messages.INSTANCE_TYPES_NOT_READ)
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         return Around(
@@ -542,7 +542,7 @@ class Launcher:
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
-            self._wait_their_turn(claims, "the EC2 Fleet quota of this Region is used up", min(quota, _LONGEST_WAIT))
+            self._wait_their_turn(claims, messages.FLEET_QUOTA_USED_UP, min(quota, _LONGEST_WAIT))
             return
         lent: dict[OfferingKey, int] = {}
         if order.doubted:
@@ -551,7 +551,7 @@ class Launcher:
             if not lent:
                 self._wait_their_turn(
                     claims,
-                    f"no recent capacity for its instance types; other launches test them first, retrying in {_SHORT_WAIT:g} s",
+                    messages.no_recent_capacity(_SHORT_WAIT),
                     _SHORT_WAIT,
                 )
                 return
@@ -564,7 +564,7 @@ class Launcher:
             self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
         self._wait_their_turn(
             claims[size:],
-            f"capacity for its instance types was short; a smaller batch is launched first, retrying in {_SHORT_WAIT:g} s",
+            messages.capacity_was_short(_SHORT_WAIT),
             _SHORT_WAIT,
         )
 
@@ -625,12 +625,12 @@ class Launcher:
                     self._spend(marks[0].tag)  # it is never sent
                     self._let_go(marks[0].tag)
             for claim, why in done.turned_away:
-                message = f"the launch could not be recorded on the NodeClaim: {why}"
+                message = messages.launch_not_recorded(why)
                 self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
             if done.written:
                 return done.written
             claims = done.left
-        message = "the API server did not confirm that the launch was recorded on the NodeClaim"
+        message = messages.RECORD_NOT_CONFIRMED
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
@@ -691,10 +691,7 @@ class Launcher:
             answer = {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
         found = fleet.outcome(answer, order.overrides, order.capacity_type)
         if not recovery.tells(found, count, repeated=not first or may_repeat(answer)):
-            raise _NotToldError(
-                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} but without its instances; "
-                "looking for instances by batch tag"
-            )
+            raise _NotToldError(messages.repeated_call_left_out_instances(answer.get("FleetId", "")))
         return found
 
     def _templates_are_gone(self, order: Order, found: FleetAnswer) -> bool:
@@ -988,9 +985,7 @@ class Launcher:
         except NotFound as gone:
             raise MachineNotFoundError("") from gone
         except ApiError as error:
-            raise InstanceError(
-                f"could not determine which instance was launched for the NodeClaim: {error}"
-            ) from error
+            raise InstanceError(messages.instance_not_determined(error)) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
             raise MachineNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)

@@ -9,6 +9,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.types import (
     InstanceType,
@@ -89,7 +90,7 @@ def select(
     for name, step in steps:
         before, left = left, step(left)
         if not left:
-            raise InsufficientCapacityError(claim_name, f"no instance type is left after the filter {name}")
+            raise InsufficientCapacityError(claim_name, messages.no_type_left(name))
         kept = {one.name for one in left}
         gone = tuple(sorted(one.name for one in before if one.name not in kept))
         if gone:
@@ -100,9 +101,7 @@ def select(
     missing = min_values_served(cut, requirements).missing
     if missing and not best_effort:
         short = ", ".join(f"{key} has {count}" for key, count in missing.items())
-        raise InsufficientCapacityError(
-            claim_name, f"the {MAX_TYPES} cheapest instance types do not meet minValues: {short}"
-        )
+        raise InsufficientCapacityError(claim_name, messages.min_values_not_met(MAX_TYPES, short))
     return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned, tuple(rejections))
 
 

@@ -42,7 +42,7 @@ class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
         self.missing = missing
 
     def __str__(self) -> str:
-        return f"not yet known about the cluster: {', '.join(self.missing)}"
+        return messages.not_yet_known(", ".join(self.missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ def decide(settings: AwsSettings, sources: Sources) -> Cluster:
     dns, cidr = sources.dns or "", eks.cidr or sources.cidr or ""
     family = bool(dns or cidr) or None not in {sources.dns, sources.cidr}  # with neither of them it is IPv4's
     known = {
-        "its endpoint (set CLUSTER_ENDPOINT, or allow eks:DescribeCluster)": endpoint,
-        "its certificate authority (set CLUSTER_CA_BUNDLE)": bundle,
-        "its version": minor,
-        "whether its pods have IPv4 or IPv6 addresses (allow eks:DescribeCluster, or reading Service kube-system/kube-dns)": family,
+        messages.ENDPOINT_NOT_KNOWN: endpoint,
+        messages.AUTHORITY_NOT_KNOWN: bundle,
+        messages.VERSION_NOT_KNOWN: minor,
+        messages.FAMILY_NOT_KNOWN: family,
     }
     missing = tuple(what for what, value in known.items() if not value)
     if missing:

@@ -13,7 +13,15 @@ from provisioner.apis.ec2 import AMI, AMISelectorTerm, EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.nodeclass import groups, images, parameters, placement_groups, reservations, subnets
+from provisioner.cloudprovider.aws.nodeclass import (
+    groups,
+    images,
+    messages,
+    parameters,
+    placement_groups,
+    reservations,
+    subnets,
+)
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Answer, Remembered
 from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.nodeclass.parameters import Parameters, Reading
@@ -210,7 +218,7 @@ class Discovery:
             if reading.failure is not None and not reading.value:
                 raise DiscoveryError("ssm:GetParameter", reading.failure)
         strange = tuple(
-            f"SSM parameter {name} contains {reading.value!r}, which is not an image ID"
+            messages.parameter_without_image(name, reading.value)
             for name, reading in readings.items()
             if reading.value and not reading.value.startswith("ami-")
         )
