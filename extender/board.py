@@ -154,7 +154,7 @@ class Board:
             TableBusyError: somebody else had it for `seconds`.
         """
         if not self.lock.acquire(timeout=seconds):
-            raise TableBusyError(f"the plan table was locked for {seconds:g} s")
+            raise TableBusyError(messages.table_is_locked(seconds))
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from provisioner.apis import names
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from provisioner.support.clock import Clock
+from webhook import messages
 
 ADMITTED_SECONDS: Final = 10.0
 """How long an admitted pod counts that the watch has not shown: it may have been refused by somebody else, such as a quota."""
@@ -82,7 +83,7 @@ def parse(text: str) -> Share:
             return Share(percent=percent)
     elif _COUNT.fullmatch(text) and int(text) <= MAX_COUNT:
         return Share(count=int(text))
-    raise ValueError(f"{text!r} is neither a percentage from 0% to 100% nor a number of pods")
+    raise ValueError(messages.not_a_share(text))
 
 
 @dataclass(frozen=True, slots=True)

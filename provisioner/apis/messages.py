@@ -219,12 +219,12 @@ def plan_too_long(size: int, limit: int) -> str:
 
 def plan_text_too_long(limit: int, size: int) -> str:
     """What `PlanError` says."""
-    return f"a plan has at most {limit} bytes, this text {size}"
+    return f"the plan has {size} bytes; the maximum is {limit}"
 
 
 def unknown_plan_version(version: int, known: int) -> str:
     """What `PlanError` says."""
-    return f"plan version {version}, this program reads {known}"
+    return f"the plan has version {version}; this program reads version {known}"
 
 
 def not_a_plan(error: Exception) -> str:
@@ -272,14 +272,14 @@ DEFAULT_PROFILE_REQUIRED: Final = (
     "profile of the nodes"
 )
 NO_DRIFT_BEFORE: Final = (
-    "that version replaced no drifted nodes: a budget of 0 for the reason Drifted; other disruptions "
-    "have the budget of 10%"
+    "that version did not replace drifted nodes, so the budget for the reason Drifted is 0; for the other "
+    "reasons it is 10%"
 )
 
 
 def became_expire_after(seconds: int) -> str:
     """What is wrong with an object, or what became of it."""
-    return f"became expireAfter {seconds}s; expired nodes are drained whatever budgets and do-not-disrupt say"
+    return f"became expireAfter {seconds}s; expired nodes are drained regardless of budgets and do-not-disrupt"
 
 
 NO_CONSOLIDATION: Final = "neither ttlSecondsAfterEmpty nor consolidation: consolidateAfter Never"
@@ -293,7 +293,7 @@ def became_node_class_ref(class_name: str) -> str:
 
 def became_kubelet(class_name: str) -> str:
     """What is wrong with an object, or what became of it."""
-    return f"became spec.kubelet of EC2NodeClass {class_name}, which is for this NodePool alone"
+    return f"became spec.kubelet of EC2NodeClass {class_name}, which only this NodePool uses"
 
 
 BECAME_LIMITS: Final = "became spec.limits"
@@ -314,7 +314,7 @@ def became_when_empty(seconds: str) -> str:
 
 
 NO_CONTAINER_RUNTIME: Final = "has no equivalent: every node runs containerd"
-NO_LAUNCH_TEMPLATE: Final = "has no equivalent; say what is in it in the fields of an EC2NodeClass"
+NO_LAUNCH_TEMPLATE: Final = "has no equivalent; set its contents in the fields of an EC2NodeClass"
 DEFAULT_AL2: Final = "AL2 was that version's default; there are no AL2 images for Kubernetes 1.33 and later"
 
 
@@ -366,7 +366,7 @@ IDS_WITH_NAMES: Final = "IDs cannot be combined with names or owners; use one of
 
 def template_not_there(of: str) -> str:
     """What is wrong with an object, or what became of it."""
-    return f'AWSNodeTemplate "{of}" is not there; kubeletConfiguration needs a copy of it'
+    return f'AWSNodeTemplate "{of}" does not exist; kubeletConfiguration needs a copy of it'
 
 
 def selector_is_absent(what: str, tag: str) -> str:
@@ -376,7 +376,7 @@ def selector_is_absent(what: str, tag: str) -> str:
 
 def selector_needs_cluster_name(what: str, prefix: str) -> str:
     """What is wrong with an object, or what became of it."""
-    return f"is absent, and stands for the {what} with the tag {prefix}<name>; name the cluster with --cluster-name"
+    return f"is absent and selects the {what} with the tag {prefix}<name>; name the cluster with --cluster-name"
 
 
 # openapi.py
@@ -472,3 +472,31 @@ def not_a_name(name: str, rest: str) -> str:
 def not_a_valid_label_value(value: str) -> str:
     """What is wrong with an object, or what became of it."""
     return f"{value} is not a valid label value"
+
+
+# reports.py
+
+
+def body_too_long(most: int, size: int) -> str:
+    """What `ReportsError` says."""
+    return f"the body has {size} bytes; the maximum is {most}"
+
+
+def too_many_reports(most: int, count: int) -> str:
+    """What `ReportsError` says."""
+    return f"the body has {count} reports; the maximum is {most}"
+
+
+def not_reports(error: Exception) -> str:
+    """What `ReportsError` says."""
+    return f"not reports: {error}"
+
+
+def report_uid_invalid(position: int, length: int, most: int) -> str:
+    """What `ReportsError` says."""
+    return f"reports[{position}].uid has {length} characters; it must have 1 to {most}"
+
+
+def report_node_too_long(position: int, length: int, most: int) -> str:
+    """What `ReportsError` says."""
+    return f"reports[{position}].node has {length} characters; the maximum is {most}"

@@ -47,7 +47,7 @@ def invalid_operator(where: str, number: int, operator: str) -> str:
 
 def values_not_allowed(where: str, number: int, operator: str) -> str:
     """What `FilterError` says."""
-    return f"{where}.matchExpressions[{number}].values: do not go with operator {operator}"
+    return f"{where}.matchExpressions[{number}].values: must be empty with operator {operator}"
 
 
 # volumes.py
@@ -186,7 +186,7 @@ def affinity_over(key: str) -> str:
 
 def domain_not_settled(key: str) -> str:
     """Why a pod, an annotation or a design is refused."""
-    return f"the node's {key} is not settled"
+    return f"the node's {key} is not decided yet"
 
 
 VOLUME_IS_IN_USE: Final = "a volume that only one pod may use is in use"
@@ -203,8 +203,8 @@ def does_not_fit_with_others(instance_type: str) -> str:
     return f"does not fit on {instance_type} with the others"
 
 
-NO_SUCH_NODE: Final = "there is no such machine"
-PORT_IS_TAKEN: Final = "a port of the node is taken"
+NO_SUCH_NODE: Final = "the node does not exist"
+PORT_IS_TAKEN: Final = "a host port of the pod is in use on the node"
 NO_ROOM_BESIDE_OTHERS: Final = "does not fit beside the other pods"
 POOL_TAINT_NOT_TOLERATED: Final = "a taint of the NodePool is not tolerated"
-NODE_REFUSES_POD: Final = "taints, labels or the state of the node keep it off"
+NODE_REFUSES_POD: Final = "the taints, labels or state of the node do not allow the pod"

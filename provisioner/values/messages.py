@@ -7,7 +7,7 @@ from typing import Final
 
 def not_a_duration(shown: str) -> str:
     """What `DurationError` says."""
-    return f"{shown} is not a duration; write one like 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years"
+    return f"{shown} is not a duration; use a value such as 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years"
 
 
 # jsontext.py
@@ -18,7 +18,7 @@ TEXT_NESTED_TOO_DEEPLY: Final = "the text is nested too deeply"
 
 def not_a_quantity(shown: str, problem: str) -> str:
     """What `QuantityError` says."""
-    return f"{shown} is not a quantity: {problem}; write a number like 2, 1.5, 100m, 512Mi, 10G or 12e6"
+    return f"{shown} is not a quantity: {problem}; use a number such as 2, 1.5, 100m, 512Mi, 10G or 12e6"
 
 
 QUANTITY_IS_EMPTY: Final = "it is empty"
@@ -43,7 +43,7 @@ def matches_nothing(key: str) -> str:
 
 def requirements_conflict(left: object, right: object) -> str:
     """What `Conflict` says."""
-    return f"{left} does not go with {right}"
+    return f"{left} conflicts with {right}"
 
 
 def label_without_values(key: str) -> str:
@@ -71,7 +71,7 @@ def min_values_too_small(min_values: int) -> str:
 
 def unknown_operator(operator: str, known: str) -> str:
     """What `RequirementError` says."""
-    return f"{operator!r} is unknown, use one of {known}"
+    return f"{operator!r} is unknown; use one of {known}"
 
 
 def operator_needs_values(operator: str) -> str:
@@ -90,11 +90,11 @@ def operator_takes_no_values(operator: str, values: str) -> str:
 def not_a_schedule(shown: str, problem: str) -> str:
     """What `ScheduleError` says."""
     return (
-        f"schedule {shown}: {problem}; write five fields in UTC like '0 9 * * mon-fri', or @hourly, @daily, @weekly..."
+        f"schedule {shown}: {problem}; use five fields in UTC such as '0 9 * * mon-fri', or @hourly, @daily, @weekly..."
     )
 
 
-DATE_NEVER_COMES: Final = "it names a date that never comes"
+DATE_NEVER_COMES: Final = "the date never occurs"
 
 
 def number_of_fields(count: int) -> str:
@@ -104,7 +104,7 @@ def number_of_fields(count: int) -> str:
 
 def out_of_bounds(value: str, unit: str, low: int, high: int) -> str:
     """What `ScheduleError` says."""
-    return f"{value!r} is no {unit} ({low}-{high})"
+    return f"{value!r} is not a valid {unit} ({low}-{high})"
 
 
 NAME_IS_UNKNOWN: Final = "this name is unknown"
@@ -112,7 +112,7 @@ NAME_IS_UNKNOWN: Final = "this name is unknown"
 
 def not_a_unit(term: str, unit: str) -> str:
     """What `ScheduleError` says."""
-    return f"{term!r} is no {unit}"
+    return f"{term!r} is not a valid {unit}"
 
 
 def step_of_zero(term: str) -> str:

@@ -146,3 +146,8 @@ def invalid_requests(error: Exception) -> str:
 def node_of_other_nodeclaim(node: str) -> str:
     """What `CreateError` says."""
     return f"Node {node} exists already and belongs to another NodeClaim"
+
+
+def node_class_status(status: str) -> str:
+    """Why a KWOKNodeClass is not ready, where its condition gives no message."""
+    return f"the status of its condition Ready is {status}"

@@ -290,7 +290,7 @@ class KwokProvider:
         reference = claim.spec.node_class_ref
         status, _, message = self.node_class_ready(reference)
         if status != names.TRUE:
-            raise NodeClassNotReadyError(reference.kind, reference.name, message or f"its status is {status}")
+            raise NodeClassNotReadyError(reference.kind, reference.name, message or messages.node_class_status(status))
         return self._registration_delay(reference)
 
     def _registration_delay(self, reference: NodeClassReference) -> timedelta:

@@ -901,7 +901,7 @@ def planner_wrote_too_much(size: int) -> str:
     return f"it wrote an answer of {size} bytes"
 
 
-PLANNER_ANSWERED_UNASKED: Final = "it answered a question that nobody asked"
+PLANNER_ANSWERED_UNASKED: Final = "it answered a question that was not asked"
 PLANNER_CLOSED_PIPES: Final = "it closed its pipes"
 
 
@@ -933,8 +933,8 @@ def planner_ended_with_status(status: int) -> str:
 
 
 def reports_need_certificates(host: str) -> str:
-    """What `ValueError` says."""
-    return f"accepting reports on {host} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
+    """`host` is "" for all addresses."""
+    return f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
 
 
 def only_one_may_report(wanted: str) -> str:
@@ -963,3 +963,11 @@ def pods_of_nodes(count: int, node: str) -> str:
 def pod_on_node(pod: str, node: str) -> str:
     """Part of a reason."""
     return f"pod {pod} on node {node}"
+
+
+# claim_writer.py
+
+
+def claim_not_written(claim: str, error: Exception) -> str:
+    """What `Conflict` says."""
+    return f"NodeClaim {claim}: {error}"

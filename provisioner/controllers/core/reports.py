@@ -63,7 +63,7 @@ class ReportServer:
         client_name: str = CLIENT_NAME,
     ) -> None:
         if context is None and not is_loopback(host):
-            raise ValueError(messages.reports_need_certificates(host or "all addresses"))
+            raise ValueError(messages.reports_need_certificates(host))
         wanted = client_name if context is not None else ""
 
         def handle(request: Request) -> Response:

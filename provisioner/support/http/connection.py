@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import h11
 
+from provisioner.support.http import messages
 from provisioner.support.http.values import Request, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
@@ -337,7 +338,7 @@ def _announced(request: h11.Request) -> int:
 
 def _check_length(length: int, most: int) -> None:
     if length > most:
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, messages.body_too_long(most))
 
 
 @functools.lru_cache(maxsize=1)

@@ -115,7 +115,7 @@ REFUSED = {
     "the second Monday": ("0 0 * * 1#2", "'1#2' is no day of week"),
     "an empty term": ("0,,5 * * * *", "'' is no minute"),
     "a time zone": ("TZ=UTC 0 9 * * *", "it has 6 fields"),
-    "a date that never comes": ("0 0 31 2 *", "it names a date that never comes"),
+    "a date that never comes": ("0 0 31 2 *", "the date never occurs"),
     "no end": ("1," * 200 + "1 * * * *", "longer than 256"),
 }
 

@@ -184,3 +184,16 @@ def differs_from_the_cluster(where: str, what: str, value: str, ours: str) -> st
 def other_than_the_cluster(where: str, what: str) -> str:
     """Why a NodeClaim is not launched."""
     return f"{where} has another {what} than this cluster"
+
+
+# launch_marks.py
+
+
+def not_a_launch_mark(text: str) -> str:
+    """What `MarkError` says."""
+    return f"{text!r} is not <batch>/<attempt>/<ordinal>"
+
+
+def attempt_below_one(text: str) -> str:
+    """What `MarkError` says."""
+    return f"{text!r}: the attempt must be 1 or more"

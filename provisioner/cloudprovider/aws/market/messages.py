@@ -65,3 +65,7 @@ def ledger_row_ignored(row: int, error: Exception) -> str:
 def not_a_time(value: str) -> str:
     """What `ValueError` says."""
     return f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
+
+
+# region_market.py
+NO_INSTANCE_TYPES_LISTED: Final = "EC2 listed no instance types, or no zones that offer them"

@@ -312,7 +312,7 @@ class RegionMarket:
     def _read_region(self) -> float:
         region = self._reads.region()
         if not region.infos or not region.zones:
-            raise ValueError("EC2 listed no instance types, or no zones that offer them")
+            raise ValueError(messages.NO_INSTANCE_TYPES_LISTED)
         if self._catalogue.load(region):
             self._region = region
             _log.info(messages.REFRESHED_INSTANCE_TYPES, types=len(region.infos), region=self._settings.region)

@@ -177,7 +177,7 @@ class Discovery:
         with self._lock:
             group = self._groups.get(query)
         if group is None:
-            raise NotKnownYet((f"the placement group of EC2NodeClass {node_class.name}",))
+            raise NotKnownYet((messages.placement_group_not_read(node_class.name),))
         return group
 
     # ------------------------------------------------------------------ images

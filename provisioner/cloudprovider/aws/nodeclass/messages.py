@@ -419,3 +419,8 @@ def reserved_amount_negative(field: str, resource: str, amount: str) -> str:
 def reservation_not_supported(name: str, kind: str, criteria: str) -> str:
     """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{name} is of type {kind!r} with match criteria {criteria!r}, which is not supported"
+
+
+def placement_group_not_read(node_class: str) -> str:
+    """What is not yet known of the cluster."""
+    return f"the placement group of EC2NodeClass {node_class}"
