@@ -1,4 +1,4 @@
-"""What a cloud provider may answer instead of a machine, and what the caller should do about it."""
+"""What a cloud provider may answer instead of an instance, and what the caller should do about it."""
 
 import enum
 
@@ -81,7 +81,7 @@ class NodeClassNotReadyError(CloudError):
 
 
 class MachineNotFoundError(CloudError):
-    """There is no such machine, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
+    """There is no such instance, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
 
     retry = Retry.NEVER
 

@@ -393,7 +393,7 @@ class Overlays:
             return made.result
 
     def annotations(self, pool: str, machine: Machine) -> dict[str, str]:
-        """What a claim says whose machine was launched at an overlaid price, or has overlaid resources."""
+        """What a claim says whose instance was launched at an overlaid price, or has overlaid resources."""
         found = next((one for one in self._pools() if one.name == pool), None)
         types = self.applied(pool, self._types_of(found)) if found is not None else ()
         kind = next((one for one in types if one.name == machine.instance_type), None)

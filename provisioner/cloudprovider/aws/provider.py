@@ -40,7 +40,7 @@ class CatalogueNotReadError(CloudError):
 
 
 class Machines(Protocol):
-    """Who launches, finds and ends machines."""
+    """Who launches, finds and ends instances."""
 
     def create(self, claim: NodeClaim) -> Machine: ...
 
@@ -59,10 +59,10 @@ class AwsProvider:
     """EC2 as a `CloudProvider`; thread-safe.
 
     Args:
-        machines: launches and ends them.
+        instances: launches and ends them.
         market: what there is to launch.
         node_class: the EC2NodeClass of that name, from the watch.
-        drifted: why a claim's machine is no longer what its class asks for.
+        drifted: why a claim's instance is no longer what its class asks for.
         clock: for the wait at the start.
     """
 
@@ -82,10 +82,10 @@ class AwsProvider:
         self._clock = clock
         self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
 
-    # ------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------ instances
 
     def create(self, claim: NodeClaim) -> Machine:
-        """Launch one machine for `claim`, see `CloudProvider.create`."""
+        """Launch one instance for `claim`, see `CloudProvider.create`."""
         return self._machines.create(claim)
 
     def listen(self, answered: Callable[[str], None]) -> None:
@@ -93,15 +93,15 @@ class AwsProvider:
         self._machines.listen(answered)
 
     def delete(self, claim: NodeClaim) -> None:
-        """Terminate the claim's machine, see `CloudProvider.delete`."""
+        """Terminate the claim's instance, see `CloudProvider.delete`."""
         self._machines.delete(claim)
 
     def get(self, provider_id: str) -> Machine:
-        """The machine of that ID, see `CloudProvider.get`."""
+        """The instance of that ID, see `CloudProvider.get`."""
         return self._machines.get(provider_id)
 
     def list(self) -> Sequence[Machine]:
-        """Every machine of this cluster, in order of provider ID."""
+        """Every instance of this cluster, in order of provider ID."""
         return self._machines.list()
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
@@ -135,7 +135,7 @@ class AwsProvider:
             return ()
 
     def is_drifted(self, claim: NodeClaim) -> str:
-        """Why the machine is no longer what its class asks for; "" where it is.
+        """Why the instance is no longer what its class asks for; "" where it is.
 
         Raises:
             CloudError: nobody knows now.

@@ -1,4 +1,4 @@
-"""Machines that nobody runs: a launch makes a Node object, and kwok plays its kubelet.
+"""Instances that nobody runs: a launch makes a Node object, and kwok plays its kubelet.
 
 The Node's name follows from the claim's, and the Node says which claim it is for. So a create that is tried again, in this process or
 in the next one, finds its Node instead of making a second one.
@@ -88,7 +88,7 @@ class DelayQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A machine whose Node the watch has not shown yet.
+    """An instance whose Node the watch has not shown yet.
 
     Attributes:
         node: what is, or will be, created.
@@ -147,12 +147,12 @@ class KwokProvider:
         """Stop making delayed Nodes; those that wait are made by `resume` in the next process."""
         self._queue.stop()
 
-    # ------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------ instances
 
     def create(self, claim: NodeClaim) -> Machine:
-        """Launch the cheapest available machine that fits `claim`; its Node comes after the NodeClass' registration delay.
+        """Launch the cheapest available instance that fits `claim`; its Node comes after the NodeClass' registration delay.
 
-        Returns at once, before a delayed Node exists. Called again for the same claim it returns the same machine. One API
+        Returns at once, before a delayed Node exists. Called again for the same claim it returns the same instance. One API
         write, two requests where the Node turns out to exist.
 
         Raises:
@@ -176,14 +176,14 @@ class KwokProvider:
         """Nothing: no launch is ever under way."""
 
     def delete(self, claim: NodeClaim) -> None:
-        """Terminate the claim's machine, which takes no time: what is left is a Node object with finalizers, or nothing.
+        """Terminate the claim's instance, which takes no time: what is left is a Node object with finalizers, or nothing.
 
         Always ends in MachineNotFoundError, also when called again. Costs no request when the Node is being deleted already, was
         seen to be gone, or was never made; one delete when it still lives; a look at the server only for
         a claim that never registered.
 
         Raises:
-            MachineNotFoundError: the machine is terminated.
+            MachineNotFoundError: the instance is terminated.
             ApiError: the API server did not answer as hoped; try again.
         """
         node_name = _name_in(claim.status.provider_id) or node_name_of(claim.metadata.name)
@@ -204,7 +204,7 @@ class KwokProvider:
         raise gone
 
     def get(self, provider_id: str) -> Machine:
-        """The machine of that ID, its Node there or still to come.
+        """The instance of that ID, its Node there or still to come.
 
         Raises:
             MachineNotFoundError: there is none.
@@ -216,7 +216,7 @@ class KwokProvider:
         return _machine(node)
 
     def list(self) -> list[Machine]:
-        """Every machine, its Node there or still to come, in order of provider ID. No request."""
+        """Every instance, its Node there or still to come, in order of provider ID. No request."""
         joined = {one.metadata.name: one for one in self._nodes.list() if one.spec.provider_id.startswith(ID_PREFIX)}
         with self._lock:
             self._launches = {key: launch for key, launch in self._launches.items() if not self._is_old(launch)}
@@ -246,7 +246,7 @@ class KwokProvider:
         return self._catalogue.types
 
     def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002
-        """Never: a KWOKNodeClass says nothing that a machine could differ from."""
+        """Never: a KWOKNodeClass says nothing that an instance could differ from."""
         return ""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -395,7 +395,7 @@ class KwokProvider:
         )
 
     def _promise_again(self, claim: NodeClaim) -> None:
-        """Take the machine from what the launch wrote on the claim; the catalogue may have changed since."""
+        """Take the instance from what the launch wrote on the claim; the catalogue may have changed since."""
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
@@ -404,7 +404,7 @@ class KwokProvider:
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)
         except NodeClassNotReadyError:
-            delay = timedelta(0)  # the machine runs already, whatever became of its class
+            delay = timedelta(0)  # the instance runs already, whatever became of its class
         launched = condition(claim.status.conditions, names.LAUNCHED)
         since = launched.last_transition_time if launched is not None else None
         passed = self._clock.now() - since if since is not None else timedelta(0)

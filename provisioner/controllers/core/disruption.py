@@ -508,7 +508,7 @@ class Disruption:
                 self._recorder.publish(reference_of(view.pool), *messages.paused(why), ttl=PAUSED_SECONDS)
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
-        """For how long each machine is seen empty without a break; memory of this process only."""
+        """For how long each node is seen empty without a break; memory of this process only."""
         now = self._clock.monotonic()
         seen = {
             node.key.name

@@ -1,6 +1,6 @@
-"""Machines without a claim are terminated, claims without a machine are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
+"""Instances without a claim are terminated, claims without an instance are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
 
-Differs: a machine is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
+Differs: an instance is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
 not a cache, has said that no claim has it. Live pods on it are evicted first.
 """
 
@@ -33,7 +33,7 @@ _log = logs.get_logger(__name__)
 
 
 class Instance(Protocol):
-    """What is needed of a provider's own description of a machine."""
+    """What is needed of a provider's own description of an instance."""
 
     @property
     def id(self) -> str: ...
@@ -50,29 +50,29 @@ InstanceT_co = TypeVar("InstanceT_co", bound=Instance, covariant=True)
 
 
 class SortedOut(Protocol[InstanceT_co]):
-    """Machines that no claim has by its provider ID."""
+    """Instances that no claim has by its provider ID."""
 
     @property
     def awaited(self) -> Sequence[str]:
-        """Names of the claims that wait for a machine which is there."""
+        """Names of the claims that wait for an instance which is there."""
         ...
 
     @property
     def orphans(self) -> Sequence[InstanceT_co]:
-        """Machines of no claim; those that end already are left out."""
+        """Instances of no claim; those that end already are left out."""
         ...
 
 
 class MachineCollector(Generic[InstanceT]):
-    """Looks for machines that no claim has.
+    """Looks for instances that no claim has.
 
     Args:
-        list_machines: every machine of the cluster, asked for now; raises CloudError.
-        sort_out: deals machines to claims, as the provider marks them; pure.
+        list_machines: every instance of the cluster, asked for now; raises CloudError.
+        sort_out: deals instances to claims, as the provider marks them; pure.
         list_claims: every claim, asked of the API server now; raises ApiError.
-        end: drains a machine and ends it, by provider ID; raises ApiError and CloudError.
-        look_again: a claim, by name, whose machine is there.
-        orphan_after: how long a machine must have been nobody's.
+        end: drains an instance and ends it, by provider ID; raises ApiError and CloudError.
+        look_again: a claim, by name, whose instance is there.
+        orphan_after: how long an instance must have been nobody's.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class MachineCollector(Generic[InstanceT]):
         """Look once; seconds until the next look.
 
         Raises:
-            CloudError: machines could not be listed.
+            CloudError: instances could not be listed.
             ApiError: claims could not be listed.
         """
         found = self._sort_out(self._list_machines(), self._cluster.claims())
@@ -154,10 +154,10 @@ class MachineCollector(Generic[InstanceT]):
 
 
 class ClaimCollector:
-    """Looks for registered claims whose machine vanished behind our back.
+    """Looks for registered claims whose instance vanished behind our back.
 
     Args:
-        uncertain: of which claims nobody can say now whether their machine is there.
+        uncertain: of which claims nobody can say now whether their instance is there.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ class ClaimCollector:
         """Look once; seconds until the next look.
 
         Raises:
-            CloudError: machines could not be listed.
+            CloudError: instances could not be listed.
         """
-        claims = self._cluster.claims()  # before the machines: whoever is launched meanwhile is not among them
+        claims = self._cluster.claims()  # before the instances: whoever is launched meanwhile is not among them
         there = {machine.provider_id for machine in self._provider.list()}
         for claim in claims:
             if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):

@@ -80,7 +80,7 @@ class Lifecycle:
 
     Args:
         register: takes the name of a claim whose Node has come.
-        health: notes whether a machine of a pool came up.
+        health: notes whether an instance of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
         timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
@@ -394,7 +394,7 @@ class Lifecycle:
 
 
 def _may_still_come(claim: NodeClaim) -> bool:
-    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its machine may have been launched already."""
+    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its instance may have been launched already."""
     launched = condition(claim.status.conditions, names.LAUNCHED)
     waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
     return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations

@@ -121,12 +121,12 @@ class Nominations:
             _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
     def nominate(self, machines: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
-        """Nominate the pods that these machines were made for, as far as they may be; before the first is let in.
+        """Nominate the pods that these nodes were made for, as far as they may be; before the first is let in.
 
         More than once: a cycle that began before a nomination may fail after it, and clears it.
 
         Args:
-            machines: that are about to be let in.
+            nodes: that are about to be let in.
             patience: seconds that one round of writes is waited for; None for any time.
 
         Returns:
@@ -162,7 +162,7 @@ class Nominations:
         return withheld
 
     def lost(self, pod: Pod, claim_name: str) -> None:
-        """The nomination of a pod whose machine is let in was cleared: give it back, a few times, where it was ours."""
+        """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""
         with self._lock:
             entry = self._written.get(pod.uid)
         if entry is None or entry.claim != claim_name or entry.over:

@@ -209,7 +209,7 @@ class Provisioner:
         return batch
 
     def fits_elsewhere(self, claim_name: str) -> bool:
-        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         if not pods:
             return False

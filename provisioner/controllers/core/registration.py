@@ -338,7 +338,7 @@ class Registrar:
         name = claim.metadata.name
         known = self._cluster.claim(name)  # nominating takes a while
         if known is None or known.metadata.deletion_timestamp is not None:
-            return  # its machine is being ended: pods would be let in there to die
+            return  # its instance is being ended: pods would be let in there to die
         claim = known
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             claim, node

@@ -18,7 +18,7 @@ class Worlds:
         self._provider, self._policies, self._priced = provider, policies, PricedTypes()
 
     def of(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
-        """The world at this instant; `machines` keeps machines from one instant to the next."""
+        """The world at this instant; `machines` keeps nodes from one instant to the next."""
         gathered = world_of(
             snapshot,
             self.types_of,

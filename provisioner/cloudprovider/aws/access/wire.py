@@ -21,7 +21,7 @@ class WireError(ValueError):
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):
-    """One kind of GPU in a machine; the memory is MiB of one GPU."""
+    """One kind of GPU in an instance; the memory is MiB of one GPU."""
 
     name: str
     manufacturer: str
@@ -30,7 +30,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accelerator(msgspec.Struct, frozen=True, gc=False):
-    """One kind of inference accelerator in a machine."""
+    """One kind of inference accelerator in an instance."""
 
     name: str
     manufacturer: str
@@ -38,7 +38,7 @@ class Accelerator(msgspec.Struct, frozen=True, gc=False):
 
 
 class NeuronDevice(msgspec.Struct, frozen=True, gc=False):
-    """One kind of Neuron device in a machine, and how many cores each has."""
+    """One kind of Neuron device in an instance, and how many cores each has."""
 
     name: str
     count: int

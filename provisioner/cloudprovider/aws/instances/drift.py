@@ -1,4 +1,4 @@
-"""Why a machine is no longer what its EC2NodeClass asks for. Pure. Source: spec/karpenter-aws.md 6.4."""
+"""Why an instance is no longer what its EC2NodeClass asks for. Pure. Source: spec/karpenter-aws.md 6.4."""
 
 from collections.abc import Callable, Collection, Mapping, Sized
 from typing import Final
@@ -39,7 +39,7 @@ def drifted(
     instance_type: InstanceType | None,
     group_id: str = "",
 ) -> str:
-    """The first reason why the machine is no longer what the class asks for; "" where there is none.
+    """The first reason why the instance is no longer what the class asks for; "" where there is none.
 
     Args:
         claim: launched.
@@ -63,10 +63,10 @@ def drifted(
 
 
 class DriftJudge:
-    """Why a claim's machine is no longer what its class asks for; thread-safe.
+    """Why a claim's instance is no longer what its class asks for; thread-safe.
 
     Args:
-        inventory: the machines.
+        inventory: the instances.
         node_class: the EC2NodeClass of that name.
         types: of a class, as they are known; nobody waits for them.
         group_of: id of the placement group that a class resolved to; "" without one; raises while it is not known.
@@ -98,7 +98,7 @@ class DriftJudge:
         try:
             machine = self._inventory.find(claim.status.provider_id)
             found = drifted(claim, node_class, machine, instance_type, group)
-            if found == RESERVATION:  # machines leave reservations by themselves: not on an old word
+            if found == RESERVATION:  # instances leave reservations by themselves: not on an old word
                 machine = self._inventory.get(claim.status.provider_id)
                 found = drifted(claim, node_class, machine, instance_type, group)
         except MachineNotFoundError:
@@ -133,7 +133,7 @@ def _subnet_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance
 
 
 def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
-    """A class whose discovery found nothing says nothing of machines that run."""
+    """A class whose discovery found nothing says nothing of instances that run."""
     missing = next((what for what, known in facts.items() if not known), "")
     if missing:
         raise NotJudgedError(
@@ -142,7 +142,7 @@ def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
 
 
 def _outside(instance: Instance, reservations: Collection[str]) -> bool:
-    """Whether it was bought in a reservation that the class has not; EC2 counts on-demand machines to open reservations by itself."""
+    """Whether it was bought in a reservation that the class has not; EC2 counts on-demand instances to open reservations by itself."""
     return (
         instance.capacity_type == names.CAPACITY_RESERVED
         and bool(instance.reservation_id)

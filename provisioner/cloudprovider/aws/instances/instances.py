@@ -214,7 +214,7 @@ class Instances:
         return self._descriptions.ask(instance_id)
 
     def get_all(self, provider_ids: Iterable[str]) -> dict[str, Instance]:
-        """Those of these machines that are there, by the provider ID that was asked for; one call for every 200.
+        """Those of these instances that are there, by the provider ID that was asked for; one call for every 200.
 
         Raises:
             InstanceError: EC2 did not answer.

@@ -1,4 +1,4 @@
-"""What EC2's status checks and scheduled events say of machines. Pure, and the questions that are asked for it.
+"""What EC2's status checks and scheduled events say of instances. Pure, and the questions that are asked for it.
 
 Source: spec/karpenter-aws.md 6.6.
 Differs: completed and cancelled events count as none, and an event counts from the time that it is planned for.
@@ -33,7 +33,7 @@ class Category(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that is wrong with one machine; `starts` is when an event is planned for, None where unknown."""
+    """One thing that is wrong with one instance; `starts` is when an event is planned for, None where unknown."""
 
     instance: str
     category: Category
@@ -45,8 +45,8 @@ class Health:
     """What some answers mean together.
 
     Attributes:
-        findings: each once, in order of machine and category.
-        cleared: machines all of whose events are completed or cancelled, sorted.
+        findings: each once, in order of instance and category.
+        cleared: instances all of whose events are completed or cancelled, sorted.
     """
 
     findings: tuple[Finding, ...] = ()

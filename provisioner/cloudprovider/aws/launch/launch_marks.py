@@ -1,7 +1,7 @@
-"""Which claims are launched by one call, and which machine is whose, so that a crash at any point can be continued. Pure.
+"""Which claims are launched by one call, and which instance is whose, so that a crash at any point can be continued. Pure.
 
 Claims with equal requests form a batch. Before the call each is marked `<batch>/<attempt>/<ordinal>`; client token and tag of the fleet follow from
-batch and attempt alone. Whoever comes later looks the tag up, or sends the same call again, and finds the same machines (`recovery`); their
+batch and attempt alone. Whoever comes later looks the tag up, or sends the same call again, and finds the same instances (`recovery`); their
 ids, in order, belong to the ordinals, in order.
 """
 
@@ -58,7 +58,7 @@ class Mark:
 
     @property
     def tag(self) -> str:
-        """The value of `BATCH_TAG` on the fleet and its machines."""
+        """The value of `BATCH_TAG` on the fleet and its instances."""
         return f"{self.batch}/{self.attempt}"
 
     @property
@@ -74,7 +74,7 @@ def batch_of(request: Mapping[str, Any], claims: Iterable[str]) -> str:
 
 
 def dealt(marks: Iterable[Mark], machines: Sequence[str]) -> dict[Mark, str]:
-    """Whose machine is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the machines get none.
+    """Whose instance is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the instances get none.
 
     `machines` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
     CreateFleet is such a list, also when it is repeated with the same token; a describing call right after a launch is not.

@@ -1,4 +1,4 @@
-"""Launches: NodeClaims in, machines out.
+"""Launches: NodeClaims in, instances out.
 
 `Launcher.create` never waits. It collects claims for a moment (35 ms after the last, a second at most), puts those with equal orders into one
 CreateFleet, and tells `listen`'s callable when a claim has its answer. The way of a batch, each step on the next one's shoulders:
@@ -125,7 +125,7 @@ class World:
     Attributes:
         class_of: the class that a claim refers to.
         types_of: the catalogue of a class; () while EC2 has not listed it.
-        cluster: that machines join; raises a `CloudError` while it is not known.
+        cluster: that instances join; raises a `CloudError` while it is not known.
         max_pods: what the kubelet of an instance type is told, for a class.
         claims: all NodeClaims that there are, from a cache.
         claims_now: the same, asked of the API server now; raises `ApiError`.
@@ -184,7 +184,7 @@ class _NotToldError(Exception):
 
 
 class Launcher:
-    """Launches and ends machines; thread-safe, and only `delete`, `get` and `list` wait for EC2.
+    """Launches and ends instances; thread-safe, and only `delete`, `get` and `list` wait for EC2.
 
     Args:
         aws: the way to EC2.
@@ -255,7 +255,7 @@ class Launcher:
         self._answered = answered
 
     def create(self, claim: NodeClaim) -> Machine:
-        """The machine of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
+        """The instance of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
         uid = claim.metadata.uid
         with self._changed:
             answer = self._answers.get(uid)
@@ -285,12 +285,12 @@ class Launcher:
                 self._changed.notify_all()
 
     def delete(self, claim: NodeClaim) -> None:
-        """Begin the end of the claim's machine, also of one that nobody has written down yet; see `CloudProvider.delete`."""
+        """Begin the end of the claim's instance, also of one that nobody has written down yet; see `CloudProvider.delete`."""
         uid = claim.metadata.uid
         with self._changed:
             self._waiting.pop(uid, None)
             if uid in self._under_way:
-                return  # its machine is about to be known
+                return  # its instance is about to be known
             answer = self._answers.get(uid)
         known = claim.status.provider_id or (answer.provider_id if isinstance(answer, Machine) else "")
         try:
@@ -304,7 +304,7 @@ class Launcher:
             raise
 
     def _must_be_its_own(self, claim: NodeClaim, provider_id: str) -> None:
-        """Raises `MachineNotFoundError` where another claim, which stays, has the same machine: then this one has none of its own."""
+        """Raises `MachineNotFoundError` where another claim, which stays, has the same instance: then this one has none of its own."""
         for other in self._world.claims():
             if (
                 other.status.provider_id == provider_id
@@ -320,11 +320,11 @@ class Launcher:
                 raise MachineNotFoundError("")
 
     def get(self, provider_id: str) -> Machine:
-        """The machine of that ID; see `CloudProvider.get`."""
+        """The instance of that ID; see `CloudProvider.get`."""
         return _machine(self._instances.get(provider_id))
 
     def list(self) -> Sequence[Machine]:
-        """Every machine of this cluster, in order of provider ID."""
+        """Every instance of this cluster, in order of provider ID."""
         return sorted(map(_machine, self._instances.list()), key=lambda machine: machine.provider_id)
 
     def stop(self) -> None:
@@ -432,7 +432,7 @@ class Launcher:
             self._begin(order, some)
 
     def _has_machine(self, claim: NodeClaim) -> bool:
-        """Whether the claim got a machine while it waited for another try; whoever asked is told."""
+        """Whether the claim got an instance while it waited for another try; whoever asked is told."""
         with self._changed:
             answer = self._answers.get(claim.metadata.uid)
         if not isinstance(answer, Machine):
@@ -709,7 +709,7 @@ class Launcher:
         wanted: int,
         held: Mapping[str, str] | None = None,
     ) -> None:
-        """Learn from an answer, deal its machines, and tell the claims.
+        """Learn from an answer, deal its instances, and tell the claims.
 
         Args:
             order: that it answers.
@@ -934,7 +934,7 @@ class Launcher:
         seen: Sequence[Instance],
         every: Sequence[NodeClaim],
     ) -> None:
-        """Deal what EC2 describes; claims without a machine, or whose machine is gone again, are launched anew."""
+        """Deal what EC2 describes; claims without an instance, or whose instance is gone again, are launched anew."""
         by_id = {one.id: one for one in seen}
         owners = self._shares(everybody, seen, every)
         mine = {mark: claim for mark, claim in everybody.items() if not claim.status.provider_id}
@@ -961,7 +961,7 @@ class Launcher:
         return recovery.shares(named, [one.id for one in seen], self._held(every, seen))
 
     def _lost_machine(self, claim: NodeClaim) -> str:
-        """The provider ID of a machine that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
+        """The provider ID of an instance that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
 
         Raises:
             MachineNotFoundError: it has none.
@@ -1026,7 +1026,7 @@ class Launcher:
             self._answer(claim, _later(_fresh(error, claim), seconds))
 
     def _let_wait(self, claims: Iterable[NodeClaim], reason: str, problem: str, seconds: float) -> None:
-        """Tell claims that may have a machine that nobody knows yet, and why."""
+        """Tell claims that may have an instance that nobody knows yet, and why."""
         self._turn_away(claims, LaunchUnderWayError("", seconds, reason, problem), seconds)
 
     def _wait_their_turn(self, claims: Iterable[NodeClaim], why: str, seconds: float) -> None:
@@ -1104,7 +1104,7 @@ def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
 
 
 def _machine(instance: Instance) -> Machine:
-    """An instance as everybody knows machines; what its claim says of it is not repeated."""
+    """An instance as everybody knows instances; what its claim says of it is not repeated."""
     return Machine(
         provider_id=instance.provider_id,
         instance_type=instance.instance_type,

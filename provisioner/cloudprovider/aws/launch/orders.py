@@ -1,4 +1,4 @@
-"""What one launch orders from EC2: the offerings it may take, the launch templates they need, and what the machine is then known to be. Pure.
+"""What one launch orders from EC2: the offerings it may take, the launch templates they need, and what the instance is then known to be. Pure.
 
 Claims whose orders are equal are launched by one call. Source: spec/karpenter-aws.md 5.1 to 5.5.
 Differs: offerings that nothing speaks against are ordered alone, and doubted ones only where there are no others; of a placement group's
@@ -76,7 +76,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Order:
-    """An order for any number of machines.
+    """An order for any number of instances.
 
     Attributes:
         lane: class and pool; what fails for one order may be expected to fail for others of its lane.
@@ -263,7 +263,7 @@ def named(types: Iterable[InstanceType], requirements: Requirements) -> list[Ins
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One machine, however it was found out.
+    """One instance, however it was found out.
 
     Attributes:
         partition: of the placement group; "" where it is not known.
@@ -324,13 +324,13 @@ class Made:
 def machine_of(
     made: Made, claim: NodeClaim, node_class: EC2NodeClass, instance_type: InstanceType | None, ca_bundle: str
 ) -> Machine:
-    """What the claim is told of its machine.
+    """What the claim is told of its instance.
 
     Args:
-        made: the machine.
+        made: the instance.
         claim: that it is for.
         node_class: of the claim.
-        instance_type: of the machine, None where the catalogue does not know it (any more).
+        instance_type: of the instance, None where the catalogue does not know it (any more).
         ca_bundle: for the hash of a class that is not stamped yet.
     """
     described = (

@@ -70,7 +70,7 @@ def select(
         claim_name: for the error.
         instance_types: of the class, as the catalogue has them.
         requirements: of the claim.
-        requests: what the machine must have room for.
+        requests: what the instance must have room for.
         best_effort: whether minValues may be missed when the list is cut (MIN_VALUES_POLICY).
 
     Raises:
@@ -157,7 +157,7 @@ def _one_capacity_block(types: Sequence[InstanceType], requirements: Requirement
 
 
 def _one_reservation_a_zone(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
-    """Of several reservations of a type in a zone the one with most machines left; all pass where none is available."""
+    """Of several reservations of a type in a zone the one with most instances left; all pass where none is available."""
     kept = []
     for one in types:
         best: dict[str, Offering] = {}
@@ -182,7 +182,7 @@ def _plain(types: Sequence[InstanceType]) -> list[InstanceType]:
 
 
 def _spot_below_on_demand(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
-    """No spot machine that costs more than the cheapest on-demand one."""
+    """No spot instance that costs more than the cheapest on-demand one."""
     prices: dict[str, list[float]] = {}
     for one in types:
         for offering in compatible_offerings(one, requirements):

@@ -115,12 +115,12 @@ class Template:
 def template(
     node_class: EC2NodeClass, machine: Machine, tags: Mapping[str, str], region: str, *, reservations: bool = True
 ) -> Template:
-    """The template for machines of a class.
+    """The template for instances of a class.
 
     Args:
-        node_class: what is the same for all of its machines.
-        machine: what is not.
-        tags: of the template and of what its machines bring along (interfaces, spot requests); they name cluster, pool and class, so
+        node_class: what is the same for all of its instances.
+        instance: what is not.
+        tags: of the template and of what its instances bring along (interfaces, spot requests); they name cluster, pool and class, so
             that clusters of one account never share a template.
         region: some know no IPv6 metadata endpoint.
         reservations: whether the feature gate ReservedCapacity is on; then no open reservation is used by accident.

@@ -5,12 +5,12 @@ A YAML list, from a file or the key `discounts.yaml` of a ConfigMap; a row is
     - family: m5                # or type: m5.large
       region: us-east-1         # or zone: us-east-1a; neither: everywhere
       os: linux                 # the default
-      usd_per_hour: 0.061       # one machine, in the currency of the partition
+      usd_per_hour: 0.061       # one instance, in the currency of the partition
       count: 20                 # or hourly_commitment: 12.50; neither: any number
       until: 2027-03-31         # a day counts to its end, UTC; a time is exact
 
-The first row that matches a machine decides. Where it is used up, or its time is over, the list price holds: rows further down are not
-asked, so that the order is the owner's to choose. Only on-demand machines are discounted. A plan counts the machines that
+The first row that matches an instance decides. Where it is used up, or its time is over, the list price holds: rows further down are not
+asked, so that the order is the owner's to choose. Only on-demand instances are discounted. A plan counts the instances that
 run when it is made, so a plan of many at once may give more of them the discount than the row pays for. Pure.
 """
 
@@ -41,8 +41,8 @@ class Discount:
         type: one instance type, "" where `family` is given.
         region: "" for everywhere.
         zone: "" for every zone.
-        usd_per_hour: what one machine costs.
-        count: for how many machines; None for no such limit.
+        usd_per_hour: what one instance costs.
+        count: for how many instances; None for no such limit.
         hourly_commitment: how much is paid for an hour of all of them; None for no such limit.
         until: no longer valid from then on; None for always.
     """
@@ -58,7 +58,7 @@ class Discount:
     until: datetime | None = None
 
     def matches(self, instance_type: str, zone: str, os: str, region: str) -> bool:
-        """Whether it is about such a machine."""
+        """Whether it is about such an instance."""
         return (
             (not self.type or self.type == instance_type)
             and (not self.family or self.family == instance_type.partition(".")[0])
@@ -73,7 +73,7 @@ class Discount:
 
     @property
     def machines(self) -> float:
-        """For how many machines it pays; infinity for any number."""
+        """For how many instances it pays; infinity for any number."""
         if self.count is not None:
             return self.count
         if self.hourly_commitment is not None:
@@ -83,7 +83,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """One running machine, as far as the ledger cares."""
+    """One running instance, as far as the ledger cares."""
 
     instance_type: str
     zone: str
@@ -118,7 +118,7 @@ class DiscountTable:
         now: datetime,
         os: str = "linux",
     ) -> float:
-        """What one more such on-demand machine will cost."""
+        """What one more such on-demand instance will cost."""
         index = self._first(instance_type, zone, os, region)
         if index is None:
             return list_price

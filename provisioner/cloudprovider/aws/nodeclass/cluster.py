@@ -1,4 +1,4 @@
-"""The cluster that machines join: name, endpoint, authority, version, Services and DNS.
+"""The cluster that instances join: name, endpoint, authority, version, Services and DNS.
 
 Asked for in the background and kept when asking fails; nobody waits for it. Source: spec/karpenter-aws.md 3.7.
 Differs: the CIDR of Services comes from the API server where EKS does not know the cluster, so AL2023 works on other control planes; a failure
@@ -35,7 +35,7 @@ _decode = jsontext.decoder(dict)
 
 
 class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
-    """Something of the cluster that every machine needs is not known yet; it is asked for again in the background."""
+    """Something of the cluster that every instance needs is not known yet; it is asked for again in the background."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(missing)
@@ -168,7 +168,7 @@ class ClusterFacts:
         return self._sources.eks
 
     def refresh(self) -> bool:
-        """Ask every source that has news; whether everything that machines need is known."""
+        """Ask every source that has news; whether everything that instances need is known."""
         before = self._sources
         minor, dns = self._server_minor(), self._dns()
         eks = self._ask_eks() if self._wants_eks() else None

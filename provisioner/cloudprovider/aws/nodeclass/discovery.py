@@ -92,7 +92,7 @@ class Discovery:
         aws: where clients come from.
         clock: tells how old answers are.
         book: takes the free addresses of every subnet that is found.
-        reserved: takes the machines that are left of every reservation that is found.
+        reserved: takes the instances that are left of every reservation that is found.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Discovery:
         """The placement group of a class as last looked up, without asking AWS; None when the class selects none.
 
         Raises:
-            NotKnownYet: it was not looked up yet, or there is none such: machines must not be launched outside of it.
+            NotKnownYet: it was not looked up yet, or there is none such: instances must not be launched outside of it.
         """
         query = placement_groups.query(node_class)
         if query is None:

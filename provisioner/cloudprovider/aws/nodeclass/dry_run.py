@@ -1,4 +1,4 @@
-"""Whether machines of a class may be launched at all: the calls of a launch, as dry runs, before anybody needs one.
+"""Whether instances of a class may be launched at all: the calls of a launch, as dry runs, before anybody needs one.
 
 Source: spec/karpenter-aws.md 5.8.
 Differs: a refusal is asked again after a minute, not after half an hour, so a policy that was mended is seen; what a dry run says about capacity or the
@@ -60,7 +60,7 @@ class Rehearsed:
     """How it went.
 
     Attributes:
-        reason: of ValidationSucceeded being False; "" when machines may be launched.
+        reason: of ValidationSucceeded being False; "" when instances may be launched.
         message: what to change.
         warnings: what looks wrong, but is no refusal.
     """
@@ -102,7 +102,7 @@ def choose(node_class: EC2NodeClass, types: Iterable[InstanceType], pools: Seque
 
 
 def user_data(node_class: EC2NodeClass, cluster: Cluster, pool: NodePool | None) -> str:
-    """What machines of a pool would read, near enough for its size.
+    """What instances of a pool would read, near enough for its size.
 
     Raises:
         UserDataError: it cannot be rendered.
@@ -184,7 +184,7 @@ class Rehearsal:
         Args:
             node_class: everything else of it is ready.
             pools: that use it, in order of name.
-            cluster: that machines join.
+            cluster: that instances join.
 
         Raises:
             DiscoveryError: AWS could not say: too many calls, or a failure of its own.
@@ -340,7 +340,7 @@ def _requirements(pool: NodePool) -> Requirements | None:
 
 
 def _plain(ami: AMI) -> bool:
-    """Whether an image is for machines without accelerators."""
+    """Whether an image is for instances without accelerators."""
     special = {labels.GPU_COUNT, labels.ACCELERATOR_COUNT}
     return not any(one.key in special and one.operator == "Exists" for one in ami.requirements)
 

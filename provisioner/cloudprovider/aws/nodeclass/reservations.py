@@ -1,4 +1,4 @@
-"""Capacity reservations and capacity blocks: which there are, and how many machines are left of each.
+"""Capacity reservations and capacity blocks: which there are, and how many instances are left of each.
 
 Source: spec/karpenter-aws.md 3.4.
 Differs: launches that were not yet known to a reading are counted on top of it.
@@ -20,7 +20,7 @@ OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
 CAPACITY_BLOCK: Final = "capacity-block"
 ENDS_EARLY: Final = timedelta(minutes=40)
-"""A capacity block is left so long before its end; EC2 takes the machines back 30 minutes before."""
+"""A capacity block is left so long before its end; EC2 takes the instances back 30 minutes before."""
 
 _ACTIVE: Final = ("state", ("active",))
 _PAGE: Final = 1000
@@ -34,7 +34,7 @@ class Found:
 
     Attributes:
         reservations: by id, as the class's status tells them.
-        left: machines left by reservation id.
+        left: instances left by reservation id.
         strange: a sentence for each reservation that we do not understand and left out.
     """
 
@@ -117,7 +117,7 @@ class _Entry:
 
 
 class ReservationBook:
-    """Machines left by reservation. Thread-safe; knows no clock and does no I/O."""
+    """Instances left by reservation. Thread-safe; knows no clock and does no I/O."""
 
     MAX_RESERVATIONS = 4096
 
@@ -140,22 +140,22 @@ class ReservationBook:
             forget_oldest(self._entries, self.MAX_RESERVATIONS)
 
     def available(self, reservation_id: str) -> int:
-        """Machines left; 0 of a reservation that was never read."""
+        """Instances left; 0 of a reservation that was never read."""
         with self._lock:
             entry = self._entries.get(reservation_id)
             return 0 if entry is None else entry.left
 
     def counts(self) -> dict[str, int]:
-        """Machines left of every reservation that is known."""
+        """Instances left of every reservation that is known."""
         with self._lock:
             return {name: entry.left for name, entry in self._entries.items()}
 
     def launched(self, reservation_id: str, machines: int, now: datetime) -> None:
-        """So many machines were launched into it."""
+        """So many instances were launched into it."""
         self._change(reservation_id, -machines, now)
 
     def terminated(self, reservation_id: str, now: datetime, machines: int = 1) -> None:
-        """So many machines of it are gone."""
+        """So many instances of it are gone."""
         self._change(reservation_id, machines, now)
 
     def exhausted(self, reservation_id: str, now: datetime) -> None:

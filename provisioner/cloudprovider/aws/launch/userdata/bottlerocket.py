@@ -78,7 +78,7 @@ def render(node: NodeInput) -> str:
         "node-taints": _taints(node.taints),
     }
     if "should-wait" in settings.get("autoscaling", {}):
-        # Our machines are in no auto scaling group: one that waited for its turn would never start the kubelet.
+        # Our instances are in no auto scaling group: one that waited for its turn would never start the kubelet.
         settings["autoscaling"] = {**settings["autoscaling"], "should-wait": False}
     if node.raid0:
         commands = settings.get("bootstrap-commands", {})
