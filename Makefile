@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,planner]'
 	@touch $@
 
-demo: install ## 1,000 pending pods get their machines on a real control plane, then leave (CLOUD=aws: from an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
+demo: install ## 1,000 pending pods get nodes on a real control plane, then both are removed (CLOUD=aws: instances of an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
 test: install lint ## everything: lint, types, layers, unit, property, the real control plane (integration tests that failed beside others: once more, alone)

@@ -80,7 +80,7 @@ class NodeClassNotReadyError(CloudError):
         return messages.node_class_not_ready(self.kind, self.name, self.problem)
 
 
-class MachineNotFoundError(CloudError):
+class InstanceNotFoundError(CloudError):
     """There is no such instance, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
 
     retry = Retry.NEVER

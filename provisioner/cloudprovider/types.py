@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.values.requirement import NONE, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
-NO_MACHINES_PRICE: Final = 10_000.0
+NO_INSTANCES_PRICE: Final = 10_000.0
 """Nothing costs as much an hour, in any currency: what providers say of an offering whose price nobody knows."""
 _MICROS = 1_000_000
 _CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
@@ -89,7 +89,7 @@ class InstanceType:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LaunchedInstance:
     """An instance as the cloud knows it: what create, get and list return.
 
     Attributes:
@@ -137,7 +137,7 @@ class CloudProviderView(Protocol):
     reservation_label: str
     """The label of reserved offerings that says which reservation they draw from; "" where each is one of its own."""
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         """Launch one instance for `claim`, or return the one that an earlier call launched for it; never two.
 
         Raises:
@@ -152,15 +152,15 @@ class CloudProviderView(Protocol):
         """Call `answered` with a claim's name whenever a launch that was under way has an answer; of several callables the last counts."""
         ...
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
         """
         ...
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[LaunchedInstance]:
         """Every instance of this cluster, in order of provider ID."""
         ...
 
@@ -196,7 +196,7 @@ class CloudProvider(CloudProviderView, Protocol):
         """Start to terminate the claim's instance; call again until it is gone.
 
         Raises:
-            MachineNotFoundError: it is gone (or never was): the good end.
+            InstanceNotFoundError: it is gone (or never was): the good end.
         """
         ...
 
@@ -262,9 +262,9 @@ def offering_price(instance_type: InstanceType, zone: str, capacity_type: str) -
     the most that spot comes to.
     """
     price = _listed(instance_type, zone, capacity_type)
-    if price is not None and price >= NO_MACHINES_PRICE:
+    if price is not None and price >= NO_INSTANCES_PRICE:
         price = _listed(instance_type, zone, names.CAPACITY_ON_DEMAND)
-    return None if price is None or price >= NO_MACHINES_PRICE else price
+    return None if price is None or price >= NO_INSTANCES_PRICE else price
 
 
 def _listed(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:

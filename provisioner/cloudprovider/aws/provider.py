@@ -13,7 +13,7 @@ from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RepairPolicy
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 
@@ -39,18 +39,18 @@ class CatalogueNotReadError(CloudError):
         return messages.INSTANCE_TYPES_NOT_READ
 
 
-class Machines(Protocol):
+class LaunchedInstances(Protocol):
     """Who launches, finds and ends instances."""
 
-    def create(self, claim: NodeClaim) -> Machine: ...
+    def create(self, claim: NodeClaim) -> LaunchedInstance: ...
 
     def listen(self, answered: Callable[[str], None]) -> None: ...
 
     def delete(self, claim: NodeClaim) -> None: ...
 
-    def get(self, provider_id: str) -> Machine: ...
+    def get(self, provider_id: str) -> LaunchedInstance: ...
 
-    def list(self) -> Sequence[Machine]: ...
+    def list(self) -> Sequence[LaunchedInstance]: ...
 
     def resume(self, claims: Iterable[NodeClaim]) -> None: ...
 
@@ -72,41 +72,41 @@ class AwsProvider:
 
     def __init__(
         self,
-        machines: Machines,
+        instances: LaunchedInstances,
         market: RegionMarket,
         node_class: Callable[[str], EC2NodeClass | None],
         drifted: Callable[[NodeClaim], str],
         clock: Clock,
     ) -> None:
-        self._machines, self._market, self._node_class, self._drifted = machines, market, node_class, drifted
+        self._instances, self._market, self._node_class, self._drifted = instances, market, node_class, drifted
         self._clock = clock
         self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
 
     # ------------------------------------------------------------------ instances
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         """Launch one instance for `claim`, see `CloudProvider.create`."""
-        return self._machines.create(claim)
+        return self._instances.create(claim)
 
     def listen(self, answered: Callable[[str], None]) -> None:
         """Tell `answered` of launches that were under way."""
-        self._machines.listen(answered)
+        self._instances.listen(answered)
 
     def delete(self, claim: NodeClaim) -> None:
         """Terminate the claim's instance, see `CloudProvider.delete`."""
-        self._machines.delete(claim)
+        self._instances.delete(claim)
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID, see `CloudProvider.get`."""
-        return self._machines.get(provider_id)
+        return self._instances.get(provider_id)
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[LaunchedInstance]:
         """Every instance of this cluster, in order of provider ID."""
-        return self._machines.list()
+        return self._instances.list()
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         """Finish what an earlier process began for these claims."""
-        self._machines.resume(claims)
+        self._instances.resume(claims)
 
     # ------------------------------------------------------------------ what there is
 

@@ -18,14 +18,14 @@ from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.cloudprovider.errors import (
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
 from provisioner.support import logs
@@ -44,7 +44,7 @@ _MAX_NAME: Final = 63  # the name is the value of the hostname label too
 _REPAIR_AFTER: Final = timedelta(minutes=10)
 _JOINING_THREADS: Final = 4
 _WATCH_LAG_SECONDS: Final = 30.0
-_NOT_OF_THE_MACHINE: Final = frozenset(
+_NOT_OF_THE_INSTANCE: Final = frozenset(
     {
         names.HOSTNAME_LABEL,
         names.REGISTERED_LABEL,
@@ -149,7 +149,7 @@ class KwokProvider:
 
     # ------------------------------------------------------------------ instances
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         """Launch the cheapest available instance that fits `claim`; its Node comes after the NodeClass' registration delay.
 
         Returns at once, before a delayed Node exists. Called again for the same claim it returns the same instance. One API
@@ -164,13 +164,13 @@ class KwokProvider:
         node_name = node_name_of(claim.metadata.name)
         known = self._known(node_name)
         if known is not None and _belongs(known, claim):
-            return _machine(known)
+            return _instance(known)
         delay = self._delay(claim)
         node = self._node(claim, *self._choose(claim))
         if delay <= timedelta(0):
-            return _machine(self._put(node))
+            return _instance(self._put(node))
         self._put_later(node, delay)
-        return _machine(node)
+        return _instance(node)
 
     def listen(self, answered: Callable[[str], None]) -> None:
         """Nothing: no launch is ever under way."""
@@ -178,16 +178,16 @@ class KwokProvider:
     def delete(self, claim: NodeClaim) -> None:
         """Terminate the claim's instance, which takes no time: what is left is a Node object with finalizers, or nothing.
 
-        Always ends in MachineNotFoundError, also when called again. Costs no request when the Node is being deleted already, was
+        Always ends in InstanceNotFoundError, also when called again. Costs no request when the Node is being deleted already, was
         seen to be gone, or was never made; one delete when it still lives; a look at the server only for
         a claim that never registered.
 
         Raises:
-            MachineNotFoundError: the instance is terminated.
+            InstanceNotFoundError: the instance is terminated.
             ApiError: the API server did not answer as hoped; try again.
         """
         node_name = _name_in(claim.status.provider_id) or node_name_of(claim.metadata.name)
-        gone = MachineNotFoundError(ID_PREFIX + node_name)
+        gone = InstanceNotFoundError(ID_PREFIX + node_name)
         with self._lock:
             launch = self._launches.pop(node_name, None)
         node = self._nodes.get(node_name)
@@ -203,26 +203,26 @@ class KwokProvider:
             self._delete(node)
         raise gone
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID, its Node there or still to come.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
         """
         node_name = _name_in(provider_id)
         node = self._known(node_name) if node_name else None
         if node is None or node.spec.provider_id != provider_id:
-            raise MachineNotFoundError(provider_id)
-        return _machine(node)
+            raise InstanceNotFoundError(provider_id)
+        return _instance(node)
 
-    def list(self) -> list[Machine]:
+    def list(self) -> list[LaunchedInstance]:
         """Every instance, its Node there or still to come, in order of provider ID. No request."""
         joined = {one.metadata.name: one for one in self._nodes.list() if one.spec.provider_id.startswith(ID_PREFIX)}
         with self._lock:
             self._launches = {key: launch for key, launch in self._launches.items() if not self._is_old(launch)}
             coming = {node_name: launch.node for node_name, launch in self._launches.items()}
-        machines = [_machine(node) for node in {**coming, **joined}.values()]
-        return sorted(machines, key=lambda machine: machine.provider_id)
+        instances = [_instance(node) for node in {**coming, **joined}.values()]
+        return sorted(instances, key=lambda instance: instance.provider_id)
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         """Make the Nodes that an earlier process had promised, and delete those whose claim is gone.
@@ -462,9 +462,9 @@ def _node(claim: NodeClaim, labels: dict[str, str], capacity: Resources, allocat
     )
 
 
-def _machine(node: Node) -> Machine:
-    labels = {key: value for key, value in node.metadata.labels.items() if key not in _NOT_OF_THE_MACHINE}
-    return Machine(
+def _instance(node: Node) -> LaunchedInstance:
+    labels = {key: value for key, value in node.metadata.labels.items() if key not in _NOT_OF_THE_INSTANCE}
+    return LaunchedInstance(
         provider_id=node.spec.provider_id,
         instance_type=labels.get(names.INSTANCE_TYPE_LABEL, ""),
         zone=labels.get(names.ZONE_LABEL, ""),

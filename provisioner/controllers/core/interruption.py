@@ -95,7 +95,9 @@ class Interruptions:
         Raises:
             ApiError: it is not written.
         """
-        with self._locks[hash(claim.name) % len(self._locks)]:  # two notices of one instance are merged, not overwritten
+        with self._locks[
+            hash(claim.name) % len(self._locks)
+        ]:  # two notices of one instance are merged, not overwritten
             claim = self._cluster.claim(claim.name) or claim
             known = interruption_of(claim.metadata.annotations)
             wanted = merged(known, interruption)

@@ -21,7 +21,7 @@ from provisioner.apis.core import BriefMeta, Node, VolumeAttachmentSpec
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Object, is_true
 from provisioner.apis.pods import Pod, is_drainable
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import messages
@@ -191,7 +191,7 @@ class Terminator:
             provider.delete(claim)
             self._note(uid, provider_id)
             provider.delete(claim)  # a provider that is done at once says so now
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             self._note(uid, provider_id)
             return Ending(State.GONE, sight.nodes)
         return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
@@ -216,7 +216,7 @@ class Terminator:
             return held
         try:
             terminate(provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return Ending(State.GONE, sight.nodes)
         return Ending(State.UNDER_WAY, sight.nodes)
 
@@ -441,7 +441,7 @@ class Terminator:
             return False
         try:
             self._provider.get(provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return True
         except CloudError:
             return False

@@ -12,20 +12,20 @@ _log = logs.get_logger(__name__)
 
 
 class Worlds:
-    """Makes the worlds of one controller; any thread, where `machines` is used by one thread only."""
+    """Makes the worlds of one controller; any thread, where `nodes` is used by one thread only."""
 
     def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
         self._provider, self._policies, self._priced = provider, policies, PricedTypes()
 
-    def of(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
-        """The world at this instant; `machines` keeps nodes from one instant to the next."""
+    def of(self, snapshot: Snapshot, nodes: Machines | None = None) -> Gathered:
+        """The world at this instant; `nodes` keeps nodes from one instant to the next."""
         gathered = world_of(
             snapshot,
             self.types_of,
             self._provider.well_known_labels,
             self.manages,
             self._policies,
-            machines,
+            nodes,
             self._provider.reservation_label,
             self._priced,
         )

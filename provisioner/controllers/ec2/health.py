@@ -81,8 +81,8 @@ class HealthPoller:
         for finding in mine:
             self._act(finding, claims[finding.instance])
         self._known = {(finding.instance, finding.category) for finding in mine}
-        for machine in found.cleared:
-            if (claim := claims.get(machine)) is not None:
+        for instance_id in found.cleared:
+            if (claim := claims.get(instance_id)) is not None:
                 self._call_off(claim)
         return POLL_SECONDS
 

@@ -38,8 +38,8 @@ def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Instance]
         for claim in sorted(claims, key=lambda one: one.name)
         if claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_RESERVED
         and claim.metadata.deletion_timestamp is None
-        and (machine := by_id.get(instance_id_of(claim.status.provider_id))) is not None
-        and machine.capacity_type == names.CAPACITY_ON_DEMAND
+        and (instance := by_id.get(instance_id_of(claim.status.provider_id))) is not None
+        and instance.capacity_type == names.CAPACITY_ON_DEMAND
     )
 
 
@@ -133,10 +133,10 @@ class PartitionSync:
         waiting = {claim.status.provider_id: claim for claim in self._claims() if lacks_partition(claim)}
         self._without &= waiting.keys()
         if unknown := waiting.keys() - self._without:
-            for provider_id, machine in self._get_all(unknown).items():
-                if machine.partition:
-                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(machine.partition)}
+            for provider_id, instance in self._get_all(unknown).items():
+                if instance.partition:
+                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(instance.partition)}
                     self._relabeller.relabel(waiting[provider_id], partition)
-                elif machine.state == RUNNING:
+                elif instance.state == RUNNING:
                     self._without.add(provider_id)
         return PARTITION_SECONDS

@@ -106,12 +106,12 @@ class TaggingController:
         if self._gives_way(claim):
             return Result(requeue_after=self._delay)
         try:
-            machine = self._find(claim.status.provider_id)
-            if machine.zone_id in self._shifted():
+            instance = self._find(claim.status.provider_id)
+            if instance.zone_id in self._shifted():
                 return Result(requeue_after=SHIFTED_SECONDS)
-            if lacking := missing_tags(machine.tags, claim, self._cluster_name):
+            if lacking := missing_tags(instance.tags, claim, self._cluster_name):
                 self._allowance.take()
-                self._tag(machine.id, lacking)
+                self._tag(instance.id, lacking)
             self._writer.metadata(claim, annotations=dict(_TAGGED))
         except NotFound:
             return DONE

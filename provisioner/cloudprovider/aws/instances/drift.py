@@ -11,7 +11,7 @@ from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
 from provisioner.cloudprovider.aws.market.instance_types import image_for
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
 
 NODE_CLASS: Final = "NodeClassDrift"
@@ -96,12 +96,12 @@ class DriftJudge:
         instance_type = next((one for one in self._types(node_class) if one.name == kind), None)
         group = self._group_of(node_class)
         try:
-            machine = self._inventory.find(claim.status.provider_id)
-            found = drifted(claim, node_class, machine, instance_type, group)
+            described = self._inventory.find(claim.status.provider_id)
+            found = drifted(claim, node_class, described, instance_type, group)
             if found == RESERVATION:  # instances leave reservations by themselves: not on an old word
-                machine = self._inventory.get(claim.status.provider_id)
-                found = drifted(claim, node_class, machine, instance_type, group)
-        except MachineNotFoundError:
+                described = self._inventory.get(claim.status.provider_id)
+                found = drifted(claim, node_class, described, instance_type, group)
+        except InstanceNotFoundError:
             return ""  # garbage collection finds it
         return found
 

@@ -20,7 +20,7 @@ from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_
 from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
@@ -204,13 +204,13 @@ class Instances:
         """The instance of that provider ID; asked for now.
 
         Raises:
-            MachineNotFoundError: it has terminated, or EC2 has described none for minutes.
+            InstanceNotFoundError: it has terminated, or EC2 has described none for minutes.
             InstanceUnseenError: EC2 does not describe it now.
             InstanceError: EC2 did not answer.
         """
         instance_id = instance_id_of(provider_id)
         if not instance_id:
-            raise MachineNotFoundError(provider_id)
+            raise InstanceNotFoundError(provider_id)
         return self._descriptions.ask(instance_id)
 
     def get_all(self, provider_ids: Iterable[str]) -> dict[str, Instance]:
@@ -251,7 +251,7 @@ class Instances:
         """Begin the end of an instance; one whose end has begun is left alone, one that EC2 does not describe is not.
 
         Raises:
-            MachineNotFoundError: it is gone.
+            InstanceNotFoundError: it is gone.
             InstanceError: EC2 did not do it, or its zone is shifted away from; try again.
         """
         try:
@@ -295,9 +295,9 @@ class Instances:
             for instance in some:
                 one = described.get(instance)
                 if one is not None:
-                    found[instance] = one if one.state != TERMINATED else MachineNotFoundError(instance)
+                    found[instance] = one if one.state != TERMINATED else InstanceNotFoundError(instance)
                 elif self._absences.missed(instance, asked):
-                    found[instance] = MachineNotFoundError(instance)
+                    found[instance] = InstanceNotFoundError(instance)
                 else:
                     found[instance] = InstanceUnseenError(instance, self._absences.patience)
         return found

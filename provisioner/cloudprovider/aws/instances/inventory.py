@@ -52,7 +52,7 @@ class Inventory:
         """An instance as it was listed, or as EC2 says now where it was not; the first to ask has them all listed.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
             CloudError: EC2 did not answer.
         """
         if self.listed_at is None:
@@ -67,7 +67,7 @@ class Inventory:
         """An instance as EC2 says now.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
             CloudError: EC2 did not answer.
         """
         return self._source.get(provider_id)

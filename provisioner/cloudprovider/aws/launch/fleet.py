@@ -100,7 +100,7 @@ def request(
         ValueError: there is no override, or no instance is wanted.
     """
     if count < 1:
-        raise ValueError(f"a fleet of {count} machines")
+        raise ValueError(f"a fleet of {count} instances")
     grouped = _grouped(overrides)
     if not grouped:
         raise ValueError("a fleet without overrides")
@@ -187,7 +187,7 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         failure = classify(entry.get("ErrorCode", ""), entry.get("ErrorMessage", ""))
         subnet = echo.get("SubnetId") or (one.subnet if one else "")
         refused[Refused(failure, offer, subnet, one.reservation if one else "")] = None
-    return FleetAnswer(tuple(sorted(launched, key=lambda machine: machine.instance)), tuple(refused))
+    return FleetAnswer(tuple(sorted(launched, key=lambda one: one.instance)), tuple(refused))
 
 
 def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
@@ -200,12 +200,12 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
         The reservations that turned out to be used up, in order.
     """
     offers = {(one.offer.instance_type, one.offer.zone): one.offer for one in overrides}
-    machines: dict[OfferingKey, int] = {}
-    for machine in found.launched:
-        offer = offers.get((machine.instance_type, machine.zone))
+    instances: dict[OfferingKey, int] = {}
+    for one in found.launched:
+        offer = offers.get((one.instance_type, one.zone))
         if offer is not None:
-            machines[offer] = machines.get(offer, 0) + 1
-    for offer, count in machines.items():
+            instances[offer] = instances.get(offer, 0) + 1
+    for offer, count in instances.items():
         table.succeeded(offer, now, count)
     empty = set()
     differ = bool(found.launched) or len({one.failure.code for one in found.refused}) > 1

@@ -73,16 +73,16 @@ def batch_of(request: Mapping[str, Any], claims: Iterable[str]) -> str:
     return hashlib.blake2b(content, digest_size=_BATCH_LENGTH // 2).hexdigest()
 
 
-def dealt(marks: Iterable[Mark], machines: Sequence[str]) -> dict[Mark, str]:
+def dealt(marks: Iterable[Mark], instances: Sequence[str]) -> dict[Mark, str]:
     """Whose instance is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the instances get none.
 
-    `machines` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
+    `instances` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
     CreateFleet is such a list, also when it is repeated with the same token; a describing call right after a launch is not.
 
     Raises:
         ValueError: two claims have the same ordinal, or the marks are of several attempts.
     """
-    ordered = sorted(set(machines))
+    ordered = sorted(set(instances))
     owners: dict[int, Mark] = {}
     for mark in marks:
         known = owners.setdefault(mark.ordinal, mark)

@@ -57,12 +57,12 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import InstanceType, Machine
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
@@ -101,7 +101,7 @@ class Subnets(Protocol):
 
     def by_zone(self, node_class: EC2NodeClass, now: datetime) -> Mapping[str, Any]: ...
 
-    def reserve(self, subnet_id: str, machines: int, now: datetime) -> None: ...
+    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None: ...
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
 
@@ -111,7 +111,7 @@ class Subnets(Protocol):
 class Reservations(Protocol):
     """What of `ReservationBook` is needed."""
 
-    def launched(self, reservation_id: str, machines: int, now: datetime) -> None: ...
+    def launched(self, reservation_id: str, instances: int, now: datetime) -> None: ...
 
     def terminated(self, reservation_id: str, now: datetime) -> None: ...
 
@@ -227,7 +227,7 @@ class Launcher:
         self._changed = threading.Condition()
         self._waiting: dict[str, NodeClaim] = {}
         self._under_way: dict[str, bool] = {}  # whether a lane has it
-        self._answers: dict[str, Machine | CloudError] = {}
+        self._answers: dict[str, LaunchedInstance | CloudError] = {}
         self._spent: dict[str, None] = {}  # tags of attempts, the following three too
         self._busy: set[str] = set()  # somebody works on it
         self._sent: dict[str, _Sent] = {}
@@ -254,12 +254,12 @@ class Launcher:
         """Call `answered` with a claim's name when `create` has an answer for it."""
         self._answered = answered
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         """The instance of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
         uid = claim.metadata.uid
         with self._changed:
             answer = self._answers.get(uid)
-            if isinstance(answer, Machine):
+            if isinstance(answer, LaunchedInstance):
                 return answer
             if answer is not None:
                 del self._answers[uid]
@@ -292,19 +292,19 @@ class Launcher:
             if uid in self._under_way:
                 return  # its instance is about to be known
             answer = self._answers.get(uid)
-        known = claim.status.provider_id or (answer.provider_id if isinstance(answer, Machine) else "")
+        known = claim.status.provider_id or (answer.provider_id if isinstance(answer, LaunchedInstance) else "")
         try:
             if not known:
-                known = self._lost_machine(claim)
+                known = self._lost_instance(claim)
             if known:
                 self._must_be_its_own(claim, known)
                 self._instances.terminate(known)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             self._ended(claim)
             raise
 
     def _must_be_its_own(self, claim: NodeClaim, provider_id: str) -> None:
-        """Raises `MachineNotFoundError` where another claim, which stays, has the same instance: then this one has none of its own."""
+        """Raises `InstanceNotFoundError` where another claim, which stays, has the same instance: then this one has none of its own."""
         for other in self._world.claims():
             if (
                 other.status.provider_id == provider_id
@@ -317,15 +317,15 @@ class Launcher:
                     other=other.metadata.name,
                     provider_id=provider_id,
                 )
-                raise MachineNotFoundError("")
+                raise InstanceNotFoundError("")
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID; see `CloudProvider.get`."""
-        return _machine(self._instances.get(provider_id))
+        return _instance(self._instances.get(provider_id))
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[LaunchedInstance]:
         """Every instance of this cluster, in order of provider ID."""
-        return sorted(map(_machine, self._instances.list()), key=lambda machine: machine.provider_id)
+        return sorted(map(_instance, self._instances.list()), key=lambda one: one.provider_id)
 
     def stop(self) -> None:
         """Begin nothing more. What was begun or waited is continued by `resume` of the next process."""
@@ -402,7 +402,7 @@ class Launcher:
         interrupted: dict[str, list[NodeClaim]] = {}
         asks: dict[bytes, list[NodeClaim]] = {}
         for claim in claims:
-            if self._has_machine(claim):
+            if self._has_instance(claim):
                 continue
             mark = launch_marks.mark_of(claim)
             if mark is not None and not self._is_spent(mark.tag):
@@ -431,11 +431,11 @@ class Launcher:
         for order, some in groups.values():
             self._begin(order, some)
 
-    def _has_machine(self, claim: NodeClaim) -> bool:
+    def _has_instance(self, claim: NodeClaim) -> bool:
         """Whether the claim got an instance while it waited for another try; whoever asked is told."""
         with self._changed:
             answer = self._answers.get(claim.metadata.uid)
-        if not isinstance(answer, Machine):
+        if not isinstance(answer, LaunchedInstance):
             return False
         self._answer(claim, answer)
         return True
@@ -719,15 +719,15 @@ class Launcher:
             held: who has which instance; by default what the cache says, which is enough for instances that were not there before.
         """
         self._note(order, found, self._clock.now())
-        by_id = {machine.instance: machine for machine in found.launched}
+        by_id = {launched.instance: launched for launched in found.launched}
         named = {mark: claim.metadata.name for mark, claim in marked.items()}
         owners = recovery.shares(named, by_id, self._held(self._world.claims()) if held is None else held)
         empty = [claim for mark, claim in marked.items() if mark not in owners]
         if empty:
             self._marker.take_off(empty)  # first: a process that is killed after it need not be continued for them
         for mark, instance in owners.items():
-            machine = by_id[instance]
-            self._give(marked[mark], Made.launched(machine, order), order.types.get(machine.instance_type))
+            launched = by_id[instance]
+            self._give(marked[mark], Made.launched(launched, order), order.types.get(launched.instance_type))
         self._spend(next(iter(marked)).tag)  # after all are given: who finds it spent launches anew
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
@@ -755,8 +755,8 @@ class Launcher:
         """What the answer says about capacity, reservations and subnets."""
         for reservation in fleet.note(found, order.overrides, self._shortages, now):
             self._reservations.exhausted(reservation, now)
-        for machine in found.launched:
-            override = order.override(machine.instance_type, machine.zone)
+        for launched in found.launched:
+            override = order.override(launched.instance_type, launched.zone)
             if override is not None and override.reservation:
                 self._reservations.launched(override.reservation, 1, now)
         for one in found.refused:
@@ -774,7 +774,7 @@ class Launcher:
             bundle = self._world.cluster().ca_bundle
         except CloudError:
             bundle = ""  # the class is stamped as a rule
-        self._answer(claim, orders.machine_of(made, claim, node_class, instance_type, bundle))
+        self._answer(claim, orders.instance_of(made, claim, node_class, instance_type, bundle))
 
     def _failed(self, order: Order, claims: Collection[NodeClaim], failure: Failure, *, known: bool = True) -> None:
         """No launch, for a reason that is no shortage as a rule: tell the claims, and hold the lane back.
@@ -923,7 +923,7 @@ class Launcher:
             given = [
                 (answer.claim_name, instance_id_of(answer.provider_id))
                 for answer in self._answers.values()
-                if isinstance(answer, Machine)
+                if isinstance(answer, LaunchedInstance)
             ]
         return recovery.held_by([*written, *given], instances)
 
@@ -960,17 +960,17 @@ class Launcher:
         named = {mark: claim.metadata.name for mark, claim in everybody.items()}
         return recovery.shares(named, [one.id for one in seen], self._held(every, seen))
 
-    def _lost_machine(self, claim: NodeClaim) -> str:
+    def _lost_instance(self, claim: NodeClaim) -> str:
         """The provider ID of an instance that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
 
         Raises:
-            MachineNotFoundError: it has none.
+            InstanceNotFoundError: it has none.
             InstanceError: EC2 or the API server did not answer.
         """
         try:
             mark = launch_marks.mark_of(self._world.read(claim.metadata.name))
             if mark is None or self._is_spent(mark.tag):
-                raise MachineNotFoundError("")
+                raise InstanceNotFoundError("")
             if not self._hold(mark.tag):
                 return ""
             try:
@@ -983,11 +983,11 @@ class Launcher:
             finally:
                 self._let_go(mark.tag)
         except NotFound as gone:
-            raise MachineNotFoundError("") from gone
+            raise InstanceNotFoundError("") from gone
         except ApiError as error:
             raise InstanceError(messages.instance_not_determined(error)) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
-            raise MachineNotFoundError("")
+            raise InstanceNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)
 
     # ------------------------------------------------------------------ bookkeeping
@@ -1011,13 +1011,13 @@ class Launcher:
                     self._waiting[claim.metadata.uid] = claim
             self._changed.notify_all()
 
-    def _answer(self, claim: NodeClaim, answer: Machine | CloudError) -> None:
+    def _answer(self, claim: NodeClaim, answer: LaunchedInstance | CloudError) -> None:
         with self._changed:
             waited = self._under_way.pop(claim.metadata.uid, None) is not None
             known = self._answers.get(claim.metadata.uid)
-            if not waited and (known is not None or not isinstance(answer, Machine)):
+            if not waited and (known is not None or not isinstance(answer, LaunchedInstance)):
                 return  # it has its answer
-            if not isinstance(known, Machine):  # that it has one is never dropped
+            if not isinstance(known, LaunchedInstance):  # that it has one is never dropped
                 self._answers[claim.metadata.uid] = answer
         self._answered(claim.metadata.name)
 
@@ -1103,9 +1103,9 @@ def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
     return made
 
 
-def _machine(instance: Instance) -> Machine:
+def _instance(instance: Instance) -> LaunchedInstance:
     """An instance as everybody knows instances; what its claim says of it is not repeated."""
-    return Machine(
+    return LaunchedInstance(
         provider_id=instance.provider_id,
         instance_type=instance.instance_type,
         zone=instance.zone,

@@ -35,7 +35,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import (
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
-from provisioner.cloudprovider.types import InstanceType, Machine, Offering
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
@@ -283,16 +283,16 @@ class Made:
     efas: int = 0
 
     @classmethod
-    def launched(cls, machine: fleet.Launched, order: Order) -> "Made":
+    def launched(cls, launched: fleet.Launched, order: Order) -> "Made":
         """From the answer to an order."""
-        override = order.override(machine.instance_type, machine.zone)
+        override = order.override(launched.instance_type, launched.zone)
         placed = {} if override is None else _placement_of(order, override.template)
         return cls(
-            machine.instance,
-            machine.instance_type,
-            machine.zone,
-            machine.capacity_type,
-            machine.image,
+            launched.instance,
+            launched.instance_type,
+            launched.zone,
+            launched.capacity_type,
+            launched.image,
             tenancy=str(placed.get("Tenancy", labels.DEFAULT_TENANCY)),
             reservation=override.reservation if override is not None else "",
             reservation_type=fleet.CAPACITY_BLOCK if order.reservation_type == fleet.CAPACITY_BLOCK else "default",
@@ -321,9 +321,9 @@ class Made:
         )
 
 
-def machine_of(
+def instance_of(
     made: Made, claim: NodeClaim, node_class: EC2NodeClass, instance_type: InstanceType | None, ca_bundle: str
-) -> Machine:
+) -> LaunchedInstance:
     """What the claim is told of its instance.
 
     Args:
@@ -365,7 +365,7 @@ def machine_of(
         for key in (ec2.HASH_ANNOTATION, ec2.HASH_VERSION_ANNOTATION)
         if (value := node_class.metadata.annotations.get(key))
     }
-    return Machine(
+    return LaunchedInstance(
         provider_id=provider_id(made.zone, made.instance_id),
         instance_type=made.instance_type,
         zone=made.zone,
@@ -420,7 +420,7 @@ class _TemplateMaker:
         )
         tenancy = requirements.requirement(labels.TENANCY)
         dedicated = not tenancy.has(labels.DEFAULT_TENANCY) and tenancy.has(labels.DEDICATED_TENANCY)
-        self._machine = templates.Machine(
+        self._instance = templates.InstanceSpec(
             image="",
             user_data="",
             profile=node_class.status.instance_profile,
@@ -433,7 +433,7 @@ class _TemplateMaker:
             enclave=ENCLAVE in requests,
         )
         self._texts: dict[int, str] = {}
-        self._names: dict[templates.Machine, str] = {}
+        self._names: dict[templates.InstanceSpec, str] = {}
 
     def template(self, one: InstanceType, offering: Offering) -> tuple[str, str]:
         """Name of the template for a type, and the image in it."""
@@ -441,8 +441,8 @@ class _TemplateMaker:
         if image is None:
             raise ValueError(messages.no_image_runs_on(one.name))
         kind = _reservation_type(offering.requirements)
-        machine = replace(
-            self._machine,
+        spec = replace(
+            self._instance,
             image=image.id,
             user_data=self._user_data(self._around.max_pods(one.name)),
             efas=one.capacity.amount(labels.EFA) if self._efa else 0,
@@ -450,13 +450,11 @@ class _TemplateMaker:
             block=kind == fleet.CAPACITY_BLOCK,
             interruptible=kind == fleet.INTERRUPTIBLE,
         )
-        name = self._names.get(machine)
+        name = self._names.get(spec)
         if name is None:
             around = self._around
-            made = templates.template(
-                around.node_class, machine, self.tags, around.region, reservations=around.reserved
-            )
-            name = self._names[machine] = made.name
+            made = templates.template(around.node_class, spec, self.tags, around.region, reservations=around.reserved)
+            name = self._names[spec] = made.name
             self.made[name] = made
         return name, image.id
 

@@ -72,7 +72,7 @@ class Discount:
         return self.until is not None and now >= self.until
 
     @property
-    def machines(self) -> float:
+    def instances(self) -> float:
         """For how many instances it pays; infinity for any number."""
         if self.count is not None:
             return self.count
@@ -97,13 +97,13 @@ class DiscountTable:
 
     rows: tuple[Discount, ...] = ()
 
-    def used(self, machines: Iterable[Bought], region: str) -> tuple[int, ...]:
-        """How many of `machines` fall to each row, row by row; may be more than the row pays for."""
+    def used(self, instances: Iterable[Bought], region: str) -> tuple[int, ...]:
+        """How many of `instances` fall to each row, row by row; may be more than the row pays for."""
         used = [0] * len(self.rows)
-        for machine in machines:
-            if machine.capacity_type != names.CAPACITY_ON_DEMAND:
+        for instance in instances:
+            if instance.capacity_type != names.CAPACITY_ON_DEMAND:
                 continue
-            index = self._first(machine.instance_type, machine.zone, machine.os, region)
+            index = self._first(instance.instance_type, instance.zone, instance.os, region)
             if index is not None:
                 used[index] += 1
         return tuple(used)
@@ -124,7 +124,7 @@ class DiscountTable:
             return list_price
         row = self.rows[index]
         taken = used[index] if index < len(used) else 0
-        return list_price if row.stale(now) or taken >= row.machines else row.usd_per_hour
+        return list_price if row.stale(now) or taken >= row.instances else row.usd_per_hour
 
     def next_change(self, now: datetime) -> datetime | None:
         """When the next row ends."""
@@ -151,7 +151,7 @@ class LedgerPrices:
         """Equal while every price that this gives is."""
         taken = (*self.used, *(0 for _ in self.ledger.rows[len(self.used) :]))
         pays = tuple(
-            not row.stale(self.now) and count < row.machines
+            not row.stale(self.now) and count < row.instances
             for row, count in zip(self.ledger.rows, taken, strict=False)
         )
         return self.ledger, pays, self.region, self.os

@@ -178,8 +178,8 @@ class Shortages:
                 case Scope.SUBNET | Scope.RESERVATION | Scope.NOTHING:
                     pass
 
-    def succeeded(self, offer: OfferingKey, now: datetime, machines: int = 1) -> None:
-        """EC2 gave `machines` of `offer`."""
+    def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
+        """EC2 gave `instances` of `offer`."""
         with self._lock:
             self._proved[offer] = now
             self._trim_proved()
@@ -187,7 +187,7 @@ class Shortages:
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                entry.asked = max(0, entry.asked - machines)
+                entry.asked = max(0, entry.asked - instances)
                 if now < entry.firm:
                     continue
                 entry.until = min(entry.until, now)
@@ -197,7 +197,7 @@ class Shortages:
                 self._changed()
             probe = self._doubt_probes.get(offer)
             if probe is not None:
-                probe.asked = max(0, probe.asked - machines)
+                probe.asked = max(0, probe.asked - instances)
                 probe.allowance *= _GROWTH
 
     def subnet_failed(self, subnet: str, now: datetime, code: str = "") -> None:
@@ -251,13 +251,13 @@ class Shortages:
                     self._changed()
             return granted
 
-    def release(self, offer: OfferingKey, machines: int, now: datetime) -> None:
+    def release(self, offer: OfferingKey, instances: int, now: datetime) -> None:
         """Give back what `grant` lent, when the call said nothing about `offer`."""
         with self._lock:
             limits = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
             probe = self._doubt_probes.get(offer)
             for entry in (*limits, *(() if probe is None else (probe,))):
-                entry.asked = max(0, entry.asked - machines)
+                entry.asked = max(0, entry.asked - instances)
                 self._changed()
 
     def version(self, now: datetime) -> int:

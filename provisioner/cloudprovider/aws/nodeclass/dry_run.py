@@ -23,7 +23,7 @@ from provisioner.cloudprovider.aws.access.errors import LAUNCH_TEMPLATE_NOT_FOUN
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.templates import Machine, Template, template
+from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, template
 from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
@@ -208,7 +208,7 @@ class Rehearsal:
         tags = launch_tags(node_class, _name(pool), cluster.name)
         text = user_data(node_class, cluster, pool)
         group = self._group_of(node_class)
-        machine = Machine(
+        instance = InstanceSpec(
             image=choice.image.id,
             user_data=encoded(text),
             profile=node_class.status.instance_profile,
@@ -217,7 +217,7 @@ class Rehearsal:
             group="" if group is None else group.id,
             ipv6=cluster.ipv6,
         )
-        made = template(node_class, machine, tags, self._region, reservations=self._reserved)
+        made = template(node_class, instance, tags, self._region, reservations=self._reserved)
         try:
             self._templates.ensure([made])
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them

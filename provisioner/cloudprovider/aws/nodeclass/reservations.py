@@ -150,13 +150,13 @@ class ReservationBook:
         with self._lock:
             return {name: entry.left for name, entry in self._entries.items()}
 
-    def launched(self, reservation_id: str, machines: int, now: datetime) -> None:
+    def launched(self, reservation_id: str, instances: int, now: datetime) -> None:
         """So many instances were launched into it."""
-        self._change(reservation_id, -machines, now)
+        self._change(reservation_id, -instances, now)
 
-    def terminated(self, reservation_id: str, now: datetime, machines: int = 1) -> None:
+    def terminated(self, reservation_id: str, now: datetime, instances: int = 1) -> None:
         """So many instances of it are gone."""
-        self._change(reservation_id, machines, now)
+        self._change(reservation_id, instances, now)
 
     def exhausted(self, reservation_id: str, now: datetime) -> None:
         """EC2 says that nothing is left of it, or takes it back."""
@@ -165,8 +165,8 @@ class ReservationBook:
             if entry is not None:
                 entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at), []
 
-    def _change(self, reservation_id: str, machines: int, now: datetime) -> None:
+    def _change(self, reservation_id: str, instances: int, now: datetime) -> None:
         with self._lock:
             entry = self._entries.get(reservation_id)
             if entry is not None:
-                entry.changes.append((now, machines))
+                entry.changes.append((now, instances))

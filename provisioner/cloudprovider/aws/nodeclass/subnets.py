@@ -108,9 +108,11 @@ class SubnetBook:
         per_machine: addresses that one instance takes at least.
     """
 
-    def __init__(self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True, per_machine: int = 1) -> None:
+    def __init__(
+        self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True, per_instance: int = 1
+    ) -> None:
         self._is_open = is_open
-        self._per_machine = per_machine
+        self._per_instance = per_instance
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
 
@@ -156,18 +158,18 @@ class SubnetBook:
                 chosen[one.zone] = ChosenSubnet(one.id, one.zone, one.zone_id, left)
         return chosen
 
-    def reserve(self, subnet_id: str, machines: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
+    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
         """A launch of so many instances is about to be asked for."""
         with self._lock:
-            self._entries.setdefault(subnet_id, _Entry()).pending += machines * self._per_machine
+            self._entries.setdefault(subnet_id, _Entry()).pending += instances * self._per_instance
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None:
         """A launch ended: `wanted` as given to `reserve`, `launched` of them are in this subnet."""
         with self._lock:
             entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.pending = max(0, entry.pending - wanted * self._per_machine)
+            entry.pending = max(0, entry.pending - wanted * self._per_instance)
             if launched:
-                entry.taken.append((now, launched * self._per_machine))
+                entry.taken.append((now, launched * self._per_instance))
 
     def exhausted(self, subnet_id: str, now: datetime) -> None:
         """EC2 says that the subnet has no address left."""
