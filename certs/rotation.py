@@ -571,7 +571,7 @@ class _Waker:
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
 
-    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002 - the seam has it
         self._wake.set()
 
     def on_sync(self) -> None:

@@ -188,7 +188,7 @@ class Feed(Generic[T]):
     def __init__(self, changed: Callable[[T | None, T | None], None]) -> None:
         self._changed = changed
 
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
         """Hand a change on."""
         self._changed(old, new)
 

@@ -137,7 +137,7 @@ class Reporter:
         """Where reports go, "" while nobody wants them."""
         return self._url
 
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002 - the seam has it
         """The leader's Lease was added, changed or removed: it names the address."""
         url = new.metadata.annotations.get(REPORTS_URL_ANNOTATION, "") if new is not None else ""
         if url == self._url:

@@ -130,7 +130,7 @@ def not_a_pod(error: Exception) -> str:
 # server.py
 
 
-def cannot_use_cert_dir(path: object, error: Exception) -> str:
+def cannot_use_cert_dir(path: object, error: object) -> str:
     """What `click.ClickException` says."""
     return f"cannot use --cert-dir {path}: {error}"
 

@@ -180,7 +180,7 @@ def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageS
     """What looks up images; nothing of it is loaded unless it is switched on."""
     if config.images is None:
         return None
-    from webhook.images.service import ImageService  # noqa: PLC0415
+    from webhook.images.service import ImageService  # noqa: PLC0415 - loaded only with --image-registries
 
     service = ImageService(config.images, config.kubeconfig, facts, clock)
     facts.look_up_images(service)
@@ -190,8 +190,8 @@ def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageS
 def _image_settings(registries: str, networks: str, accounts: str, ca: str | None) -> "ImageSettings | None":
     if not registries.strip() and not accounts.strip():
         return None
-    from webhook.images.service import settings_of  # noqa: PLC0415
-    from webhook.images.trust import TrustError  # noqa: PLC0415
+    from webhook.images.service import settings_of  # noqa: PLC0415 - loaded only with --image-registries
+    from webhook.images.trust import TrustError  # noqa: PLC0415 - loaded only with --image-registries
 
     try:
         return settings_of(registries, networks, accounts, ca)

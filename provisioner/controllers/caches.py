@@ -66,7 +66,7 @@ class _Feed(Generic[T]):
         """One object that is left out."""
         self._on_bad(identity, error)
 
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
         """One change; `kind` follows from which of the two is there."""
         self._on_event(old, new)
 

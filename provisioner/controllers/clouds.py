@@ -122,7 +122,7 @@ class KwokCloud:
     def start(self) -> None:
         """Nothing to do."""
 
-    def is_uncertain(self, claim: NodeClaim) -> bool:  # noqa: ARG002
+    def is_uncertain(self, claim: NodeClaim) -> bool:  # noqa: ARG002 - the seam has it
         """Never: an instance is its Node."""
         return False
 

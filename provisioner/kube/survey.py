@@ -159,7 +159,7 @@ class Shared(Generic[T]):
         answer: Callable[[], T] = _raising(ApiError(0, "Interrupted", "the call was interrupted"))
         try:
             value = self._call()
-            answer = lambda: value  # noqa: E731
+            answer = lambda: value  # noqa: E731 - read once, by whoever asked
         except Exception as error:  # noqa: BLE001 - handed to those who asked
             answer = _raising(error)
         finally:

@@ -69,7 +69,7 @@ def get_logger(name: str) -> Log:
 
 def configure(
     level: str = "info",
-    format: Format = "text",  # noqa: A002
+    format: Format = "text",  # noqa: A002 - as the flag is called
     stream: TextIO | None = None,
     paths: Sequence[str] = ("stderr",),
     error_paths: Sequence[str] = ("stderr",),

@@ -245,7 +245,7 @@ class KwokProvider:
         """The catalogue, always the same tuple."""
         return self._catalogue.types
 
-    def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002
+    def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002 - the seam has it
         """Never: a KWOKNodeClass says nothing that an instance could differ from."""
         return ""
 

@@ -279,12 +279,12 @@ def transitioned(type: str, text: str) -> EventMessage:  # noqa: A002  (the API'
     return EventMessage("Normal", type, text)
 
 
-def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002
+def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002 - the API's word for it
     """The status of a condition changed."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
 
 
-def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002
+def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002 - the API's word for it
     """The same where the condition has a message."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: {message}"
 

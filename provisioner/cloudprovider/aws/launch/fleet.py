@@ -201,8 +201,8 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
     """
     offers = {(one.offer.instance_type, one.offer.zone): one.offer for one in overrides}
     instances: dict[OfferingKey, int] = {}
-    for one in found.launched:
-        offer = offers.get((one.instance_type, one.zone))
+    for launched in found.launched:
+        offer = offers.get((launched.instance_type, launched.zone))
         if offer is not None:
             instances[offer] = instances.get(offer, 0) + 1
     for offer, count in instances.items():

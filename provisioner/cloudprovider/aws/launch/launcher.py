@@ -146,7 +146,7 @@ class World:
     read: Callable[[str], NodeClaim]
     write: Callable[[NodeClaim, Mark | None], NodeClaim]
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
     overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
 
     def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:

@@ -71,7 +71,7 @@ class Around:
     group: PlacementGroup | None = None
     reserved: bool = True
     best_effort: bool = False
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Market:
     reserved: Mapping[str, int] = field(default_factory=dict)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
 
 
 def offerings_of(
