@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from provisioner.values import jsontext
+from provisioner.values.jsontext import pointer
 from provisioner.values.taints import Toleration
 from webhook import messages
 
@@ -313,11 +314,6 @@ def cut(text: str, most: int) -> str:
     """The text, ending in dots where it has more than `most` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= most else data[: most - 3].decode("utf-8", "ignore") + "..."
-
-
-def pointer(*parts: str | int) -> str:
-    """A JSON pointer (RFC 6901) from its unescaped parts; `-` as the last part appends to an array."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def add(*parts: str | int, value: Any) -> Operation:
