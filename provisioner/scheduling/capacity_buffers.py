@@ -148,7 +148,7 @@ def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initia
 
     Args:
         virtual: they.
-        existing: pods by key of the node of now that takes them; others than virtual ones are looked over.
+        existing: pods by key of the existing node that takes them; others than virtual ones are looked over.
         initialized: keys of the nodes that are.
     """
     there = set(initialized)

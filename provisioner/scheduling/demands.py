@@ -107,7 +107,7 @@ class Relations:
             all, it may go anywhere.
         apart: be in no domain where such pods are.
         guards: of its required anti-affinity, seen from the other side: whom its presence keeps away.
-        on_hosts: whether it is spread over machines.
+        on_hosts: whether it is spread over nodes.
     """
 
     pod: LabelSet
@@ -378,7 +378,7 @@ def _rank(shape: PodShape) -> int:
         if any(one.topology_key != HOSTNAME_LABEL for one in required):
             return 3
         if required:
-            return 0  # they need machines each, which the others can then fill
+            return 0  # they need nodes each, which the others can then fill
     if shape.volumes:
         return 0
     if shape.node_selector or (affinity is not None and affinity.node_affinity is not None):

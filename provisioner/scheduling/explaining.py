@@ -60,7 +60,7 @@ _Found = tuple[int, Constraint]
 
 
 def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports = ()) -> Constraint:
-    """What keeps such a pod from a new machine of one pool; of several terms, what stops the one that got furthest."""
+    """What keeps such a pod from a new node of one pool; of several terms, what stops the one that got furthest."""
     offer = account.offer
     taint = first_untolerated(node_filter.tolerations, offer.pool.taints, node_filter.effects)
     if taint is not None:
@@ -304,7 +304,7 @@ class Explainer:
             found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
             if found is not None:
                 return found
-            for domain in domains:  # a machine's domain is settled with the pod, and then fewer types may be left
+            for domain in domains:  # a node's domain is settled with the pod, and then fewer types may be left
                 pinned = run.filter.narrowed((pin(axis.key, axis.values[domain]),))
                 constraint = explain(account, pinned, placing.first_need(run), run.ports)
                 if not isinstance(constraint, Unexplained):
@@ -348,7 +348,7 @@ class Explainer:
         return None
 
     def _ruled_out(self, run: Run) -> list[tuple[str, int]]:
-        """Machines of now that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
+        """Existing nodes that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
         placing, plan = self._placing, run.plan
         admitting = placing.bins.admitting(run.filter)
         found = []

@@ -60,7 +60,7 @@ class Term:
 
     @property
     def new_machines(self) -> bool:
-        """Whether a machine whose name is not known yet may match."""
+        """Whether a node whose name is not known yet may match."""
         return self.names is None or self.names.complement
 
     @property

@@ -33,7 +33,7 @@ Placed = tuple[PodClass, int, int]
 
 @dataclass(frozen=True, slots=True)
 class DesignedNode:
-    """A machine to make, as somebody else would have it.
+    """A node to make, as somebody else would have it.
 
     Attributes:
         pool: the NodePool's name.
@@ -57,7 +57,7 @@ class Design:
 
     Attributes:
         nodes: to make.
-        existing: pods by name of the machine of now that is to take them.
+        existing: pods by name of the existing node that is to take them.
     """
 
     nodes: tuple[DesignedNode, ...] = ()
@@ -96,7 +96,7 @@ class Fault:
     """What is wrong with one class of pods on one node.
 
     Attributes:
-        node: the number of a designed node, or the name of a machine of now.
+        node: the number of a designed node, or the name of an existing node.
         pod: one of them.
         problem: in words.
     """
@@ -398,7 +398,7 @@ def _on_host(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
     for host, skew, _, least in plan.spreads:
         if host.eligible != -1 and not host.eligible & low:
             return messages.spread_without_the_node(host.count.key)
-        lowest = 0 if placing.machines(host) < least else host.emptiest(host.eligible & placing.usable)
+        lowest = 0 if placing.node_count(host) < least else host.emptiest(host.eligible & placing.usable)
         if host.counts.get(place, 0) > lowest + skew:
             return messages.spread_over(host.count.key)
     return ""

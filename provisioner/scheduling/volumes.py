@@ -159,7 +159,7 @@ def terms_left(
 
 
 def attachments_of(pods: Iterable[Pod], storage: Storage) -> set[Attachment]:
-    """What pods on one machine have attached; volumes that cannot be resolved count nothing."""
+    """What pods on one node have attached; volumes that cannot be resolved count nothing."""
     found: set[Attachment] = set()
     for pod in pods:
         for volume in pod.shape.volumes:
