@@ -345,7 +345,7 @@ def test_a_body_of_more_than_four_megabytes_is_given_up(at: Hosts, stated: bool)
 
 def test_a_compressed_body_is_not_unpacked(at: Hosts) -> None:
     at.respond = lambda _: Answer(200, b"\x1f\x8b" + b"\0" * 100, {"content-encoding": "gzip"})
-    fails(at.registry(), at.reference(), "not readable")
+    fails(at.registry(), at.reference(), "cannot be read")
 
 
 def test_headers_without_end_are_given_up(at: Hosts) -> None:
