@@ -35,10 +35,10 @@ DEFAULTS = Policies()
 
 
 def gathered(
-    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, machines: BinCache | None = None
+    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, cache: BinCache | None = None
 ) -> Gathered:
     snapshot = world.cluster.snapshot()
-    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, machines)
+    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, cache)
 
 
 def ask(world: World, **more: Any) -> asked.World:
