@@ -210,7 +210,7 @@ class _Arrivals:
     def __init__(self) -> None:
         self.condition = threading.Condition()
 
-    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002 - the seam has it
         if kind is EventKind.ADDED:
             with self.condition:
                 self.condition.notify_all()

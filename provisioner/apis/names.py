@@ -177,7 +177,7 @@ NO_EXECUTE: Final = taints.NO_EXECUTE
 DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
 UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 UNREGISTERED_NO_SCHEDULE_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_SCHEDULE)
-"""For machines that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
+"""For nodes that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
 has not seen it fall would delete them for NoExecute."""
 EPHEMERAL_TAINTS: Final[tuple[Taint, ...]] = (
     Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),

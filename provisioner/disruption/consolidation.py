@@ -12,7 +12,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption import replacement
+from provisioner.disruption import messages, replacement
 from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
@@ -141,9 +141,9 @@ class Consolidation:
         planned = result.usd_per_hour
         if result.claims:
             if any(is_settled(one, self._view) for one in some):
-                return "Node was recently launched for the pods that it runs"
+                return messages.LAUNCHED_RECENTLY
             if len(result.claims) > 1 and planned >= total:
-                return f"Can't remove without creating {len(result.claims)} candidates"
+                return messages.several_replacements_needed(len(result.claims))
             if why := self._rule.refusal(some, total - planned, planned):
                 return why
             claims = replacement.settled(some, result.claims, self._types, self._view.settings)
@@ -224,16 +224,16 @@ def _unconsolidatable(one: Candidate) -> str | None:
     if pool.spec.replicas is not None:
         return ""
     if one.instance_type is None:
-        return f'Instance Type "{labels.get(names.INSTANCE_TYPE_LABEL, "")}" not found'
+        return messages.type_not_found(labels.get(names.INSTANCE_TYPE_LABEL, ""))
     for key in (names.CAPACITY_TYPE_LABEL, names.ZONE_LABEL):
         if not labels.get(key):
-            return f'Node does not have label "{key}"'
+            return messages.label_is_missing(key)
     if pool.spec.disruption.consolidate_after == NEVER:
-        return f'NodePool "{pool.metadata.name}" has consolidation disabled'
+        return messages.consolidation_disabled(pool.metadata.name)
     if not any(is_reschedulable(pod) for pod in one.pods):
         return ""
     if pool.spec.disruption.consolidation_policy == "WhenEmpty":
-        return f'NodePool "{pool.metadata.name}" has consolidation policy WhenEmpty, but node is not empty'
+        return messages.only_when_empty(pool.metadata.name)
     return None
 
 

@@ -24,7 +24,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProviderView, Machine
+from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of, grace_end
@@ -80,7 +80,7 @@ class Lifecycle:
 
     Args:
         register: takes the name of a claim whose Node has come.
-        health: notes whether a machine of a pool came up.
+        health: notes whether an instance of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
         timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
@@ -170,7 +170,7 @@ class Lifecycle:
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
         try:
-            machine = self._provider.create(claim)
+            launched = self._provider.create(claim)
         except LaunchUnderWayError as error:
             if error.reason:
                 self._not_launched(claim, error.reason, error)
@@ -186,7 +186,7 @@ class Lifecycle:
             reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
             self._not_launched(claim, reason, error)
             return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
-        self._launched(claim, machine)
+        self._launched(claim, launched)
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
@@ -217,10 +217,10 @@ class Lifecycle:
         message = messages.launch_pending(reason, str(error)[:_MESSAGE_LENGTH])
         self._writer.status(claim, self._with(claim, message))
 
-    def _launched(self, claim: NodeClaim, machine: Machine) -> None:
-        labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
-        if labels or machine.annotations:
-            claim = self._writer.metadata(claim, labels=labels, annotations=dict(machine.annotations))
+    def _launched(self, claim: NodeClaim, launched: LaunchedInstance) -> None:
+        labels = {key: value for key, value in launched.labels.items() if key not in claim.metadata.labels}
+        if labels or launched.annotations:
+            claim = self._writer.metadata(claim, labels=labels, annotations=dict(launched.annotations))
         conditions = self._with(claim, messages.LAUNCHED)
         conditions = CLAIM_CONDITIONS.set(
             conditions,
@@ -231,18 +231,18 @@ class Lifecycle:
         self._writer.status(
             claim,
             conditions,
-            providerID=machine.provider_id,
-            imageID=machine.image_id,
-            capacity=machine.capacity.to_wire(),
-            allocatable=machine.allocatable.to_wire(),
+            providerID=launched.provider_id,
+            imageID=launched.image_id,
+            capacity=launched.capacity.to_wire(),
+            allocatable=launched.allocatable.to_wire(),
         )
         _log.info(
             messages.LAUNCHED_NODECLAIM,
             nodeclaim=claim.metadata.name,
-            provider_id=machine.provider_id,
-            instance_type=machine.instance_type,
-            zone=machine.zone,
-            capacity_type=machine.capacity_type,
+            provider_id=launched.provider_id,
+            instance_type=launched.instance_type,
+            zone=launched.zone,
+            capacity_type=launched.capacity_type,
         )
 
     # ------------------------------------------------------------------ registration and initialisation
@@ -394,7 +394,7 @@ class Lifecycle:
 
 
 def _may_still_come(claim: NodeClaim) -> bool:
-    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its machine may have been launched already."""
+    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its instance may have been launched already."""
     launched = condition(claim.status.conditions, names.LAUNCHED)
     waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
     return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations

@@ -307,12 +307,12 @@ def transitioned(type: str, text: str) -> EventMessage:  # noqa: A002  (the API'
     return EventMessage("Normal", type, text)
 
 
-def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002
+def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002 - the API's word for it
     """The status of a condition changed."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
 
 
-def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002
+def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002 - the API's word for it
     """The same where the condition has a message."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: {message}"
 
@@ -904,3 +904,106 @@ NOT_WAITING_FOR_VOLUMES_DETACH: Final = "Not waiting for volumes to detach, beca
 IGNORING_UNREADABLE_NODEPOOL: Final = "Ignoring a NodePool that cannot be read"
 IGNORING_UNREADABLE_FIELD: Final = "Ignoring an unreadable field of a NodePool"
 IGNORING_NODEPOOL_OF_UNKNOWN_TYPES: Final = "Ignoring a NodePool because its instance types are unknown"
+
+# claim_creator.py
+
+
+def no_unused_name(pool: str, tries: int) -> str:
+    """What `NoFreeNameError` says."""
+    return f"found no unused name for a NodeClaim of NodePool {pool!r} in {tries} attempts"
+
+
+# commands.py
+
+
+def claim_is_being_deleted(claim: str) -> str:
+    """Part of a reason."""
+    return f"NodeClaim {claim} is being deleted"
+
+
+def claim_is_leaving(claim: str) -> str:
+    """What `NotFound` says."""
+    return f"NodeClaim {claim} is being deleted or no longer exists"
+
+
+# planner.py
+PLANNER_NOT_ASKED: Final = "the provisioner could not ask it, or not read its answer"
+
+# planner_process.py
+
+
+def planner_wrote_too_much(size: int) -> str:
+    """What `ProtocolError` says."""
+    return f"it wrote an answer of {size} bytes"
+
+
+PLANNER_ANSWERED_UNASKED: Final = "it answered a question that was not asked"
+PLANNER_CLOSED_PIPES: Final = "it closed its pipes"
+
+
+def planner_needed_memory(mib: int) -> str:
+    """Part of a reason."""
+    return f"it needed more than {mib} MiB of address space"
+
+
+def planner_not_started(error: Exception) -> str:
+    """Part of a reason."""
+    return f"it could not be started: {error}"
+
+
+PLANNER_STARTED_LATE: Final = "it did not start in time"
+PLANNER_ANSWERED_LATE: Final = "it did not answer in time"
+
+
+def planner_ended_by_signal(signal: int) -> str:
+    """Part of a reason."""
+    return f"it was ended by signal {signal}"
+
+
+def planner_ended_with_status(status: int) -> str:
+    """Part of a reason."""
+    return f"it ended with status {status}"
+
+
+# reports.py
+
+
+def reports_need_certificates(host: str) -> str:
+    """`host` is "" for all addresses."""
+    return f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
+
+
+def only_one_may_report(wanted: str) -> str:
+    """Part of a reason."""
+    return f"only {wanted} may send reports\n"
+
+
+# terminator.py
+
+
+def unreadable_node(node: object, error: str) -> str:
+    """Part of a reason."""
+    return f"Node {node}, which cannot be read ({error})"
+
+
+def pod_on_unreadable_node(pod: object, node: str, error: str) -> str:
+    """Part of a reason."""
+    return f"pod {pod} on node {node}, which cannot be read ({error})"
+
+
+def pods_of_nodes(count: int, node: str) -> str:
+    """Part of a reason."""
+    return f"pods of {count} nodes, among them {node}"
+
+
+def pod_on_node(pod: str, node: str) -> str:
+    """Part of a reason."""
+    return f"pod {pod} on node {node}"
+
+
+# claim_writer.py
+
+
+def claim_not_written(claim: str, error: Exception) -> str:
+    """What `Conflict` says."""
+    return f"NodeClaim {claim}: {error}"

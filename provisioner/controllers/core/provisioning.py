@@ -33,7 +33,7 @@ from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packin
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import DEFAULTS, Machines, Policies, without
+from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import NodeView, Snapshot
@@ -134,7 +134,7 @@ class Provisioner:
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
         self._buffers, self._improve = buffers, improve
-        self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
+        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
         self._cluster, self._creator, self._plans = cluster, creator, plans
@@ -161,7 +161,7 @@ class Provisioner:
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            gathered = self._worlds.of(snapshot, self._machines)
+            gathered = self._worlds.of(snapshot, self._bins)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
             greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
             planned = self._improve(prepared, greedy)
@@ -209,7 +209,7 @@ class Provisioner:
         return batch
 
     def fits_elsewhere(self, claim_name: str) -> bool:
-        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         if not pods:
             return False

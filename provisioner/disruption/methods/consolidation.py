@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.sets import Sets
@@ -13,7 +14,7 @@ MULTI: Final = "multi"
 """Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
-NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
+NEVER_PAYS: Final = messages.SAVES_TOO_LITTLE
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
 _BARREN: Final = 64

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
+from provisioner.support.http import messages
 from provisioner.support.http.values import Request, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
@@ -497,7 +498,7 @@ def _announced(request: h11.Request) -> int:
 
 def _check_length(length: int, most: int) -> None:
     if length > most:
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, messages.body_too_long(most))
 
 
 def _is_plain(content_type: str) -> bool:

@@ -401,8 +401,8 @@ def test_a_call_never_waits_behind_another_while_a_thread_may_be_started() -> No
     for _ in range(30):  # three of ten runs would fail if threads were counted as idle that have taken a call
         together = threading.Barrier(24, timeout=10.0)
         with pool(24) as threads:
-            for outcome in run_parallel(threads, lambda _: together.wait(), range(24)):  # noqa: B023  (called in the block)
-                outcome.unwrap()
+            outcomes = run_parallel(threads, lambda _: together.wait(), range(24))  # noqa: B023  (called in the block)
+            assert sorted(outcome.unwrap() for outcome in outcomes) == list(range(24))
 
 
 def test_a_call_that_hangs_is_left_behind_and_ends_by_itself() -> None:

@@ -14,12 +14,12 @@ from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance
 from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
@@ -37,7 +37,7 @@ from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.instances import FakeInstances
 from tests.support.tinyserver import TinyServer
 
-MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
 OPEN = InsufficientCapacityError("c", "not all are sold out", 7.0, exhausted=False)
 NEVER = InsufficientCapacityError("c", "there is no such type")
@@ -51,7 +51,7 @@ class Provider:
 
     name = "fake"
 
-    def __init__(self, answer: CloudError | Machine) -> None:
+    def __init__(self, answer: CloudError | LaunchedInstance) -> None:
         self.answer, self.created = answer, 0
         self.ends: list[CloudError] = []
 
@@ -59,7 +59,7 @@ class Provider:
         one = claim("c").spec.node_class_ref
         return frozenset({(one.group, one.kind)})
 
-    def create(self, _: NodeClaim) -> Machine:
+    def create(self, _: NodeClaim) -> LaunchedInstance:
         self.created += 1
         if isinstance(self.answer, CloudError):
             raise self.answer
@@ -77,7 +77,7 @@ TIMEOUTS = Timeouts()
 class Stage:
     """One claim under a lifecycle."""
 
-    answer: CloudError | Machine
+    answer: CloudError | LaunchedInstance
     elsewhere: Callable[[str], bool] = lambda _: False
     age: timedelta = timedelta(seconds=1)
     mark: str = ""
@@ -239,7 +239,7 @@ def test_a_machine_in_the_end() -> None:
 
 def test_an_end_that_fails_is_told_and_tried_again() -> None:
     stage = Stage(MACHINE, deleted=True)
-    stage.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
+    stage.provider.ends = [CloudError("UnauthorizedOperation"), InstanceNotFoundError("i-1")]
     assert stage.look() == Result(failed=True)
     assert stage.told == ["FailedTermination"]
     assert stage.look() == DONE
