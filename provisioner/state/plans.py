@@ -221,7 +221,6 @@ class Plans:
             or self._commands.for_which(name) is not None
             or claim.metadata.deletion_timestamp is not None
             or names.LAUNCH_ANNOTATION in claim.metadata.annotations  # an attempt of which not everything is known
-            or is_launched(claim)
         ):
             return False
         pair, mine = self._joining.pair(key), self.assignments.on(key)

@@ -28,7 +28,7 @@ from provisioner.values.requirement import RequirementError
 
 MOST_CLAIMS: Final = 200
 """NodeClaims that one batch takes back."""
-LEAST_SAVING: Final = 0.02
+LEAST_SAVING: Final = 0.01
 """Share of the price of all nodes to come below which they are left as they are."""
 _EPSILON: Final = 1e-9  # USD per hour
 _log = logs.get_logger(__name__)
