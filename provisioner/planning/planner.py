@@ -172,7 +172,9 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
     """The stages for a model: with tolls where a dive would not keep the limits without."""
     own, groups = prices, [one.group for one in model.items]
-    if model.market.free:  # room on existing nodes is not planned, and what is left of one resource there makes the other no cheaper here
+    if (
+        model.market.free
+    ):  # room on existing nodes is not planned, and what is left of one resource there makes the other no cheaper here
         own, groups = _own(model, 1.0, prices)
     stages = _Stages(model, own, _worths(model, own, groups), None, seed, expired)
     used = stages.used()
@@ -195,7 +197,9 @@ def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]
 
 
 def _own(model: Model, share: float, prices: Prices) -> tuple[Prices, list[int]]:
-    return replace(prices_of(market := model.own_market(share)), usd_at_least=prices.usd_at_least), _groups(model, market)
+    return replace(prices_of(market := model.own_market(share)), usd_at_least=prices.usd_at_least), _groups(
+        model, market
+    )
 
 
 def _groups(model: Model, market: Market) -> list[int]:

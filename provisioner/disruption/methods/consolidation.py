@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.consolidation import Consolidation, Move
+from provisioner.disruption.consolidation import Consolidation, Move, by_price
 from provisioner.disruption.sets import Sets
 from provisioner.disruption.view import MethodAnswer, View
 
@@ -13,6 +13,8 @@ MULTI: Final = "multi"
 """Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
+SMALL: Final = 1_000
+"""With so many candidates or fewer, a pass is made in Karpenter's order as well, and the better one of the two counts."""
 NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
@@ -38,11 +40,20 @@ def propose(view: View) -> MethodAnswer:
     """
     if view.prepared is None:
         return MethodAnswer()
-    work = Consolidation(view, view.prepared)
+    work, left = _searched(Consolidation(view, view.prepared))
+    if work.proposals and not work.over and len(work.order) <= SMALL:
+        other, others = _searched(Consolidation(view, view.prepared, by_price))
+        if other.gain > work.gain and not other.over:
+            work, left = other, others
+    return work.answer(left)
+
+
+def _searched(work: Consolidation) -> tuple[Consolidation, list[Candidate]]:
+    """A pass in one order; and whom it did not come to."""
     alone: dict[str, Move] = {}
     for number, one in enumerate(work.order):
         if work.over:
-            return work.answer([*_at_once(work, alone), *work.order[number:]])
+            return work, [*_at_once(work, alone), *work.order[number:]]
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         if not work.can_pay((one,)):
@@ -55,8 +66,7 @@ def propose(view: View) -> MethodAnswer:
             alone[one.key] = found
         else:
             work.accept(found, SINGLE)
-    unreached = _replaced(work, alone)
-    return work.answer(unreached)
+    return work, _replaced(work, alone)
 
 
 def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
