@@ -172,9 +172,8 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
     """The stages for a model: with tolls where a dive would not keep the limits without."""
     own, groups = prices, [one.group for one in model.items]
-    if (
-        model.market.free
-    ):  # room on existing nodes is not planned, and what is left of one resource there makes the other no cheaper here
+    if model.market.free:
+        # what is left of one resource on existing nodes is taken off the bound, and makes none of the others cheaper on new ones
         own, groups = _own(model, 1.0, prices)
     stages = _Stages(model, own, _worths(model, own, groups), None, seed, expired)
     used = stages.used()
