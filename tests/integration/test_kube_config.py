@@ -196,7 +196,12 @@ from provisioner.kube.config import connect
 connection = connect(sys.argv[1])
 connection.request("GET", "/version")
 assert not [name for name in sys.modules if name == "kubernetes" or name.startswith("kubernetes.")], "traces of the lean import"
-assert len(sys.modules) < 600, len(sys.modules)
+assert not sys.modules.keys() & {"oauthlib", "requests_oauthlib", "requests"}, "what only OIDC needs"
+assert len(sys.modules) < 450, len(sys.modules)
+from provisioner.kube import config
+parts = vars(config._official().config.kube_config)
+assert type(parts["OAuth2Session"](client_id="x")).__module__ == "requests_oauthlib.oauth2_session"
+assert issubclass(parts["oauthlib"].oauth2.rfc6749.errors.InvalidClientIdError, Exception), "OIDC finds the real library"
 import kubernetes.client
 assert kubernetes.client.CoreV1Api, "the ordinary import works afterwards"
 """

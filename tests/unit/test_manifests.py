@@ -15,6 +15,7 @@ from extender import server as extender_server
 from provisioner.apis import ec2
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
+from provisioner.cli.harness.programs import AS_DEPLOYED
 from provisioner.cloudprovider.aws.launch.templates import TemplateUses
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
@@ -223,7 +224,7 @@ def test_the_provisioner_takes_its_flags_and_variables() -> None:
         "MEMORY_LIMIT": "1073741824",
         "DOVETAIL_REPORT_ADDRESS": variables["DOVETAIL_REPORT_ADDRESS"].replace("$(POD_IP)", "10.0.0.7"),
     }
-    assert given.keys() == variables.keys() - {"POD_IP"}
+    assert given.keys() == variables.keys() - {"POD_IP", *AS_DEPLOYED}
     options = Options.parse(container["args"][1:], given)
     assert (options.report_address, options.lease_namespace) == ("10.0.0.7:8444", NAMESPACE)
     assert options.report_cert_dir in {mount["mountPath"] for mount in container["volumeMounts"]}
@@ -250,7 +251,7 @@ def test_the_webhook_takes_its_flags() -> None:
         (hook,) = of_kind(kind)
         assert values["configuration"] == hook["metadata"]["name"]
         assert values["service"] == hook["webhooks"][0]["clientConfig"]["service"]["name"]
-    assert {one["name"] for one in container["env"]} == {"POD_NAMESPACE", "POD_NAME"}
+    assert {one["name"] for one in container["env"]} == {"POD_NAMESPACE", "POD_NAME", *AS_DEPLOYED}
 
 
 def test_the_extender_takes_its_flags() -> None:
@@ -370,6 +371,11 @@ def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
     ours = [container_of(name) for name in ("provisioner", "webhook", "extender")]
     assert [one["args"][0] for one in ours] == ["provisioner", "webhook", "extender"]
     assert len({one["image"] for one in ours}) == 1
+    for (
+        one
+    ) in ours:  # what the harness measures is what runs in a cluster; compiled, because nothing can be written there
+        assert AS_DEPLOYED.items() <= {each["name"]: each.get("value") for each in one["env"]}.items()
+        assert f"-o {AS_DEPLOYED['PYTHONOPTIMIZE']} " in text
 
 
 # --- roles: what is granted is what the code asks for ---------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from provisioner.cli.harness import memory
 from provisioner.cli.harness.workload import REPOSITORY
@@ -20,6 +21,8 @@ from provisioner.devcluster.processes import Record
 from provisioner.support.clock import Clock
 
 PLANNER_MODULE = "provisioner.planner"
+AS_DEPLOYED: Final = {"PYTHONOPTIMIZE": "2"}
+"""Variables of the interpreter in our containers (manifests/base and scheduler): no docstrings in memory."""
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.05
 LOG_TAIL_BYTES = 2000
@@ -64,7 +67,7 @@ class Programs:
         command = [sys.executable, "-m", program.module, *program.arguments]
         # The checkout first, so that the programs are the ones beside this file.
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**program.environment, "PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**AS_DEPLOYED, **program.environment, "PYTHONPATH": os.pathsep.join(paths)}
         self._children[program.name] = self._cluster.start_program(program.name, command, environment)
         self._started[program.name] = program
         self._killed.discard(program.name)

@@ -159,11 +159,19 @@ def _generated(family: str, cpu: int, architecture: str, system: str) -> Instanc
     capacity = Resources.parse({CPU: cpu, MEMORY: f"{gib}Gi", EPHEMERAL_STORAGE: "20Gi", PODS: min(16 * cpu, 1024)})
     price = 0.025 * cpu + 0.001 * capacity[MEMORY] / 1e9
     offerings = tuple(
-        Offering(Requirements.from_labels({names.ZONE_LABEL: zone, names.CAPACITY_TYPE_LABEL: kind}), price * share)
+        Offering(
+            _shared(Requirements.from_labels({names.ZONE_LABEL: zone, names.CAPACITY_TYPE_LABEL: kind})), price * share
+        )
         for zone in ZONES
         for kind, share in ((names.CAPACITY_ON_DEMAND, 1.0), (names.CAPACITY_SPOT, _SPOT_SHARE))
     )
     return _instance_type(f"{family}-{cpu}x-{architecture}-{system}", architecture, [system], capacity, offerings)
+
+
+@functools.lru_cache(1024)
+def _shared(requirements: Requirements) -> Requirements:
+    """The first of all equal ones: a catalogue has thousands of offerings in a few places, and each would keep its own."""
+    return requirements
 
 
 def _instance_type(
@@ -246,7 +254,7 @@ def _offering(field: str, value: object) -> Offering:
     for key in (names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL):
         if requirements.requirement(key).single_value is None:
             raise _FieldError(where, f"must fix {key} to one value with operator In")
-    offering = Offering(requirements, float(price), available)
+    offering = Offering(_shared(requirements), float(price), available)
     if offering.capacity_type not in names.CAPACITY_TYPES:
         known = ", ".join(sorted(names.CAPACITY_TYPES))
         raise _FieldError(where, f"{names.CAPACITY_TYPE_LABEL} must be one of {known}, is {offering.capacity_type}")

@@ -316,3 +316,8 @@ def test_a_missing_file_is_an_error_that_says_where_it_is_set(tmp_path: Path) ->
         CatalogueError, match="cannot be read: No such file or directory; check INSTANCE_TYPES_FILE_PATH"
     ):
         load(str(tmp_path / "none.json"))
+
+
+def test_offerings_in_one_place_keep_one_object_of_requirements() -> None:
+    offerings = [one.requirements for kind in generated().types for one in kind.offerings]
+    assert len(set(map(id, offerings))) == len(set(offerings)) == 8
