@@ -13,8 +13,10 @@ MULTI: Final = "multi"
 """Of one node and of several: the types of consolidation that Karpenter's metrics know. A pass does both, and counts as the first."""
 NEW: Final = 2
 """Most nodes that take the place of one."""
-SMALL: Final = 1_000
-"""With so many candidates or fewer, a pass is made in Karpenter's order as well, and the better one of the two counts."""
+SMALL: Final = 500
+"""With so many candidates or fewer, a pass is made in Karpenter's order as well, and the better one of the two counts,"""
+_MANY: Final = 10
+"""if one candidate in so many can go: else the order hardly matters."""
 NEVER_PAYS: Final = "Moving its pods does not save enough to justify the disruption"
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
@@ -41,7 +43,8 @@ def propose(view: View) -> MethodAnswer:
     if view.prepared is None:
         return MethodAnswer()
     work, left = _searched(Consolidation(view, view.prepared))
-    if work.proposals and not work.over and len(work.order) <= SMALL:
+    many = len(work.proposals) * _MANY >= len(work.order) > 0
+    if many and not work.over and len(work.order) <= SMALL:
         other, others = _searched(Consolidation(view, view.prepared, by_price))
         if other.gain > work.gain and not other.over:
             work, left = other, others

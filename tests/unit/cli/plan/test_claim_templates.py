@@ -38,7 +38,7 @@ def stateful(replicas: int = 2, storage_class: str | None = "disk", size: str = 
 
 
 def kind(name: str = "disk", zone: str = "", provisioner: str = "ebs.csi.aws.com", **more: Any) -> dict[str, Any]:
-    found = {
+    found: dict[str, Any] = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
         "metadata": {"name": name, **more},
@@ -112,7 +112,7 @@ def test_pods_go_where_the_storage_class_makes_volumes(tmp_path: Path, zone: str
 
 
 def test_without_a_class_that_is_the_clusters_default_the_default_one_counts(tmp_path: Path) -> None:
-    default = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    default: dict[str, Any] = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
     question, _ = asked(tmp_path, stateful(1, None), kind("usual", ZONES[1], **default), kind("other", ZONES[0]))
     assert zones(solved(question)) == {"db-0": {ZONES[1]}}
 

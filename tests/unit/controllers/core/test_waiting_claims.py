@@ -84,7 +84,7 @@ def test_a_claim_that_is_being_launched_keeps_its_pods() -> None:
 def test_a_claim_whose_launch_begins_while_the_others_are_planned_keeps_its_pods() -> None:
     stage = Stage()
     (first,) = stage.batch(*wide(1))
-    answers = []
+    answers: list[Launch] = []
     looks = iter([stage.world.cluster.launch_begins])  # before it is held
     stage.provider.meanwhile = lambda: answers.extend(begins(first) for begins in looks)
     stage.batch(*wide(2, 3))
@@ -95,9 +95,15 @@ def test_a_claim_whose_launch_begins_while_the_others_are_planned_keeps_its_pods
 def test_while_a_claim_is_planned_again_nobody_launches_it() -> None:
     stage = Stage()
     (first,) = stage.batch(*wide(1))
-    answers = []
-    looks = iter(range(100))  # the first is before it is held
-    stage.provider.meanwhile = lambda: next(looks) and answers.append(stage.world.cluster.launch_begins(first))
+    answers: list[Launch] = []
+    looks: list[str] = []
+
+    def meanwhile() -> None:
+        if looks:  # the first is before it is held
+            answers.append(stage.world.cluster.launch_begins(first))
+        looks.append(first)
+
+    stage.provider.meanwhile = meanwhile
     (second,) = stage.batch(*wide(2, 3))
     assert set(answers) == {Launch.HELD}
     assert stage.pods_of(second) == ["p1", "p2", "p3"]

@@ -48,4 +48,3 @@ def test_karpenters_order_is_taken_where_it_saves_more() -> None:
 @pytest.mark.usefixtures("one_order")
 def test_where_fleets_are_large_there_is_one_order() -> None:
     assert saved(view_of("batch", 4)) < 5.3
-
