@@ -12,8 +12,8 @@ from tests.support.economy import scaled_down
 KINDS = [("batch", seed) for seed in range(1, 7)] + [("micro", 1), ("micro", 2)]
 
 
-def view_of(kind: str, seed: int) -> View:
-    start = scaled_down(kind, 30, seed)
+def view_of(kind: str, seed: int, nodes: int = 30) -> View:
+    start = scaled_down(kind, nodes, seed)
     start.fleet = replace(start.fleet, settings=Settings(acceptance=Acceptance.KARPENTER))  # what pays is what is saved
     return start.view()
 
@@ -48,3 +48,12 @@ def test_karpenters_order_is_taken_where_it_saves_more() -> None:
 @pytest.mark.usefixtures("one_order")
 def test_where_fleets_are_large_there_is_one_order() -> None:
     assert saved(view_of("batch", 4)) < 5.3
+
+
+def test_what_karpenter_does_of_several_nodes_at_once_comes_first_where_that_saves_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = view_of("batch", 3, nodes=450)
+    found = saved(view)
+    monkeypatch.setattr(consolidation, "_prefixes", lambda _work: None)
+    assert found > saved(view)
