@@ -166,7 +166,7 @@ class ExtenderProgram:
             config.metrics_bind,
             config.health_bind,
             checks={"extender": self.board.problem},
-            live_checks={"questions": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
+            live_checks=live_checks(server),
         )
 
     def stop(self) -> None:
@@ -188,6 +188,11 @@ class ExtenderProgram:
         gc.freeze()
         with self.board.lock:
             _log.info(messages.READY, table=repr(self.board.table))
+
+
+def live_checks(server: HttpServer) -> dict[str, health.Check]:
+    """What the liveness probe asks: whether questions are answered, the way kube-scheduler asks them, and whether every thread lives."""
+    return {"questions": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem}
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:

@@ -162,7 +162,7 @@ class WebhookProgram:
             config.metrics_bind,
             config.health_bind,
             checks={"webhook": self.problem},
-            live_checks={"reviews": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem},
+            live_checks=live_checks(server),
         )
 
     def stop(self) -> None:
@@ -173,6 +173,11 @@ class WebhookProgram:
             self._images.stop()
         self.facts.stop()
         self.rotation.stop(timeout=2.0)
+
+
+def live_checks(server: HttpServer) -> dict[str, health.Check]:
+    """What the liveness probe asks: whether reviews are answered, the way the API server asks for them, and whether every thread lives."""
+    return {"reviews": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem}
 
 
 def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageService | None":

@@ -30,6 +30,8 @@ PROVISIONER_NAME: Final = "karpenter.sh/provisioner-name"
 """Label of the nodes of a NodePool that was made from a Provisioner, and the annotation of that NodePool which says so."""
 INITIALIZED_LABEL: Final = "karpenter.sh/initialized"
 REGISTERED_LABEL: Final = "karpenter.sh/registered"
+READY_LABELS: Final = {REGISTERED_LABEL: "true", INITIALIZED_LABEL: "true"}
+"""What every node of ours says of itself once it is ready; pods and DaemonSets may select nodes by it."""
 DO_NOT_SYNC_TAINTS_LABEL: Final = "karpenter.sh/do-not-sync-taints"
 
 CAPACITY_ON_DEMAND: Final = "on-demand"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from provisioner.cli import bench_disruption, bench_scheduling
+from provisioner.cli import bench_disruption, bench_packing, bench_scheduling
 from provisioner.cli.bench_disruption import CPU_GOAL_SECONDS, CPU_USED
 from provisioner.cli.demo import (
     ALL_RUNNING_GOAL_SECONDS,
@@ -146,6 +146,7 @@ CASES: dict[str, Case] = {
     "placement": placement,
     "spread": spread,
     "latency": latency,
+    **bench_packing.CASES,
     **bench_scheduling.CASES,
     **bench_disruption.CASES,
 }
@@ -169,7 +170,7 @@ def title(case: str, mode: Mode) -> str:
     type=click.IntRange(min=12),
     default=PODS,
     show_default=True,
-    help="Size of basic, placement, rollout, throughput, consolidation and drift.",
+    help="Size of basic, placement, packing, rollout, throughput, consolidation and drift.",
 )
 @click.option(
     "--quick", is_flag=True, help="Small fleets and short waits for consolidation and so on; measures nothing."
@@ -187,6 +188,7 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
 
     \b
     Nodes are bought:  basic, placement, spread, latency, rollout
+    At what cost:  packing
     kube-scheduler, with the extender and without:  throughput
     They are renewed:  consolidation, drift, drift-fast, drift-pdb, empty,
                        deleted
@@ -237,6 +239,8 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
 
 def modes(case: str, asked: str | None) -> tuple[Mode, ...]:
     """In which modes a case runs."""
-    if case == bench_scheduling.THROUGHPUT or (asked is None and case in bench_disruption.CASES):
+    if case == bench_scheduling.THROUGHPUT or (
+        asked is None and case in (bench_packing.PACKING, *bench_disruption.CASES)
+    ):
         return (Mode.EVERYTHING_ON,)
     return tuple(Mode) if asked in (None, "all") else (Mode(asked),)

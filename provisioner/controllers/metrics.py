@@ -167,7 +167,8 @@ class Metrics:
             "Consolidation passes that timed out before every candidate was evaluated.",
             ("consolidation_type",),
         )
-        self._timeouts.labels("single")
+        for kind in ("single", "multi"):
+            self._timeouts.labels(kind)
         self._unhealthy = counter(
             f"{_PREFIX}nodeclaims_unhealthy_disrupted_total",
             "NodeClaims deleted because their Node was unhealthy, by condition.",

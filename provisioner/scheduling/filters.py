@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
-from provisioner.apis.names import LABEL_ALIASES, normalized_label
+from provisioner.apis.names import HOSTNAME_LABEL, LABEL_ALIASES, normalized_label
 from provisioner.apis.pods import PodShape
 from provisioner.values.requirement import NONE, Operator, Requirement, RequirementError, Requirements
 from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Toleration
@@ -13,6 +13,8 @@ _HARD = (NO_SCHEDULE, NO_EXECUTE)
 _HARD_AND_SOFT = (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
 NAME_FIELD = "metadata.name"
 """The only field that Kubernetes allows in matchFields."""
+UNKNOWN_HOSTNAME = "not known yet"
+"""The hostname of a machine to come; no label has spaces."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}
 for _alias, _stable in LABEL_ALIASES.items():
     _ALIASES_OF[_stable] = (*_ALIASES_OF.get(_stable, ()), _alias)
@@ -77,11 +79,13 @@ class Term:
         return tuple(found)
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Whether a node with exactly these labels matches, as kube-scheduler judges it."""
+        """Whether a node with exactly these labels matches, as kube-scheduler judges it; one that has no Node yet will have a hostname."""
         if self.names is not None and not self.names.has(node_name):
             return False
         for key, requirement in self.requirements.items():
             value = label_value(labels, key)
+            if value is None and key == HOSTNAME_LABEL and not node_name:
+                value = UNKNOWN_HOSTNAME
             if not (requirement.admits_absence if value is None else requirement.has(value)):
                 return False
         return True

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.apis.names import HOSTNAME_LABEL, INITIALIZED_LABEL, NODEPOOL_LABEL, REGISTERED_LABEL
+from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
-from provisioner.scheduling.filters import NodeFilter, Term
+from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
 from provisioner.scheduling.limits import Stairs, stairs_of
 from provisioner.scheduling.ports import Ports, any_clash
 from provisioner.scheduling.problem import Pool
@@ -19,9 +19,7 @@ from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import first_untolerated
 
 _MOST_PINS: Final = 10_000
-_SIMULATED: Final = Requirements.from_labels(
-    {REGISTERED_LABEL: "true", INITIALIZED_LABEL: "true", HOSTNAME_LABEL: "not known yet"}  # no label has spaces
-)
+_SIMULATED: Final = Requirements.from_labels({**READY_LABELS, HOSTNAME_LABEL: UNKNOWN_HOSTNAME})
 SIMULATED_LABELS: Final = frozenset(_SIMULATED)
 """Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
 

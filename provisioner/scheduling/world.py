@@ -115,7 +115,7 @@ def _bin(node: NodeView) -> Bin:
     here = {pod.uid for pod in node.pods}
     return Bin(
         name=str(node.key),
-        labels=node.labels,
+        labels=node.labels if node.initialized or node.claim is None else {**names.READY_LABELS, **node.labels},
         room=node.room,
         taints=node.taints,
         node_name=node.name,

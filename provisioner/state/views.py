@@ -72,7 +72,8 @@ def view_of(given: Inputs) -> NodeView:
     room = EMPTY
     if not given.ambiguous or claim is None:
         # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
-        due = given.due(labels if registered else {**_type_labels(kind), **labels}, taints, given.pods)
+        coming = {} if initialized or claim is None else names.READY_LABELS
+        due = given.due({**_type_labels(kind), **coming, **labels} if coming else labels, taints, given.pods)
         room = allocatable - given.used - due - given.kept
     return NodeView(
         key=given.key,

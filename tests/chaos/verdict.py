@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -276,12 +277,12 @@ def long_waits_without_a_cause(witness: Lives, now: float) -> list[str]:
         )
 
 
-def deletions_past_the_eviction_api(stage: Stage, witness: Witness, spared: frozenset[str] = frozenset()) -> list[str]:
+def deletions_past_the_eviction_api(log: Path, witness: Lives, spared: frozenset[str] = frozenset()) -> list[str]:
     """Deletions of pods that nobody but their owner may make, from the audit log; `spared` Nodes were interrupted."""
     with witness.lock:
         lives = {(life.namespace, life.name): life for life in witness.pods.values()}
     found: list[str] = []
-    for event in entries(stage.cluster.audit_log):
+    for event in entries(log):
         what, user = event.get("objectRef", {}), event.get("user", {}).get("username", "")
         if event.get("verb") not in ("delete", "deletecollection") or what.get("resource") != "pods":
             continue
@@ -388,5 +389,5 @@ def judge(stage: Stage, churn: Churn, witness: Witness, spared: frozenset[str] =
     wrong += instances_ended_with_live_pods(stage.ec2.instances() if stage.ec2 is not None else (), witness)
     wrong += instances_of_two_claims(witness)
     wrong += long_waits_without_a_cause(witness, time.time())
-    wrong += deletions_past_the_eviction_api(stage, witness, spared)
+    wrong += deletions_past_the_eviction_api(stage.cluster.audit_log, witness, spared)
     return wrong

@@ -152,11 +152,16 @@ def machine_of(problem: Problem, option: Option, name: str) -> Machine:
 # --- the world that a result makes ---
 
 
+def labels_of(one: Bin) -> dict[str, str]:
+    """The labels of a machine; one that has no Node yet will have a hostname."""
+    return dict(one.labels) if one.node_name else {names.HOSTNAME_LABEL: f"that of {one.name}", **one.labels}
+
+
 def machine_of_bin(problem: Problem, one: Bin) -> Machine:
     asked = {pod.uid for pod in problem.pods}
     return Machine(
         name=one.name,
-        labels=dict(one.labels),
+        labels=labels_of(one),
         room=dict(one.room),
         taints=one.taints,
         node_name=one.node_name,
@@ -339,7 +344,7 @@ def _bins_wrong(problem: Problem, result: Result) -> Iterator[str]:
         if not pods:
             yield f"{name} is listed without pods"
         for pod in pods:
-            if not admits(pod.shape, one.labels, one.taints, one.node_name):
+            if not admits(pod.shape, labels_of(one), one.taints, one.node_name):
                 yield f"{pod.name} is not admitted on {name}"
         if not fits(needs(pod.shape for pod in pods), dict(one.room)):
             yield f"{name} is too small for {[pod.name for pod in pods]}"

@@ -16,7 +16,7 @@ from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.offline import OfflineCatalogue
 from provisioner.cloudprovider.aws.market.prices import static_prices
 from provisioner.cloudprovider.aws.market.static_data import on_demand_prices
-from provisioner.cloudprovider.kwok.catalogue import generated
+from provisioner.cloudprovider.kwok.catalogue import CatalogueError, generated, load
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.support.errors import UserError
 
@@ -58,14 +58,14 @@ def chosen(name: str, objects: Objects) -> PriceTable:
         refs = {(pool.node_class_ref.group, pool.node_class_ref.kind) for pool in objects.pools}
         fake = any(node.spec.provider_id.startswith("kwok://") for node in objects.nodes)
         name = KWOK if fake or refs == {(kwok.GROUP, kwok.KIND)} else f"ec2:{_region_of(objects.nodes)}"
-    if name == KWOK:
-        return _kwok()
-    kind, _, region = name.partition(":")
-    if kind != "ec2" or not _REGION.fullmatch(region):
+    kind, _, where = name.partition(":")
+    if kind == KWOK:
+        return _kwok(where)
+    if kind != "ec2" or not _REGION.fullmatch(where):
         raise UserError(
-            f"catalogue {name[:80]!r} does not exist. Use --catalogue kwok, or --catalogue ec2:REGION as in ec2:us-east-1"
+            f"catalogue {name[:80]!r} does not exist. Use --catalogue kwok, kwok:FILE, or ec2:REGION as in ec2:us-east-1"
         )
-    return _ec2(region, objects)
+    return _ec2(where, objects)
 
 
 def default_pool(table: PriceTable) -> NodePool:
@@ -87,15 +87,22 @@ def default_pool(table: PriceTable) -> NodePool:
     return msgspec.convert(made, NodePool)
 
 
-def _kwok() -> PriceTable:
-    catalogue = generated()
+def _kwok(path: str) -> PriceTable:
+    """Of a file in the form of INSTANCE_TYPES_FILE_PATH; the generated types where none is named."""
+    try:
+        catalogue = load(path) if path else generated()
+    except CatalogueError as error:
+        raise UserError(str(error)) from error
     return PriceTable(
         name=KWOK,
         currency="USD",
         types_of=lambda _: catalogue.types,
         all_types={one.name: one for one in catalogue.types},
         well_known=names.WELL_KNOWN_LABELS | catalogue.well_known_labels,
-        notes=("The prices of the kwok catalogue are made up.",),
+        notes=(
+            *(() if path else ("The prices of the kwok catalogue are made up.",)),
+            *map(str, catalogue.left_out),
+        ),
     )
 
 

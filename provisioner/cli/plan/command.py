@@ -33,7 +33,7 @@ _MAX_ROUNDS = 100_000
     "--catalogue",
     default="auto",
     show_default=True,
-    help="Instance types and prices: kwok, or ec2:REGION. auto follows the NodePools and nodes in the input.",
+    help="Instance types and prices: kwok, kwok:FILE (as in INSTANCE_TYPES_FILE_PATH), or ec2:REGION. auto follows the NodePools and nodes in the input.",
 )
 @click.option("--current", is_flag=True, help="Plan all pods from scratch and compare the cost with the current nodes.")
 @click.option(

@@ -73,7 +73,6 @@ ROWS: dict[str, tuple[tuple[Pod, ...], list[Pool], list[Bin], int, list[int]]] =
         3,
         [7, 7, 6],
     ),
-    "pods that run count too": (web(1), [ANY], on_bins("8", old=1), 3, [1]),
     "nodes that are there are domains": (web(6), [ANY], on_bins("8", "8", "8"), 3, [2, 2, 2]),
     "nodes that are there and new ones are filled evenly": (web(9), [ANY], on_bins("8"), 3, [3, 3, 3]),
     "a full node holds the others at maxSkew": (web(4), [ANY], on_bins("0"), 3, [1, 1, 1, 1]),
@@ -96,6 +95,16 @@ def test_hostname_spread(
     result = solve(question)
     assert counted(result) == want
     assert not result.unplaced
+    assert checker.violations(question, result) == []
+
+
+@pytest.mark.parametrize(("old", "shared"), [(1, False), (2, False), (0, True)])
+def test_pods_that_run_count_too(old: int, shared: bool) -> None:
+    """With one that runs there are two pods, which want two nodes; the one that is there is not enough."""
+    question = problem(web(1), ANY, bins=on_bins("8", old=old), hostname_domains=3)
+    result = solve(question)
+    assert counted(result) == [1]
+    assert bool(result.existing) is shared
     assert checker.violations(question, result) == []
 
 

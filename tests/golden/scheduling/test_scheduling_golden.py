@@ -265,6 +265,11 @@ ROWS = {
         'p: NodePool "default": required node affinity names nodes by kubernetes.io/hostname: n1'),
     "a machine to come has a hostname, whatever it will be": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), pool(types=(SMALL,))), "default/small: p"),
+    "a machine on its way has a hostname too": row(
+        problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]), "n1: p"),
+    "a machine on its way is never without a hostname": row(
+        problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]),
+        "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no dynamic nodepools found"),
     "a machine to come is not one that is named as unwanted": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])), pool(types=(SMALL,)), bins=[node("n1")]), "default/small: p"),
     "a machine to come is never without a hostname": row(

@@ -142,6 +142,21 @@ def test_a_leaf_that_the_bundle_does_not_hold_is_no_reason_to_send_calls_here() 
     assert reason_not_trusted(OLD, theirs) == ""
 
 
+def test_a_replica_with_such_a_leaf_is_not_ready(tmp_path: Path) -> None:
+    clock = FakeClock()
+    api = FakeApi(clock=clock)
+    settings = Settings("dovetail-system", "tls", "hook", NAMES)
+    rotation = Rotation(Client(api, clock), cast("Connection", api), clock, settings, tmp_path, "replica-1")
+    mine = mint(NAMES, clock.now())
+    rotation._served, rotation._delivered, rotation._published = mine, True, ("", clock.monotonic())
+    problems = []
+    for trusted in ((NEW.ca_pem,), (NEW.ca_pem, mine.ca_pem)):
+        rotation._configurations.store.put("hook", configuration(merge(list(trusted))))
+        problems.append(rotation.problem())
+    assert "does not contain the CA" in problems[0]
+    assert problems[1] == ""
+
+
 def test_every_webhook_has_to_trust_what_is_served() -> None:
     found = configuration(OLD.ca_pem, NEW.ca_pem)
     assert "does not contain the CA" in reason_not_trusted(OLD, found)

@@ -27,6 +27,13 @@ def test_a_process_that_does_not_lead_can_write_nothing(program: ProvisionerProc
         program._client.create(CONFIGMAPS, thing("a"), "ns")
 
 
+def test_its_requests_are_limited_as_its_flags_say(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    options = Options.parse(["--kube-client-qps=7", "--kube-client-burst=8", f"--kubeconfig={config}"], {})
+    limiter = ProvisionerProcess(options)._connection.limiter
+    assert (limiter.qps, limiter.burst) == (7, 8)
+
+
 def test_a_dead_thread_is_a_failed_liveness_check_unless_the_process_is_ending(
     program: ProvisionerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

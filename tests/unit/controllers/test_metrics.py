@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from provisioner.controllers.freshness import SILENT_SECONDS, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.support.metrics import REGISTRY
@@ -56,6 +58,13 @@ def test_budgets_are_told_for_the_pools_of_now() -> None:
     assert of_pool("nodes_consuming_budgets", nodepool="one", reason="Empty") is None
     assert of_pool("allowed_disruptions", nodepool="two", reason="Empty") == 5
     assert of_pool("allowed_disruptions", nodepool="one", reason="Drifted") == 7
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_passes_that_ran_out_of_time_are_counted_from_nought(kind: str) -> None:
+    """An alert on the rate of a series that comes with its first event misses that event."""
+    name = "karpenter_voluntary_disruption_consolidation_timeouts_total"
+    assert REGISTRY.get_sample_value(name, {"consolidation_type": kind}) is not None
 
 
 def test_the_cluster_state_is_synced_only_as_long_as_every_watch_is_heard() -> None:

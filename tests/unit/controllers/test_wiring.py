@@ -1,7 +1,9 @@
 """The parts of a term, put together without a control plane."""
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import cast
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +20,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.state.checking import CheckedCluster
 from tests.support.clock import FakeClock
 from tests.support.cluster import claim, pool
 from tests.support.kube import FakeApi, ok
@@ -42,8 +45,8 @@ def test_what_is_forgotten_is_found_before_anything_starts() -> None:
     calls.check()
 
 
-def controllers(api: FakeApi | None = None) -> Controllers:
-    clock, options = FakeClock(), Options()
+def controllers(api: FakeApi | None = None, options: Options | None = None) -> Controllers:
+    clock, options = FakeClock(), options or Options()
     api = api or FakeApi(clock=clock)
     client, caches = Client(api, clock), Caches(cast(Connection, api), options, clock)
     provider = KwokProvider(client, caches.nodes.store, caches.classes.store, clock)
@@ -80,3 +83,130 @@ def test_a_claim_of_kwok_whose_machine_vanished_is_deleted() -> None:
     state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
     made._ends.garbage.once()
     assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
+
+
+def there(part: Any) -> Any:
+    """It is, in a program that is put together whole."""
+    assert part is not None
+    return part
+
+
+def of(bound: Any) -> Any:
+    """Whose method it is."""
+    return bound.__self__
+
+
+REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
+    "--hold-ttl": (["--hold-ttl=7s"], lambda made: made._cluster._plans._hold_seconds, 7.0),
+    "--plan-ttl": (["--plan-ttl=7s"], lambda made: made._cluster._plans._plan_seconds, 7.0),
+    "--check-state": (["--check-state"], lambda made: type(made._cluster), CheckedCluster),
+    "--batch-idle-duration": (
+        ["--batch-idle-duration=7s"],
+        lambda made: made._provisioning.intake._window._idle,
+        7.0,
+    ),
+    "--batch-max-duration": (
+        ["--batch-max-duration=7s"],
+        lambda made: made._provisioning.intake._window._longest,
+        7.0,
+    ),
+    "--intake-grace": (["--intake-grace=7s"], lambda made: made._provisioning.intake._grace, 7.0),
+    "--solve-deadline": (["--solve-deadline=7s"], lambda made: of(made._provisioning.intake._run)._deadline, 7.0),
+    "--hostname-spread-domains": (
+        ["--hostname-spread-domains=7"],
+        lambda made: of(made._provisioning.intake._run)._worlds._policies.hostname_domains,
+        7,
+    ),
+    "--hostname-spread-domains, for disruption": (
+        ["--hostname-spread-domains=7"],
+        lambda made: there(made._disruptions.voluntary._worlds)._policies.hostname_domains,
+        7,
+    ),
+    "--consolidation": (
+        ["--consolidation=karpenter"],
+        lambda made: made._disruptions.voluntary._settings.acceptance.value,
+        "karpenter",
+    ),
+    "--packing": (["--packing=greedy"], lambda made: made._provisioning.planner._wanted, False),
+    "--nominate": (["--nominate=false"], lambda made: made._joining.steering.nominates(), False),
+    "--max-claims-per-minute": (
+        ["--max-claims-per-minute=7"],
+        lambda made: there(made._provisioning.creator._growth)._limits.claims_per_minute,
+        7,
+    ),
+    "--max-usd-per-hour": (
+        ["--max-usd-per-hour=7"],
+        lambda made: there(made._provisioning.creator._growth)._limits.usd_per_hour,
+        7.0,
+    ),
+    "--max-disrupting-nodes": (["--max-disrupting-nodes=7"], lambda made: made._disruptions.ledger._most, 7),
+    "--command-timeout": (
+        ["--command-timeout=7m"],
+        lambda made: made._disruptions.commands._timeout,
+        timedelta(minutes=7),
+    ),
+    "--launch-timeout": (
+        ["--launch-timeout=7m"],
+        lambda made: of(made._joining.claims._reconcile)._timeouts.launch,
+        timedelta(minutes=7),
+    ),
+    "--registration-timeout": (
+        ["--registration-timeout=7m"],
+        lambda made: of(made._joining.claims._reconcile)._timeouts.registration,
+        timedelta(minutes=7),
+    ),
+    "--drain-timeout": (
+        ["--drain-timeout=7m"],
+        lambda made: of(made._joining.claims._reconcile)._timeouts.drain,
+        timedelta(minutes=7),
+    ),
+    "--repair-timeout": (
+        ["--repair-timeout=7m", "--feature-gates=NodeRepair=true"],
+        lambda made: {one.toleration for one in made._disruptions.forceful._policies},
+        {timedelta(minutes=7)},
+    ),
+    "--cpu-requests": (["--cpu-requests=60000"], lambda made: made._joining.claims._workers, 100),
+    "--disable-cluster-state-observability": (
+        ["--disable-cluster-state-observability"],
+        lambda made: made._observability.observer,
+        None,
+    ),
+    "--report-cert-dir": (["--report-cert-dir=/certs"], lambda made: made._report_certificates is not None, True),
+    "the gate NodeRepair": (
+        ["--feature-gates=NodeRepair=true"],
+        lambda made: bool(made._disruptions.forceful._policies),
+        True,
+    ),
+    "the gate StaticCapacity": (
+        ["--feature-gates=StaticCapacity=true"],
+        lambda made: made._provisioning.static._enabled,
+        True,
+    ),
+    "the gate SpotToSpotConsolidation": (
+        ["--feature-gates=SpotToSpotConsolidation=true"],
+        lambda made: made._disruptions.voluntary._settings.spot_to_spot,
+        True,
+    ),
+    "the gate NodeOverlay": (
+        ["--feature-gates=NodeOverlay=true"],
+        lambda made: made._caches.overlay_objects is not None,
+        True,
+    ),
+    "the gate CapacityBuffer": (
+        ["--feature-gates=CapacityBuffer=true"],
+        lambda made: made._caches.buffer_objects is not None,
+        True,
+    ),
+    "the gate ReservedCapacity": (
+        ["--feature-gates=ReservedCapacity=false"],
+        lambda made: of(made._provisioning.intake._run)._worlds._policies.reserves,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "found", "want"), REACHED.values(), ids=REACHED)
+def test_a_flag_reaches_its_part(flags: list[str], found: Callable[[Controllers], Any], want: Any) -> None:
+    """What the part makes of it is seen by the test that test_effects names."""
+    assert found(controllers()) != want
+    assert found(controllers(options=Options.parse(flags, {}))) == want

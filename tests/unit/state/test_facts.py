@@ -240,6 +240,8 @@ ONLY: dict[str, tuple[str, str, bool]] = {
     "another architecture": (names.ARCH_LABEL, "arm64", False),
     "the operating system that is planned": (names.OS_LABEL, "linux", True),
     "another operating system": (names.OS_LABEL, "windows", False),
+    "nodes that are registered": (names.REGISTERED_LABEL, "true", True),
+    "nodes that are ready": (names.INITIALIZED_LABEL, "true", True),
 }
 
 

@@ -1,13 +1,17 @@
 """The judgement at the end of a run of chaos can fail: what it is told of is found, and nothing else."""
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.churn import NAMESPACE
 from tests.chaos.verdict import (
+    OWN_AGENT,
     Lives,
+    deletions_past_the_eviction_api,
     instances_ended_with_live_pods,
     instances_of_two_claims,
     long_waits_without_a_cause,
@@ -105,3 +109,35 @@ def test_a_pod_that_waits_for_a_minute(why: str, seconds: float, wrong: int) -> 
     assert len(long_waits_without_a_cause(lives, lives.pods["p"].seen_at + seconds)) == wrong
     lives.take_pod("MODIFIED", pod(2, "n1", why=why))
     assert long_waits_without_a_cause(lives, lives.pods["p"].bound_at + 600) == []
+
+
+OURS = {"userAgent": f"{OWN_AGENT}/host_1"}
+DELETIONS: dict[str, tuple[dict[str, Any], int]] = {
+    "we delete it": (OURS, 1),
+    "somebody else deletes it": ({"userAgent": "curl", "user": {"username": "eve"}}, 1),
+    "we evict it": (OURS | {"verb": "create", "objectRef": {"subresource": "eviction"}}, 0),
+    "we are refused": (OURS | {"responseStatus": {"code": 409}}, 0),
+    "we delete all of a namespace": (OURS | {"verb": "deletecollection", "objectRef": {"name": ""}}, 1),
+    "its ReplicaSet is scaled down": (
+        {"user": {"username": "system:serviceaccount:kube-system:replicaset-controller"}},
+        0,
+    ),
+    "the kubelet has ended it": ({"userAgent": "kwok/v0.7.0"}, 0),
+    "a tenant of the test removes it": ({"userAgent": "dovetail-demo"}, 0),
+    "its machine was interrupted": (OURS | {"objectRef": {"name": "web-2"}}, 0),
+    "another object": (OURS | {"objectRef": {"resource": "nodes"}}, 0),
+}
+
+
+@pytest.mark.parametrize(("change", "wrong"), DELETIONS.values(), ids=DELETIONS)
+def test_a_pod_that_was_deleted_past_the_eviction_api(change: dict[str, Any], wrong: int, tmp_path: Path) -> None:
+    lives = Lives()
+    lives.take_pod("ADDED", pod(1, "n1"))
+    taken = pod(2, "n2")
+    taken["metadata"] |= {"uid": "q", "name": "web-2"}
+    lives.take_pod("ADDED", taken)
+    about = {"resource": "pods", "namespace": NAMESPACE, "name": "web-1", **change.get("objectRef", {})}
+    event = {"verb": "delete", "responseStatus": {"code": 200}, **change, "objectRef": about}
+    log = tmp_path / "audit.log"
+    log.write_text(json.dumps(event) + "\n")
+    assert len(deletions_past_the_eviction_api(log, lives, frozenset({"n2"}))) == wrong

@@ -1,5 +1,8 @@
 """From objects to the question: what counts as running, what is planned, and what the fleet of now costs."""
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -132,8 +135,27 @@ def test_the_catalogue_follows_the_input() -> None:
 
 @pytest.mark.parametrize("name", ["gcp", "ec2", "ec2:", "ec2:../..", "ec2:US-EAST-1"])
 def test_another_catalogue_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match="Use --catalogue kwok, or --catalogue ec2:REGION"):
+    with pytest.raises(UserError, match="Use --catalogue kwok, kwok:FILE, or ec2:REGION"):
         chosen(name, Objects())
+
+
+def test_a_file_of_instance_types_is_a_catalogue(tmp_path: Path) -> None:
+    offering = {
+        "Price": 0.5,
+        "Available": True,
+        "Requirements": [
+            {"key": names.ZONE_LABEL, "operator": "In", "values": ["a"]},
+            {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot"]},
+        ],
+    }
+    good = {"name": "own.4x", "architecture": "arm64", "operatingSystems": ["linux"], "offerings": [offering]}
+    path = tmp_path / "types.json"
+    path.write_text(json.dumps([{**good, "resources": {"cpu": "4", "memory": "8Gi"}}, {**good, "name": "bad"}]))
+    table = chosen(f"kwok:{path}", Objects())
+    assert [one.name for one in table.types_of(default_pool(table))] == ["own.4x"]
+    assert [one for one in table.notes if "(bad) is ignored: resources" in one]
+    with pytest.raises(UserError, match="no-such-file: cannot be read"):
+        chosen(f"kwok:{tmp_path}/no-such-file", Objects())
 
 
 def test_a_region_without_prices_takes_those_of_its_partition_and_says_so() -> None:

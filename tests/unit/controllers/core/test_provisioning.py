@@ -169,6 +169,21 @@ def test_machines_take_pods_unless_they_leave() -> None:
     assert {one.name for one in bins if one.leaving} == {"claim-goes", "node-goes", "disrupted"}
 
 
+def test_a_machine_on_its_way_shows_that_it_will_be_ready_and_one_of_nobody_only_what_it_says() -> None:
+    """Else a pod that selects ready nodes would have a new one though there is room on one that is coming."""
+    world = world_of(pool())
+    world.machine("ready")
+    world.cluster.claim_changed(None, claim("coming"))
+    world.cluster.claim_changed(
+        None, claim("joins", provider_id="kwok://joins", true=(names.LAUNCHED, names.REGISTERED))
+    )
+    world.cluster.node_changed(None, node("joins"))
+    world.cluster.node_changed(None, node("theirs", provider_id="other://theirs"))
+    shown = {one.name: names.READY_LABELS.items() <= one.labels.items() for one in ask(world).bins}
+    assert [name for name, ready in shown.items() if ready] == ["coming", "joins"]
+    assert not any(names.READY_LABELS.items() <= one.labels.items() for one in world.cluster.snapshot().nodes)
+
+
 def test_a_node_shows_its_room_less_what_is_kept() -> None:
     world = world_of(pool())
     world.add(pod("running", node="m", cpu="500m"), pod("waits", cpu="1"))

@@ -374,6 +374,19 @@ def test_six_pods_spread_over_six_hosts_move_to_three() -> None:
     assert len({*homes}) == 3, "each of those that stay takes one"
 
 
+@pytest.mark.parametrize(("domains", "leave"), [(3, 0), (2, 1), (1, 1)])
+def test_a_fleet_keeps_as_many_nodes_as_a_hostname_spread_is_planned_over(domains: int, leave: int) -> None:
+    """kube-scheduler would have all six pods on one node."""
+    web = of_app(
+        "web", cpu="500m", memory="512Mi", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),)
+    )
+    fleet = Fleet(policies=Policies(hostname_domains=domains))
+    for name in "xyz":
+        fleet.node(name, several(2, f"w{name}", web))
+    found = consolidation.propose(fleet.view()).proposals
+    assert sum(len(one.candidates) - len(one.replacements) for one in found) == leave
+
+
 def test_consolidation_that_would_wedge_is_not_proposed() -> None:
     """A rack is a domain for as long as its Node is there."""
     web = of_app(
