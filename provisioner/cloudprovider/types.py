@@ -145,6 +145,9 @@ class CloudProviderView(Protocol):
             InsufficientCapacityError: nothing that the claim allows can be had now, or ever.
             NodeClassNotReadyError: its NodeClass is missing or not ready.
             CreateError: it failed for a reason worth a condition.
+
+        After an `InsufficientCapacityError` or a `CreateError` there is no machine, and none comes of this call; what is not known is a
+        `LaunchUnderWayError`.
         """
         ...
 

@@ -38,6 +38,7 @@ from provisioner.options import Options
 from provisioner.state.effects import (
     ABSORBED,
     PLANNED,
+    REPLANNED,
     ClaimUnneeded,
     Effect,
     NominationLost,
@@ -328,7 +329,7 @@ class Controllers:
     def _settled(self, effect: PodSettled) -> None:
         self._metrics.plan_pod(effect.outcome)
         self._joining.steering.settled(effect.uid, effect.outcome)
-        if effect.outcome not in (PLANNED, ABSORBED):
+        if effect.outcome not in (PLANNED, ABSORBED, REPLANNED):
             self._writers.plans.changed(effect.key)
             self._plan_again(effect.uid)
 

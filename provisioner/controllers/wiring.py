@@ -470,6 +470,8 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         buffers=buffers,
         decided=observing.decided,
         improve=lambda prepared, result: planner.planned(prepared, result, calls.time_left()),
+        # what is taken back counts against growth limits until it is gone: its pods might be held back
+        taken_back=calls.carry_out if limits_of(options).none else None,
     )
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
     intake = Intake(

@@ -164,11 +164,6 @@ def paused_by_annotation(annotation: str, pool: str) -> str:
 # progress.py
 
 
-def replacement_failed(claim: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
-    return f"replacement NodeClaim {claim} failed"
-
-
 def claim_is_gone(one: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
     return f"NodeClaim {one} no longer exists"

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +33,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
-from provisioner.values.resources import Resources
+from provisioner.values.resources import EMPTY, Resources
 
 HOSTNAME_DOMAINS: Final = 3
 """Nodes over which a hard hostname spread is planned where nobody says how many."""
@@ -215,6 +215,26 @@ def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, .
         ),
     )
     return rest, gone.assigned
+
+
+def taken_back(snapshot: Snapshot, claims: Collection[str]) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if these claims had never been made, and the pods that wait for them, by age."""
+    gone = [view for view in snapshot.nodes if view.claim is not None and view.claim.name in claims]
+    keys = {view.key for view in gone}
+    charges: dict[str, Resources] = {}
+    for view in gone:
+        charges[view.pool] = charges.get(view.pool, EMPTY) + view.charge
+    rest = replace(
+        snapshot,
+        nodes=tuple(view for view in snapshot.nodes if view.key not in keys),
+        pools=tuple(
+            replace(view, used=view.used - charges[view.pool.metadata.name])
+            if view.pool.metadata.name in charges
+            else view
+            for view in snapshot.pools
+        ),
+    )
+    return rest, tuple(sorted((pod for view in gone for pod in view.assigned), key=lambda pod: (pod.created, pod.uid)))
 
 
 def is_usable(pool: NodePool) -> bool:

@@ -39,6 +39,7 @@ from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
+from provisioner.state.launches import Launch
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
@@ -50,6 +51,8 @@ FINALIZE_REQUEUE_SECONDS = 5.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
+#: A claim whose pods are being planned again is looked at again after so long.
+REPLANNING_SECONDS = 0.5
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
@@ -162,13 +165,18 @@ class Lifecycle:
 
     def _launch(self, claim: NodeClaim) -> Result:
         if self._cluster.is_unneeded(claim.metadata.name):
-            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
-            self._writer.delete(claim)
-            return DONE
+            return self._unneeded(claim)
         waited = self._waited(claim, names.LAUNCHED)
         late = waited > self._timeouts.launch.total_seconds()
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
+        match self._cluster.launch_begins(claim.metadata.name):
+            case Launch.UNNEEDED:
+                return self._unneeded(claim)
+            case Launch.HELD:
+                return Result(requeue_after=REPLANNING_SECONDS)
+            case Launch.BEGIN:
+                pass
         try:
             launched = self._provider.create(claim)
         except LaunchUnderWayError as error:
@@ -176,6 +184,7 @@ class Lifecycle:
                 self._not_launched(claim, error.reason, error)
             return Result(requeue_after=error.retry_after)
         except InsufficientCapacityError as error:
+            self._cluster.launch_refused(claim.metadata.name)
             return self._short(claim, error)
         except NodeClassNotReadyError as error:
             self._event(claim, messages.nodeclass_not_ready(claim.metadata.name, str(error)))
@@ -183,6 +192,8 @@ class Lifecycle:
         except CloudError as error:
             if late:
                 return self._give_up(claim, "launch_timeout", unhealthy=True)
+            if isinstance(error, CreateError):
+                self._cluster.launch_refused(claim.metadata.name)
             reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
             self._not_launched(claim, reason, error)
             return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
@@ -190,6 +201,11 @@ class Lifecycle:
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
+
+    def _unneeded(self, claim: NodeClaim) -> Result:
+        _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
+        self._writer.delete(claim)
+        return DONE
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""

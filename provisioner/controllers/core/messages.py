@@ -871,6 +871,11 @@ PLANNED_NODE_REMOVED: Final = "A node was removed while pods were planned for it
 REGISTERING_BATCH_FAILED: Final = "Registering a batch of NodeClaims failed; retrying"
 REGISTRATION_FAILED: Final = "Registration failed; retrying"
 
+# replanning.py
+REPLANNED_WAITING_NODECLAIMS: Final = (
+    "Planned the pods of NodeClaims that were not launched yet again, at a lower price"
+)
+
 # reports.py
 REFUSED_REPORTS_OF_OTHER_CLIENT: Final = "Refused reports because the client certificate is for another name"
 REFUSED_REPORTS: Final = "Refused reports"

@@ -269,7 +269,7 @@ class Connection:
         if self._short is not None:
             _check_length(self._short.length, most)
             if self._broken:
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body")
+                raise RefusedError(HTTPStatus.BAD_REQUEST, messages.BODY_BROKE_OFF)
             return Step.MORE if self._missing else Step.WHOLE
         try:
             while True:

@@ -17,6 +17,9 @@ HANDLER_NOT_FINISHED: Final = "the handler has not finished"
 # connection.py
 
 
+BODY_BROKE_OFF: Final = "the peer ended the connection in the middle of a body"
+
+
 def body_too_long(most: int) -> str:
     """What `RefusedError` says."""
     return f"the body is longer than {most} bytes"

@@ -24,6 +24,7 @@ from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
     FINALIZE_REQUEUE_SECONDS,
+    REPLANNING_SECONDS,
     Lifecycle,
     Timeouts,
     timeouts_of,
@@ -457,6 +458,39 @@ def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
     assert stage.look() == DONE
     assert stage.gone
     assert stage.provider.created == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "idle"),
+    [(SHORT, True), (LATER, True), (LaunchUnderWayError("c"), False), (CloudError("who knows"), False)],
+    ids=["short", "throttled", "under way", "of unknown outcome"],
+)
+def test_a_claim_may_be_planned_again_after_its_provider_said_that_there_is_no_machine(
+    answer: CloudError, *, idle: bool
+) -> None:
+    stage, one = Stage(answer), pod("one")
+    stage.world.add(one)
+    made = claim("d", pods=(one,))
+    unwritten = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
+    assert stage.world.cluster.announce(unwritten, (one,))
+    stage.server.put(made)
+    stage.lifecycle.reconcile("d")
+    assert stage.world.cluster.hold_launches(1.0) == (("d",) if idle else ())
+
+
+def test_a_claim_whose_pods_are_being_planned_again_is_not_launched_meanwhile() -> None:
+    stage, one = Stage(SHORT), pod("one")
+    stage.world.add(one)
+    made = claim("d", pods=(one,))
+    unwritten = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
+    assert stage.world.cluster.announce(unwritten, (one,))
+    stage.server.put(made)
+    stage.world.cluster.hold_launches(10.0)
+    assert stage.lifecycle.reconcile("d") == Result(requeue_after=REPLANNING_SECONDS)
+    assert stage.provider.created == 0
+    stage.world.cluster.release_launches(["d"])
+    stage.lifecycle.reconcile("d")
+    assert stage.provider.created == 1
 
 
 def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:
