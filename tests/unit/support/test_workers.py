@@ -172,6 +172,20 @@ def test_a_result_may_ask_to_run_again_later() -> None:
     assert queue.stop()
 
 
+def test_a_wait_that_the_clock_cannot_tell_from_none_is_no_spin() -> None:
+    clock = FakeClock()
+    clock.advance(1e6)
+    assert clock.monotonic() + 1e-12 == clock.monotonic()
+    work = Working(lambda key, run: Result(requeue_after=1e-12))
+    queue = KeyedQueue("test", work, clock)
+    queue.start()
+    queue.add("a")
+    work.until(lambda: len(work.runs) == 1)
+    time.sleep(0.05)
+    assert len(work.runs) == 1, "it runs again although no time has passed"
+    assert queue.stop()
+
+
 def test_a_result_may_say_that_it_failed_without_raising(caplog: pytest.LogCaptureFixture) -> None:
     work = Working(lambda key, run: Result(failed=run < 2))
     queue = KeyedQueue("test", work)
