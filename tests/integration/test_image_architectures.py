@@ -97,7 +97,7 @@ def test_broken_images_are_told_from_registries_that_fail(authorities: Authoriti
     public.image("team/damaged", "1", "linux", "riscv64")
     public.damage(digest_of(config_of("linux", "riscv64")))
     for image, words in (
-        ("team/chart:1", "not of a container image"),
+        ("team/chart:1", "does not describe a container image"),
         ("team/odd:1", "names no platform"),
         ("team/damaged:1", "another document|answers 5|connection|incomplete"),
         ("team/gone:1", "does not have the image"),
