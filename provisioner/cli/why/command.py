@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from provisioner.cli.why import gathering
-from provisioner.cli.why.answers import as_json
-from provisioner.cli.why.nodes import why_node
-from provisioner.cli.why.pods import why_pod
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
 from provisioner.cloudprovider.kwok.catalogue import CatalogueError
+from provisioner.controllers.why.answers import as_json
+from provisioner.controllers.why.nodes import why_node
+from provisioner.controllers.why.pods import why_pod
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from provisioner.cli.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
+from provisioner.controllers.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""
@@ -60,8 +60,10 @@ def node_text(answer: NodeAnswer) -> str:
 def _about(answer: NodeAnswer) -> str:
     claim = f"NodeClaim {answer.node_claim}" if answer.node_claim else ""
     pool = f"NodePool {answer.node_pool}" if answer.node_pool else ""
-    count = len(answer.pods)
+    count = len(answer.pods) + answer.pods_elsewhere
     pods = f"{count} pod{'' if count == 1 else 's'} that would need another place"
+    if answer.pods_elsewhere:
+        pods += f" ({answer.pods_elsewhere} of other namespaces)"
     return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
 
 
