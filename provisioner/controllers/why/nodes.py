@@ -52,13 +52,19 @@ _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
 
-def why_node(instant: Instant, name: str) -> NodeAnswer:
+def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = True) -> NodeAnswer:
     """The answer about one node, by the name of its Node or of its NodeClaim.
+
+    Args:
+        instant: of the cluster.
+        name: of either.
+        nodes: whether it may be the name of a Node,
+        claims: or of a NodeClaim.
 
     Raises:
         NoSuchObjectError: there is no such node.
     """
-    node = _find(instant, name)
+    node = _find(instant, name, nodes=nodes, claims=claims)
     claim = node.claim
     pods = tuple(pod.key for pod in node.pods if is_reschedulable(pod))
 
@@ -120,10 +126,10 @@ def summary_of(answer: NodeAnswer) -> str:
     return answer.summary
 
 
-def _find(instant: Instant, name: str) -> NodeView:
-    nodes = instant.snapshot.nodes
-    found = next((one for one in nodes if one.name == name), None)
-    found = found or next((one for one in nodes if one.claim is not None and one.claim.name == name), None)
+def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView:
+    there = instant.snapshot.nodes
+    found = next((one for one in there if nodes and one.name == name), None)
+    found = found or next((one for one in there if claims and one.claim is not None and one.claim.name == name), None)
     if found is None:
         raise NoSuchObjectError(f"there is no Node and no NodeClaim {name}")
     return found
