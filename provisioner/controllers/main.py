@@ -8,6 +8,7 @@ import uuid
 
 import click
 
+from provisioner.apis import names
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
@@ -126,6 +127,8 @@ class ProvisionerProcess:
             self._identity,
             self._clock,
         )
+        if self._options.why_port:
+            elector.annotate({names.WHY_PORT_ANNOTATION: str(self._options.why_port)})
         leadership = Leadership(elector, self._term, self._client, self._begin, process, self._clock)
         if reports is not None and reports.can_be_reached:
             elector.annotate({REPORTS_URL_ANNOTATION: reports.url})

@@ -598,7 +598,10 @@ FINALIZERS = {
 BY_PATH = {
     *(Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")),
     *(Use("get", KARPENTER, "nodepools"), Use("get", CLASSES, "ec2nodeclasses")),
-    *(Use("create", "authentication.k8s.io", "tokenreviews"), Use("create", "authorization.k8s.io", "subjectaccessreviews")),
+    *(
+        Use("create", "authentication.k8s.io", "tokenreviews"),
+        Use("create", "authorization.k8s.io", "subjectaccessreviews"),
+    ),
 }
 """Asked for by raw requests: for fields that no decoded object keeps, with deadlines of their own."""
 

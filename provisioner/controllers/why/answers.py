@@ -94,6 +94,7 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
         summary: the answer in one sentence.
         scheduler: what kube-scheduler said last.
         missing: what the answer leaves out, in sentences.
+        source: who answered, and why not the leader; "" of a dump.
     """
 
     pod: str
@@ -105,6 +106,7 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...] = ()
     node_pools: tuple[PoolAnswer, ...] = ()
     missing: tuple[str, ...] = ()
+    source: str = ""
 
 
 class MethodAnswer(Answer, frozen=True, kw_only=True):
@@ -190,6 +192,7 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     methods: tuple[MethodAnswer, ...] = ()
     drain: Drain | None = None
     missing: tuple[str, ...] = ()
+    source: str = ""
 
 
 def as_json(answer: Answer) -> str:
