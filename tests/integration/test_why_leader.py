@@ -319,14 +319,9 @@ def test_a_node_shows_the_pods_that_somebody_may_list_and_counts_the_others(
     everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "nobody", ground.plot.name)
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "nobody", ground.plot.name))
-    status, found = eventually(
-        lambda: (
-            answer if (answer := ask(replicas.leader, f"/why/node/{ground.node}", users.nobody))[0] == 200 else None
-        ),
-        "the right is seen",
-        SECONDS,
-        2.0,
-    )
+    path = f"/why/node/{ground.node}"
+    eventually(lambda: ask(replicas.leader, path, users.nobody)[0] == 200, "the right is seen", SECONDS, 2.0)
+    found = ask(replicas.leader, path, users.nobody)[1]
     assert sorted(found["pods"]) == sorted([ground.mine, ground.theirs])
     assert f"PodDisruptionBudget={theirs}/secret" in found["summary"]
 
@@ -372,6 +367,23 @@ def test_who_may_not_reach_the_leader_is_told_and_read_for_with_their_own_rights
         why("pod", ground.waiting, "--leader", "http://192.0.2.1:80", config=users.tenants)
     with pytest.raises(UserError, match="this replica does not lead"):
         why("pod", ground.waiting, "--leader", f"http://127.0.0.1:{replicas.standby}", config=users.tenants)
+
+
+@pytest.mark.usefixtures("forwarded")
+@pytest.mark.parametrize("verb", ["get", "create"])
+def test_a_port_forward_needs_both_verbs(
+    plane: DevCluster, client: Client, ground: Ground, tmp_path: Path, verb: str
+) -> None:
+    space, account = ground.plot.name, f"half-{verb}"
+    rules = [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": [verb]},
+    ]
+    one = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": space}}
+    apply(plane, one, *role(SYSTEM, f"{account}-{space}", rules, account, space))
+    config = kubeconfig(plane, tmp_path / account, token_of(client, space, account))
+    with pytest.raises(UserError, match="you may not open port-forwards"):
+        why("pod", ground.mine, "--through=leader", config=config)
 
 
 def test_no_token_is_in_the_log(plane: DevCluster, replicas: Replicas, ground: Ground, users: Users) -> None:

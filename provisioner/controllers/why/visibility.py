@@ -32,7 +32,7 @@ A = TypeVar("A", Reason, MethodAnswer, Told)
 
 ELSEWHERE: Final = "an object of another namespace, which you may not read, is the reason"
 _MOST_PODS: Final = 3
-_NAMED: Final = re.compile(r"(?<![a-z0-9.-])([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)/([a-z0-9][-a-z0-9.]*)")
+_NAMED: Final = re.compile(r"(?<![a-z0-9.-])([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)/(?=([a-z0-9][-a-z0-9.]*))")
 
 
 class NotHiddenError(Exception):
