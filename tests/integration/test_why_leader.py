@@ -21,8 +21,11 @@ from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.why.command import command
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
-from provisioner.kube.errors import NotFound
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.forwarding import open_port
 from provisioner.kube.resources import LEASES, NODES, PODS
+from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, Plot, start_child
@@ -201,28 +204,26 @@ class Users:
 
 @pytest.fixture(scope="module")
 def users(plane: DevCluster, client: Client, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Users:
-    """`tenant` reads pods of one namespace, one node, and reaches the leader as the guide says; `nobody` has no rights."""
-    space = ground.plot.name
-    guide = yaml.safe_load_all((Path(__file__).parents[2] / "manifests/examples/why-role.yaml").read_text())
-    (reaching,) = (one for one in guide if one["kind"] == "Role")
+    """`tenant` reads pods of one namespace, one node, and reaches the leader as the example says; `nobody` has no rights."""
+    space, elsewhere = ground.plot.name, ground.theirs.partition("/")[0]
+    text = (Path(__file__).parents[2] / "manifests/examples/why-role.yaml").read_text()
+    assert text.count("tenants") == 4, "in the comment, a name, an expression and a message"
+    mine = text.replace("tenants", f"system:serviceaccounts:{space}").replace("dovetail-provisioner-", LEADER_POD)
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "resourceNames": [ground.node], "verbs": ["get"]}]
-    pod_rule = [
-        {**rule, "resourceNames": [LEADER_POD]} if "pods/portforward" in rule["resources"] else rule
-        for rule in reaching["rules"]
-    ]
+    homes = {"tenant": space, "nobody": elsewhere}
     accounts = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": space}}
-        for name in ("tenant", "nobody")
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": home}}
+        for name, home in homes.items()
     ]
     apply(
         plane,
         *accounts,
         *role(space, "why-tenant", [PODS_RULE], "tenant", space),
         *role("", f"why-tenant-{space}", nodes, "tenant", space),
-        *role(SYSTEM, f"why-{space}", pod_rule, "tenant", space),
+        *yaml.safe_load_all(mine),
     )
     folder = tmp_path_factory.mktemp("users")
-    tokens = {name: token_of(client, space, name) for name in ("tenant", "nobody")}
+    tokens = {name: token_of(client, home, name) for name, home in homes.items()}
     paths = {name: kubeconfig(plane, folder / name, token) for name, token in tokens.items()}
     return Users(tokens["tenant"], tokens["nobody"], paths["tenant"], paths["nobody"])
 
@@ -316,9 +317,9 @@ def test_a_node_shows_the_pods_that_somebody_may_list_and_counts_the_others(
     assert theirs not in json.dumps(found)
     assert name not in json.dumps(found)
     assert "secret" not in json.dumps(found)
-    everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "nobody", ground.plot.name)
+    everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "nobody", theirs)
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "nobody", ground.plot.name))
+    apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "nobody", theirs))
     path = f"/why/node/{ground.node}"
     eventually(lambda: ask(replicas.leader, path, users.nobody)[0] == 200, "the right is seen", SECONDS, 2.0)
     found = ask(replicas.leader, path, users.nobody)[1]
@@ -374,7 +375,7 @@ def test_who_may_not_reach_the_leader_is_told_and_read_for_with_their_own_rights
 def test_a_port_forward_needs_both_verbs(
     plane: DevCluster, client: Client, ground: Ground, tmp_path: Path, verb: str
 ) -> None:
-    space, account = ground.plot.name, f"half-{verb}"
+    space, account = ground.theirs.partition("/")[0], f"half-{verb}"
     rules = [
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": [verb]},
@@ -384,6 +385,24 @@ def test_a_port_forward_needs_both_verbs(
     config = kubeconfig(plane, tmp_path / account, token_of(client, space, account))
     with pytest.raises(UserError, match="you may not open port-forwards"):
         why("pod", ground.mine, "--through=leader", config=config)
+
+
+@pytest.mark.usefixtures("forwarded")
+def test_the_example_lets_nobody_forward_to_other_pods(replicas: Replicas, users: Users) -> None:
+    connection = connect(str(users.tenants))
+    try:
+
+        def refused() -> str:
+            try:
+                open_port(connection.endpoint(), SYSTEM, f"x{LEADER_POD}", replicas.leader, SystemClock(), 5.0).close()
+            except ApiError as error:
+                return error.message
+            return ""
+
+        eventually(lambda: "to the provisioner only" in refused(), "the policy is in force", SECONDS, 0.5)
+        open_port(connection.endpoint(), SYSTEM, LEADER_POD, replicas.leader, SystemClock(), 5.0).close()
+    finally:
+        connection.close()
 
 
 def test_no_token_is_in_the_log(plane: DevCluster, replicas: Replicas, ground: Ground, users: Users) -> None:
