@@ -155,6 +155,15 @@ def test_whether_something_exists_is_not_told_to_who_may_not_get_it(served: Serv
     assert len(texts) == 1
 
 
+def test_the_right_to_a_node_is_none_to_a_node_claim_of_its_name(served: Served) -> None:
+    served.rights.rule = lambda _, right: right.resource == "nodes"
+    assert served.ask("/why/node/n-claim").status == 404
+    assert served.ask("/why/node/n").status == 200
+    served.rights.rule = lambda _, right: right.resource == "nodeclaims"
+    assert served.ask("/why/node/n-claim").status == 200
+    assert served.ask("/why/node/n").status == 404
+
+
 def test_pods_of_namespaces_that_may_not_be_listed_are_counted(served: Served) -> None:
     found = served.json("/why/node/n")
     assert (found["pods"], found["podsElsewhere"]) == (["default/web"], 1)
