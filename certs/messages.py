@@ -28,3 +28,29 @@ def definition_is_kept(name: str, owner: str) -> str:
 
 # serving.py
 FAILED_TO_RELOAD_CERTIFICATE: Final = "Failed to reload the serving certificate; serving the previous one"
+
+# rotation.py
+
+
+def secret_cannot_be_served(secret: str, problem: str) -> str:
+    """What `CertificateError` says."""
+    return f"Secret {secret} cannot be served: {problem}"
+
+
+# store.py
+SERVING_FILE_INCOMPLETE: Final = "the serving file does not contain a private key followed by a certificate"
+
+
+def serving_file_unusable(error: Exception) -> str:
+    """What `CertificateError` says."""
+    return f"the serving file does not contain a usable certificate: {error}"
+
+
+def secret_lacks_key(namespace: str, name: str, key: str) -> str:
+    """What `CertificateError` says."""
+    return f"Secret {namespace}/{name} has no {key}"
+
+
+def secret_cannot_be_created(namespace: str, name: str) -> str:
+    """What `CertificateError` says."""
+    return f"Secret {namespace}/{name} does not exist, and this ServiceAccount may not create it; apply the manifests again"

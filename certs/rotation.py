@@ -480,7 +480,7 @@ class Rotation:
             secret = self._secret()
             if secret is not None and self._asked() is None:
                 problem = fault(Material.of_secret(secret), None, self._clock.now())
-                raise CertificateError(f"Secret {self._settings.secret} cannot be served: {problem}")
+                raise CertificateError(messages.secret_cannot_be_served(self._settings.secret, problem))
             return
         served = self._served
         if served is not None and fault(served, self._asked(), self._clock.now()):
@@ -571,7 +571,7 @@ class _Waker:
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
 
-    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002 - the seam has it
         self._wake.set()
 
     def on_sync(self) -> None:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
+from certs import messages
 from certs.authority import Authority, CertificateError, parse_certificate
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
@@ -90,11 +91,11 @@ class Material:
         start = pem.find(b"-----BEGIN CERTIFICATE-----")
         key = pem[:start] if start > 0 else b""
         if b"PRIVATE KEY-----" not in key:
-            raise CertificateError("the serving file holds no private key followed by a certificate")
+            raise CertificateError(messages.SERVING_FILE_INCOMPLETE)
         try:
             certificates = x509.load_pem_x509_certificates(pem[start:])
         except ValueError as error:
-            raise CertificateError(f"the serving file holds no usable certificate: {error}") from error
+            raise CertificateError(messages.serving_file_unusable(error)) from error
         encoded = [certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates]
         last = certificates[-1]
         ca = encoded.pop() if len(certificates) > 1 and last.issuer == last.subject else b""
@@ -109,7 +110,7 @@ class Material:
         """
         for key in (CERT_KEY, PRIVATE_KEY):
             if not secret.data.get(key):
-                raise CertificateError(f"Secret {secret.metadata.namespace}/{secret.metadata.name} has no {key}")
+                raise CertificateError(messages.secret_lacks_key(secret.metadata.namespace, secret.metadata.name, key))
         return cls(secret.data[CERT_KEY], secret.data[PRIVATE_KEY], secret.data.get(CA_KEY, b""))
 
     def data(self) -> dict[str, bytes]:
@@ -227,10 +228,7 @@ class SecretStore:
         except AlreadyExists:
             return self._client.get(SECRETS, self.name, self.namespace)
         except Forbidden as error:
-            raise CertificateError(
-                f"Secret {self.namespace}/{self.name} does not exist, and this account may not create it: "
-                "apply the manifests again"
-            ) from error
+            raise CertificateError(messages.secret_cannot_be_created(self.namespace, self.name)) from error
 
     def replace(self, old: Secret, material: Material) -> Secret:
         """Puts new material in, if the Secret is still what was read; otherwise what it is now is the answer.

@@ -154,7 +154,7 @@ class Board:
             TableBusyError: somebody else had it for `seconds`.
         """
         if not self.lock.acquire(timeout=seconds):
-            raise TableBusyError(f"the plan table was locked for {seconds:g} s")
+            raise TableBusyError(messages.table_is_locked(seconds))
         try:
             yield
         finally:
@@ -192,7 +192,7 @@ class Feed(Generic[T]):
     def __init__(self, changed: Callable[[T | None, T | None], None]) -> None:
         self._changed = changed
 
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
         """Hand a change on."""
         self._changed(old, new)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from extender import messages
 from provisioner.values import jsontext
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -143,7 +144,7 @@ class AskedPod:
         except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
             raise ProtocolError(f"Pod: {error}") from error
         if not pod.metadata.uid:
-            raise ProtocolError("Pod: metadata.uid is empty")
+            raise ProtocolError(messages.POD_WITHOUT_UID)
         self.raw = raw
         self.uid = pod.metadata.uid
         self.name = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -176,7 +177,7 @@ class NodeNames:
             try:
                 self._names = _NAMES.decode(self.raw)
             except (RecursionError, ValueError) as error:
-                raise ProtocolError(f"NodeNames: {error}") from error
+                raise ProtocolError(messages.unreadable_node_names(error)) from error
         return self._names
 
 
@@ -195,7 +196,7 @@ class Question:
         try:
             args, _ = jsontext.decode_trimmed(_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(f"not ExtenderArgs: {error}") from error
+            raise ProtocolError(messages.not_extender_args(error)) from error
         self._nodes = bytes(args.nodes)
         self._items: dict[str, msgspec.Raw] | None = None
         raw_names = bytes(args.node_names)
@@ -203,7 +204,7 @@ class Question:
             self._items = _items(self._nodes)
             raw_names = _ENCODER.encode(list(self._items))
         elif not raw_names.startswith(b"["):
-            raise ProtocolError("neither Nodes nor NodeNames is a list")
+            raise ProtocolError(messages.NO_NODES)
         self.names = NodeNames(raw_names)
         try:
             self.pod = AskedPod(bytes(args.pod))
@@ -224,7 +225,7 @@ class Question:
             ValueError: it was not asked about; such a reply would fail the pod.
         """
         if name not in self.names:
-            raise ValueError(f"{name!r} is not one of the nodes in the request")
+            raise ValueError(messages.not_a_node_of_the_request(name))
         return self._reply([name])
 
     def without(self, refused: Mapping[str, str]) -> bytes:
@@ -253,7 +254,7 @@ class PreemptionQuestion:
         try:
             args, _ = jsontext.decode_trimmed(_PREEMPTION_ARGS.decode, body)
         except (RecursionError, ValueError) as error:
-            raise ProtocolError(f"not ExtenderPreemptionArgs: {error}") from error
+            raise ProtocolError(messages.not_preemption_args(error)) from error
         self.candidates: dict[str, MetaVictims] = args.meta_victims or {
             node: victims.meta() for node, victims in (args.victims or {}).items()
         }

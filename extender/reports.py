@@ -77,17 +77,15 @@ def check_address(url: str, identity: Identity) -> None:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise AddressError(f"{url!r} is not a URL: {error}") from error
+        raise AddressError(messages.not_a_url(url, error)) from error
     if parts.scheme not in ("http", "https") or not host:
-        raise AddressError(f"{url!r} is not an http or https URL with a host")
+        raise AddressError(messages.not_an_http_url(url))
     if parts.username or parts.password:
-        raise AddressError("the URL contains credentials")
+        raise AddressError(messages.URL_WITH_CREDENTIALS)
     if parts.scheme == "http" and not is_loopback(host):
-        raise AddressError(
-            f"{url!r} is plain http to another host; configure the provisioner to serve reports over https"
-        )
+        raise AddressError(messages.plain_http_to_other_host(url))
     if parts.scheme == "https" and not (identity.ca_file and identity.cert_file and identity.key_file):
-        raise AddressError(f"{url!r} requires --reports-ca, --reports-cert and --reports-key")
+        raise AddressError(messages.https_needs_certificates(url))
 
 
 class Reporter:
@@ -139,7 +137,7 @@ class Reporter:
         """Where reports go, "" while nobody wants them."""
         return self._url
 
-    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:  # noqa: ARG002 - the seam has it
         """The leader's Lease was added, changed or removed: it names the address."""
         url = new.metadata.annotations.get(REPORTS_URL_ANNOTATION, "") if new is not None else ""
         if url == self._url:

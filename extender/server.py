@@ -99,20 +99,17 @@ class Config:
             ValueError: says which flag to change.
         """
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("--tls-cert and --tls-key must be set together")
+            raise ValueError(messages.CERTIFICATE_WITHOUT_KEY)
         if self.tls_client_ca and not self.tls_cert:
-            raise ValueError("--tls-client-ca requires --tls-cert and --tls-key")
+            raise ValueError(messages.CLIENT_CA_WITHOUT_CERTIFICATE)
         if not is_loopback(self.bind[0]) and not (self.tls_cert and self.tls_client_ca):
-            raise ValueError(
-                f"--bind {host_and_port(*self.bind)} is not loopback, so any client could read the plans and "
-                "delay kube-scheduler; bind to 127.0.0.1, or set --tls-cert, --tls-key and --tls-client-ca"
-            )
+            raise ValueError(messages.bind_is_not_loopback(host_and_port(*self.bind)))
         if bool(self.reports.cert_file) != bool(self.reports.key_file):
-            raise ValueError("--reports-cert and --reports-key must be set together")
+            raise ValueError(messages.REPORTS_CERTIFICATE_WITHOUT_KEY)
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
-            raise ValueError(f"--prefix {self.prefix!r} must begin with / and must not end with /")
+            raise ValueError(messages.invalid_prefix_flag(self.prefix))
         if self.hold_seconds < 0:
-            raise ValueError("--hold-ttl must not be negative")
+            raise ValueError(messages.HOLD_TTL_IS_NEGATIVE)
         serving = self.serving
         if serving is not None:
             try:

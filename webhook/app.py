@@ -7,12 +7,13 @@ from typing import Protocol
 from flask import Flask, Response, request
 
 from provisioner.apis.conversion.definitions import CONVERT_PATH
+from provisioner.apis.shares import Share
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from webhook import messages, stamping
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES, Request, ReviewError, decode_pod, decode_review, encode_reply
-from webhook.shares import Owner, Seat, Share
+from webhook.shares import Owner, Seat
 from webhook.stamping import Decision, Facts, Images, ImagesAsked
 from webhook.validation import Validation
 

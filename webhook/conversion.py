@@ -102,7 +102,7 @@ class Conversion:
             return "bad-review", _failed(_uid(body), messages.not_a_conversion_review(str(error)))
         asked = review.request
         if review.kind != "ConversionReview" or review.api_version != API_VERSION or asked is None or not asked.uid:
-            raise ReviewError(f"want a ConversionReview of {API_VERSION} with a request that has a uid")
+            raise ReviewError(messages.not_a_review_with_uid(API_VERSION))
         try:
             return "converted", _encoded(asked.uid, [convert(_whole(one), asked.desired) for one in asked.objects])
         except ConversionError as error:
@@ -116,7 +116,7 @@ class Conversion:
 
 def _whole(one: Any) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise ConversionError("an object of the review is no object")
+        raise ConversionError(messages.OBJECT_IS_NO_OBJECT)
     return one
 
 
@@ -128,7 +128,7 @@ def _uid(body: bytes) -> str:
     """
     uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
     if not uid:
-        raise ReviewError("the ConversionReview has no request with a uid")
+        raise ReviewError(messages.REVIEW_WITHOUT_UID)
     return uid
 
 

@@ -10,6 +10,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.shares import Share
 from provisioner.kube.config import Api
 from provisioner.kube.resources import (
     CONFIGMAPS,
@@ -24,7 +25,7 @@ from provisioner.kube.resources import (
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
-from webhook.shares import Owner, Seat, Share, ShareLedger
+from webhook.shares import Owner, Seat, ShareLedger
 from webhook.stamping import Facts, Images, ImagesAsked
 from webhook.validation import Surroundings
 
@@ -209,7 +210,7 @@ class _Arrivals:
     def __init__(self) -> None:
         self.condition = threading.Condition()
 
-    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002 - the seam has it
         if kind is EventKind.ADDED:
             with self.condition:
                 self.condition.notify_all()

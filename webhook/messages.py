@@ -76,3 +76,64 @@ def more_errors(count: str) -> str:
 def more_warnings(count: str) -> str:
     """The end of a list of warnings that is too long."""
     return f"and {count} more warnings"
+
+
+# conversion.py
+OBJECT_IS_NO_OBJECT: Final = "request.objects has an item that is not an object"
+REVIEW_WITHOUT_UID: Final = "the ConversionReview has no request with a uid"
+
+
+def not_a_review_with_uid(version: str) -> str:
+    """What `ReviewError` says."""
+    return f"expected a ConversionReview of {version} with a request that has a uid"
+
+
+# registration.py
+
+
+def not_the_webhooks_url(url: str) -> str:
+    """What `RegistrationError` says."""
+    return f"the webhook's URL must look like https://HOST:PORT, got {url!r}"
+
+
+def url_with_more_parts(url: str) -> str:
+    """What `RegistrationError` says."""
+    return f"the webhook's URL must have no user, query or fragment: {url!r}"
+
+
+def not_a_url(url: str, error: Exception) -> str:
+    """What `RegistrationError` says."""
+    return f"{url!r} is not a URL: {error}"
+
+
+# review.py
+
+
+def other_admission_review(version: str, found: str) -> str:
+    """What `ReviewError` says."""
+    return f"expected an AdmissionReview of {version}, got {found}"
+
+
+ADMISSION_REVIEW_WITHOUT_UID: Final = "the AdmissionReview has no request with a uid"
+
+
+def not_an_admission_review(error: Exception) -> str:
+    """What `ReviewError` says."""
+    return f"not an AdmissionReview: {error}"
+
+
+def not_a_pod(error: Exception) -> str:
+    """What `ReviewError` says."""
+    return f"not a pod: {error}"
+
+
+# server.py
+
+
+def cannot_use_cert_dir(path: object, error: object) -> str:
+    """What `click.ClickException` says."""
+    return f"cannot use --cert-dir {path}: {error}"
+
+
+# images/credentials.py
+NO_ANSWER_IN_TIME: Final = "no answer arrived in time"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from provisioner.values import jsontext
+from provisioner.values.jsontext import pointer
 from provisioner.values.taints import Toleration
 from webhook import messages
 
@@ -256,12 +257,12 @@ def decode_review(body: bytes) -> Request:
         review, _ = jsontext.decode_trimmed(_decode_review, body)
     except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
         uid = jsontext.strings_at(body, [_UID]).get(_UID, "")
-        raise ReviewError(f"not an AdmissionReview: {error}", uid) from error
+        raise ReviewError(messages.not_an_admission_review(error), uid) from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         found = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
-        raise ReviewError(f"want an AdmissionReview of {API_VERSION}, got {found}")
+        raise ReviewError(messages.other_admission_review(API_VERSION, found))
     if review.request is None or not review.request.uid:
-        raise ReviewError("the AdmissionReview has no request with a uid")
+        raise ReviewError(messages.ADMISSION_REVIEW_WITHOUT_UID)
     return review.request
 
 
@@ -274,7 +275,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     try:
         return jsontext.decode_trimmed(_decode_pod, raw)[0]
     except (RecursionError, ValueError) as error:
-        raise ReviewError(f"not a pod: {error}") from error
+        raise ReviewError(messages.not_a_pod(error)) from error
 
 
 def encode_reply(
@@ -313,11 +314,6 @@ def cut(text: str, most: int) -> str:
     """The text, ending in dots where it has more than `most` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= most else data[: most - 3].decode("utf-8", "ignore") + "..."
-
-
-def pointer(*parts: str | int) -> str:
-    """A JSON pointer (RFC 6901) from its unescaped parts; `-` as the last part appends to an array."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def add(*parts: str | int, value: Any) -> Operation:

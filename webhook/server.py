@@ -34,6 +34,7 @@ from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.http import gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
+from webhook import messages
 from webhook.app import Admission, create_app
 from webhook.conversion import Conversion
 from webhook.facts import ClusterFacts
@@ -185,7 +186,7 @@ def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageS
     """What looks up images; nothing of it is loaded unless it is switched on."""
     if config.images is None:
         return None
-    from webhook.images.service import ImageService  # noqa: PLC0415
+    from webhook.images.service import ImageService  # noqa: PLC0415 - loaded only with --image-registries
 
     service = ImageService(config.images, config.kubeconfig, facts, clock)
     facts.look_up_images(service)
@@ -195,8 +196,8 @@ def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageS
 def _image_settings(registries: str, networks: str, accounts: str, ca: str | None) -> "ImageSettings | None":
     if not registries.strip() and not accounts.strip():
         return None
-    from webhook.images.service import settings_of  # noqa: PLC0415
-    from webhook.images.trust import TrustError  # noqa: PLC0415
+    from webhook.images.service import settings_of  # noqa: PLC0415 - loaded only with --image-registries
+    from webhook.images.trust import TrustError  # noqa: PLC0415 - loaded only with --image-registries
 
     try:
         return settings_of(registries, networks, accounts, ca)
@@ -399,7 +400,7 @@ def command(
     except (RegistrationError, ConfigError, CertificateError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"cannot use --cert-dir {cert_dir}: {error.strerror or error}") from error
+        raise click.ClickException(messages.cannot_use_cert_dir(cert_dir, error.strerror or error)) from error
     master = os.getpid()
     try:
         server(config).run()

@@ -8,8 +8,6 @@ Each replica counts what it admitted itself at once and what others admitted whe
 n pods at most, and the next pods make up for it.
 """
 
-import enum
-import math
 import re
 import threading
 from collections import OrderedDict
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from provisioner.apis import names
+from provisioner.apis.shares import Share, Side, gave
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from provisioner.support.clock import Clock
@@ -25,64 +24,10 @@ ADMITTED_SECONDS: Final = 10.0
 """How long an admitted pod counts that the watch has not shown: it may have been refused by somebody else, such as a quota."""
 MAX_ADMITTED: Final = 20_000
 """Admissions that are remembered at a time; the oldest are forgotten first."""
-MAX_COUNT: Final = 1_000_000
 LONGEST_UID: Final = 64
 """Of an owner or a review, in characters; Kubernetes' have 36. Whoever creates a pod may name any owner, so longer ones are not remembered."""
 
-_PERCENT = re.compile(r"([0-9]{1,3})(?:%|pct)", re.ASCII)
 _PLACE = re.compile(r"\.([0-9]{1,7})\.[^.]*$", re.ASCII)
-_COUNT = re.compile(r"[0-9]{1,7}", re.ASCII)
-
-
-class Side(enum.StrEnum):
-    """What a pod of an owner with a share is for; the value of the label."""
-
-    ON_DEMAND = "on-demand"
-    SPOT = "spot"
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How many pods of one owner must run on demand.
-
-    Attributes:
-        percent: of all its pods, rounded up; None where `count` says how many.
-        count: pods.
-    """
-
-    percent: int | None = None
-    count: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.percent}%" if self.percent is not None else str(self.count)
-
-    def of(self, pods: int) -> int:
-        """How many of so many pods must run on demand."""
-        return min(pods, self.count) if self.percent is None else math.ceil(pods * self.percent / 100)
-
-    def rank(self, side: Side, place: int) -> int:
-        """The number of pods at which an owner that only grows gets its `place`th pod (from 1) of a side."""
-        if self.percent is None:
-            return place if side is Side.ON_DEMAND else self.count + place
-        part = self.percent if side is Side.ON_DEMAND else 100 - self.percent
-        if part == 0:
-            return place
-        return (place - 1) * 100 // part + 1 if side is Side.ON_DEMAND else -(-place * 100 // part)
-
-
-def parse(text: str) -> Share:
-    """A share: "30%" (in labels "30pct"), or a number of pods.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if found := _PERCENT.fullmatch(text):
-        percent = int(found[1])
-        if percent <= 100:
-            return Share(percent=percent)
-    elif _COUNT.fullmatch(text) and int(text) <= MAX_COUNT:
-        return Share(count=int(text))
-    raise ValueError(f"{text!r} is neither a percentage from 0% to 100% nor a number of pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +48,7 @@ class Owner:
 
     def gave(self, ticket: str) -> bool:
         """Whether a pod with this ticket was decided on as a pod of this owner."""
-        return ticket.startswith(f"{self.uid}.")
+        return gave(self.uid, ticket)
 
 
 @dataclass(frozen=True, slots=True)

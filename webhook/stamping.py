@@ -36,11 +36,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from provisioner.apis import names
+from provisioner.apis import names, shares
+from provisioner.apis.shares import Share, Side
 from provisioner.values.taints import Taint, Toleration, tolerates
-from webhook import messages, review, shares
+from webhook import messages, review
 from webhook.review import NodeAffinity, Operation, Pod, Term
-from webhook.shares import Owner, Seat, Share, Side
+from webhook.shares import Owner, Seat
 
 PREFIX = f"{names.DOVETAIL}/"
 DISABLED = "disabled"
@@ -718,7 +719,22 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
     if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in (pod.metadata.annotations or {}):
         draft.annotations[names.POD_DELETION_COST] = str(-seat.rank)  # the least goes first when it is scaled down
     draft.note(SHARE_STAMP, seat.side.value, found, f"{share} on demand")
+    _warn_of_repair(pod, controller, draft)
     return seat
+
+
+def _warn_of_repair(pod: Pod, controller: review.OwnerReference, draft: _Draft) -> None:
+    """Tell what the provisioner will not do."""
+    wanted = (pod.metadata.annotations or {}).get(names.ON_DEMAND_REPAIR)
+    if wanted is None:
+        return
+    place = f"annotation {names.ON_DEMAND_REPAIR} of the pod: {wanted!r}"
+    if wanted != shares.REPAIR_BY_EVICTION:
+        draft.warnings.append(f"dovetail: {place} is not supported; use {shares.REPAIR_BY_EVICTION}")
+    elif controller.kind == "Job":
+        draft.warnings.append(f"dovetail: {place} has no effect on pods of Jobs, which are never evicted for it")
+    elif names.STAMP_ON_DEMAND not in (pod.metadata.annotations or {}):
+        draft.warnings.append(f"dovetail: {place} requires the annotation {names.STAMP_ON_DEMAND} of the pod as well")
 
 
 def _prefer_spot(pod: Pod, required: bool) -> Operation:

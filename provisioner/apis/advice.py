@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from msgspec import UnsetType
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NEVER, Budget, NodeClaim, NodePool, requirements_of
 from provisioner.apis.openapi import Violation, did_you_mean
@@ -88,7 +88,7 @@ def pool_advice(pool: NodePool, well_known: frozenset[str]) -> list[Violation]:
 
 def claim_advice(claim: NodeClaim) -> list[Violation]:
     """What will surprise about a NodeClaim."""
-    return list(_contradictions("spec.requirements", claim.spec.requirements, "no instance can be launched"))
+    return list(_contradictions("spec.requirements", claim.spec.requirements, messages.NO_INSTANCE_CAN_BE_LAUNCHED))
 
 
 def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: str = "") -> dict[str, list[Violation]]:
@@ -109,8 +109,7 @@ def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: s
                 found.setdefault(lower.name, []).append(
                     Violation(
                         "spec.weight",
-                        f"NodePool {higher.name} (weight {higher.spec.weight}) is tried first and accepts every pod that this one "
-                        "accepts; give this one the higher weight, or the other one limits, taints or requirements",
+                        messages.shadowed_by_pool(higher.name, higher.spec.weight),
                     )
                 )
                 break
@@ -122,8 +121,7 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
     return [
         Violation(
             f"spec.amiSelectorTerms[{position}].alias",
-            f"{term.alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; "
-            f"in production, pin a version ({term.alias_family.lower()}@v...)",
+            messages.alias_selects_every_image(term.alias, term.alias_family.lower()),
         )
         for position, term in enumerate(node_class.spec.ami_selector_terms)
         if term.alias.endswith("@latest")
@@ -134,10 +132,10 @@ def class_advice(node_class: EC2NodeClass) -> list[Violation]:
 def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
     """What will surprise about a NodeOverlay."""
     spec = overlay.spec
-    if found := list(_contradictions("spec.requirements", spec.requirements, "selects no instance type")):
+    if found := list(_contradictions("spec.requirements", spec.requirements, messages.SELECTS_NO_TYPE)):
         return found
     if spec.price is None and spec.price_adjustment is None and not spec.capacity:
-        return [Violation("spec", "has no effect; set price, priceAdjustment or capacity")]
+        return [Violation("spec", messages.OVERLAY_WITHOUT_EFFECT)]
     return []
 
 
@@ -151,7 +149,7 @@ def _contradictions(path: str, specs: Iterable[_Specified], consequence: str) ->
         return  # said elsewhere
     for key, requirement in together.items():
         if requirement.is_contradiction:
-            yield Violation(path, f"{consequence}: the requirements for {key} contradict each other")
+            yield Violation(path, messages.requirements_contradict(consequence, key))
 
 
 def _domain(key: str) -> Requirement | None:
@@ -163,17 +161,15 @@ def _unreachable(pool: NodePool, required: Requirements, offered: Requirements) 
     for key, requirement in offered.items():
         domain = _domain(key)
         if requirement.is_contradiction:
-            both = "requirements and labels" if key in pool.labels and key in required else "requirements"
-            yield Violation(path, f"no pod can use this NodePool: its {both} for {key} contradict each other")
+            both = messages.REQUIREMENTS_AND_LABELS if key in pool.labels and key in required else "requirements"
+            yield Violation(path, messages.pool_contradicts_itself(both, key))
         elif domain is not None and not requirement.intersects(domain):
             if key == names.CAPACITY_TYPE_LABEL and requirement.values and not requirement.complement:
                 continue  # `apis.validation` refuses it
             written = sorted(requirement.values)
             meant = next((_OTHER_WORDS[one] for one in written if one in _OTHER_WORDS), "")
             hint = f"; did you mean {meant}?" if meant else did_you_mean(written[0] if written else "", _DOMAINS[key])
-            yield Violation(
-                path, f"no pod can use this NodePool: {requirement}, but nodes have {' or '.join(_DOMAINS[key])}{hint}"
-            )
+            yield Violation(path, messages.pool_without_nodes(requirement, " or ".join(_DOMAINS[key]), hint))
 
 
 def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Violation]:
@@ -187,7 +183,7 @@ def _unknown_labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[Viol
             continue
         yield Violation(
             f"{_TEMPLATE}.requirements[{position}].key",
-            f"no known instance type has the label {key}{did_you_mean(key, well_known)}",
+            messages.no_type_has_label(key, did_you_mean(key, well_known)),
         )
 
 
@@ -201,8 +197,9 @@ def _min_values(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if not left.complement and 0 < len(left.values) < spec.min_values:
             yield Violation(
                 f"{_TEMPLATE}.requirements[{position}].minValues",
-                f"requires {spec.min_values} values of {spec.key}, but the requirements allow only {len(left.values)} "
-                f"({', '.join(sorted(left.values))}); no instance can be launched unless --min-values-policy=BestEffort is set",
+                messages.min_values_unreachable(
+                    spec.min_values, spec.key, len(left.values), ", ".join(sorted(left.values))
+                ),
             )
 
 
@@ -223,8 +220,7 @@ def _limits(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         if resource in pool.spec.limits and limits.amount(resource) < least:
             yield Violation(
                 f"spec.limits.{resource}",
-                f"no pod can use this NodePool: the limit of {pool.spec.limits[resource]} is smaller than its smallest node "
-                f"({text}); raise the limit",
+                messages.limit_below_smallest_node(pool.spec.limits[resource], text),
             )
 
 
@@ -259,11 +255,9 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     disruption = pool.spec.disruption
     for position, budget in enumerate(disruption.budgets):
         if budget.schedule and not _lasts(budget):
-            yield Violation(
-                f"{_BUDGETS}[{position}].duration", "this budget is never active because its duration is zero"
-            )
+            yield Violation(f"{_BUDGETS}[{position}].duration", messages.BUDGET_NEVER_ACTIVE)
         elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
-            text = "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
+            text = messages.BUDGET_WITHOUT_REASONS
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
     zeros = _Zeros()
     closed = {reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if zeros.always(disruption.budgets, reason)}
@@ -274,11 +268,10 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
     if stopped and disruption.consolidate_after != NEVER:
         yield Violation(
             _BUDGETS,
-            f"consolidation is enabled (consolidateAfter {disruption.consolidate_after}), but the budgets allow 0 nodes at all times for "
-            f"{' and '.join(stopped)}; raise or schedule the budget, or set consolidateAfter to Never",
+            messages.consolidation_never_allowed(disruption.consolidate_after, " and ".join(stopped)),
         )
     if names.REASON_DRIFTED in closed:
-        text = "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or its node class changes"
+        text = messages.DRIFT_NEVER_ALLOWED
         yield Violation(_BUDGETS, text)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.values import jsontext
 
@@ -29,7 +29,7 @@ class CommandTooLargeError(ValueError):
         self.size = size
 
     def __str__(self) -> str:
-        return f"the record of the command has {self.size} bytes, more than the limit of {MAX_BYTES} for an annotation"
+        return messages.command_too_long(self.size, MAX_BYTES)
 
 
 class Phase(enum.StrEnum):

@@ -263,7 +263,7 @@ class NodeStatus(Object, frozen=True, kw_only=True):
 
 
 class Node(Object, frozen=True, kw_only=True):
-    """A machine that has joined."""
+    """A node that has joined."""
 
     api_version: str = field(default_factory=lambda: "v1")
     kind: str = field(default_factory=lambda: "Node")

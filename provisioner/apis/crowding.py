@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.karpenter import NodePool
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
@@ -23,8 +23,5 @@ def most_of_one(pool: NodePool) -> int | None:
     if text is None:
         return None
     if not _NUMBER.fullmatch(text):
-        raise CrowdingError(
-            f"metadata.annotations[{names.MAX_PODS_PER_WORKLOAD}]: {text[:64]!r} is not a whole number from 1 to 9999; "
-            "remove the annotation for any number of pods"
-        )
+        raise CrowdingError(messages.not_a_number_of_pods(names.MAX_PODS_PER_WORKLOAD, text[:64]))
     return int(text)

@@ -1,4 +1,4 @@
-"""EC2NodeClass, karpenter.k8s.aws/v1: how machines are made at EC2.
+"""EC2NodeClass, karpenter.k8s.aws/v1: how instances are made at EC2.
 
 Absent and empty differ wherever the class's hash tells them apart (provisioner.apis.ec2_hash): absent is `UNSET` there.
 Terms of the four selectors are kept as the user wrote them; what they resolve to stands in the status.

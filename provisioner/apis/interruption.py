@@ -1,4 +1,4 @@
-"""What a cloud will do to a machine, written on its NodeClaim: the annotation `dovetail.dev/interruption`. Pure.
+"""What a cloud will do to a node, written on its NodeClaim: the annotation `dovetail.dev/interruption`. Pure.
 
 It is written before anything is done, so that the next leader goes on where one has ended; taking it off calls the
 whole thing off.
@@ -14,15 +14,15 @@ from provisioner.values import jsontext
 
 
 class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a machine must be left, and when.
+    """Why a node must be left, and when.
 
     Attributes:
         reason: for metrics and events, in snake_case: "spot_interrupted".
         begins: nothing happens before; None is at once.
         budgeted: until `evicts`, it waits for a disruption budget of its pool.
-        replaced: evictions wait until every pod has a place on a machine that is ready; otherwise nothing is waited for.
+        replaced: evictions wait until every pod has a place on a node that is ready; otherwise nothing is waited for.
         evicts: from here on evictions do not wait for anything; None never comes.
-        ends: whatever is still on the machine then is deleted without asking; None never comes.
+        ends: whatever is still on the node then is deleted without asking; None never comes.
     """
 
     reason: str

@@ -148,7 +148,7 @@ def requirements_of(specs: Iterable[RequirementSpec]) -> Requirements:
 
 
 class NodeClassReference(Object, frozen=True, kw_only=True):
-    """The provider's object that says how machines are made; it has no namespace."""
+    """The provider's object that says how instances are made; it has no namespace."""
 
     kind: Annotated[str, Schema("Kind of the node class.", required=True, min_length=1)] = field(
         default_factory=lambda: ""

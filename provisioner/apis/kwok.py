@@ -1,4 +1,4 @@
-"""KWOKNodeClass, karpenter.kwok.sh/v1alpha1: how machines that nobody runs are made."""
+"""KWOKNodeClass, karpenter.kwok.sh/v1alpha1: how instances that nobody runs are made."""
 
 from typing import Annotated, Final
 
@@ -14,7 +14,7 @@ KIND: Final = "KWOKNodeClass"
 
 
 class KWOKNodeClassSpec(Object, frozen=True, kw_only=True):
-    """Behaviour of the fake machines."""
+    """Behaviour of the fake instances."""
 
     node_registration_delay: Annotated[
         str | None,

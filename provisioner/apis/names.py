@@ -125,6 +125,8 @@ STAMP_NODEPOOL: Final = "dovetail.dev/nodepool"
 STAMP_ON_DEMAND: Final = "dovetail.dev/on-demand"
 ON_DEMAND_SHARE_LABEL: Final = "dovetail.dev/on-demand-share"
 ON_DEMAND_TICKET: Final = "dovetail.dev/on-demand-ticket"
+ON_DEMAND_REPAIR: Final = "dovetail.dev/on-demand-repair"
+ON_DEMAND_REPAIRED: Final = "dovetail.dev/on-demand-repaired"
 STAMP_SCHEDULER: Final = "dovetail.dev/scheduler"
 STAMP_IMAGE_ARCH: Final = "dovetail.dev/image-arch"
 IMAGE_ARCH_GATE: Final = "dovetail.dev/image-arch"
@@ -176,7 +178,7 @@ NO_EXECUTE: Final = taints.NO_EXECUTE
 DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
 UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 UNREGISTERED_NO_SCHEDULE_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_SCHEDULE)
-"""For machines that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
+"""For nodes that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
 has not seen it fall would delete them for NoExecute."""
 EPHEMERAL_TAINTS: Final[tuple[Taint, ...]] = (
     Taint(key="node.kubernetes.io/not-ready", effect=NO_SCHEDULE),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from provisioner.apis import cel
+from provisioner.apis import cel, messages
 from provisioner.apis.crds import DEFINITIONS, QUANTITY, Definition
 from provisioner.apis.karpenter import (
     CRON,
@@ -43,7 +43,7 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _SHOWN: Final = 60
 _MAX_HINTS: Final = 100
 """How many unknown fields of an object are compared with the known ones, which is slow."""
-MISSING: Final = "is required"
+MISSING: Final = messages.REQUIRED
 """The message about a field that is not there."""
 _WANTED: Final[Mapping[str, str]] = {
     QUANTITY["pattern"]: "a quantity such as 500m, 2 or 4Gi",
@@ -201,7 +201,7 @@ class _Check:
                 where = child(path, name) if _PLAIN_KEY.fullmatch(name) else f"{path}[{name}]"
                 yield from self.value(schema["additionalProperties"], one, where)
             elif not schema.get("x-kubernetes-preserve-unknown-fields") and "properties" in schema:
-                yield Violation(child(path, name), f"unknown field{self._hint(name, properties)}")
+                yield Violation(child(path, name), messages.unknown_field(self._hint(name, properties)))
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
         self._hints += 1
@@ -214,7 +214,7 @@ class _Check:
 def _mistyped(schema: Document, value: Any) -> str:
     if schema.get("x-kubernetes-int-or-string"):
         fits = isinstance(value, str | int) and not isinstance(value, bool)
-        return "" if fits else f"must be a quantity (a string or an integer), not {_kind(value)}"
+        return "" if fits else messages.not_a_quantity(_kind(value))
     want = schema.get("type", "")
     got = _kind(value)
     accepted = {
@@ -230,7 +230,7 @@ def _mistyped(schema: Document, value: Any) -> str:
     quotes = (
         f'; write "{value}" in quotes' if want == "string" and got in ("an integer", "a number", "a boolean") else ""
     )
-    return f"must be {accepted[-1]}, not {got}{quotes}"
+    return messages.not_of_type(accepted[-1], got, quotes)
 
 
 def _kind(value: Any) -> str:
@@ -255,38 +255,38 @@ def _restrictions(schema: Document, value: Any) -> Iterator[str]:
     """What is wrong with a value of the right type."""
     if "enum" in schema and value not in schema["enum"]:
         known = list(map(str, schema["enum"]))
-        yield f"{shown(value)} is not supported; use one of {', '.join(known)}{did_you_mean(str(value), known)}"
+        yield messages.not_supported(shown(value), ", ".join(known), did_you_mean(str(value), known))
     match value:
         case str():
             if "pattern" in schema and cel.expression(schema["pattern"]).search(value) is None:
                 wanted = _WANTED.get(schema["pattern"])
                 yield (
-                    f"{shown(value)} is not {wanted}"
+                    messages.is_not(shown(value), wanted)
                     if wanted
-                    else f"{shown(value)} does not match {schema['pattern']}"
+                    else messages.does_not_match(shown(value), schema["pattern"])
                 )
             if len(value) > schema.get("maxLength", len(value)):
-                yield f"has {len(value)} characters; the maximum is {schema['maxLength']}"
+                yield messages.too_many_characters(len(value), schema["maxLength"])
             if len(value) < schema.get("minLength", 0):
-                yield "must not be empty"
+                yield messages.IS_EMPTY
             if schema.get("format") == "date-time" and not _is_time(value):
-                yield f"{shown(value)} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+                yield messages.no_rfc3339_time(shown(value))
         case bool():
             pass
         case int() | float():
             if value < schema.get("minimum", value):
-                yield f"{value} is less than the minimum {schema['minimum']}"
+                yield messages.below_minimum(value, schema["minimum"])
             if value > schema.get("maximum", value):
-                yield f"{value} is more than the maximum {schema['maximum']}"
+                yield messages.above_maximum(value, schema["maximum"])
             bound = _BOUNDS.get(schema.get("format", ""), 2**63)
             if not -bound <= value < bound:
-                yield f"{value} is out of range for {schema.get('format') or 'int64'}"
+                yield messages.out_of_range(value, schema.get("format") or "int64")
         case list():
             if len(value) > schema.get("maxItems", len(value)):
-                yield f"has {len(value)} entries; the maximum is {schema['maxItems']}"
+                yield messages.too_many_entries(len(value), schema["maxItems"])
             yield from _repeated(schema, value)
         case Mapping() if len(value) > schema.get("maxProperties", len(value)):
-            yield f"has {len(value)} entries; the maximum is {schema['maxProperties']}"
+            yield messages.too_many_entries(len(value), schema["maxProperties"])
 
 
 def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
@@ -299,7 +299,7 @@ def _repeated(schema: Document, value: list[Any]) -> Iterator[str]:
         case _:
             return
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        yield f"{', '.join(twice)} must not be repeated"
+        yield messages.repeated(", ".join(twice))
 
 
 def _is_time(text: str) -> bool:
@@ -326,18 +326,20 @@ def _rules(schema: Document, value: Any, path: str) -> Iterator[Violation]:
 def _metadata(metadata: Any) -> Iterator[Violation]:
     """What every object's metadata must be like, as far as users write it."""
     if not isinstance(metadata, Mapping):
-        yield Violation("metadata", "is required" if metadata is None else f"must be an object, not {_kind(metadata)}")
+        yield Violation("metadata", messages.REQUIRED if metadata is None else messages.not_an_object(_kind(metadata)))
         return
     for at, name in enumerate(sorted(map(str, metadata.keys() - _METADATA))):
-        yield Violation(f"metadata.{name}", f"unknown field{did_you_mean(name, _METADATA) if at < _MAX_HINTS else ''}")
+        yield Violation(
+            f"metadata.{name}", messages.unknown_field(did_you_mean(name, _METADATA) if at < _MAX_HINTS else "")
+        )
     given = metadata.get("name") or metadata.get("generateName")
     if not given:
-        yield Violation("metadata.name", "is required")
+        yield Violation("metadata.name", messages.REQUIRED)
     elif not isinstance(given, str):
-        yield Violation("metadata.name", f'must be a string, not {_kind(given)}; write "{given}" in quotes')
+        yield Violation("metadata.name", messages.not_a_string(_kind(given), given))
     elif metadata.get("name") and not (len(given) <= _LONGEST_NAME and _NAME.fullmatch(given)):
         rest = f"at most {_LONGEST_NAME} lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-        yield Violation("metadata.name", f"{shown(given)} is not a name; use {rest}")
+        yield Violation("metadata.name", messages.not_a_name(shown(given), rest))
     for field in ("labels", "annotations"):
         yield from _strings(metadata.get(field), f"metadata.{field}", labels=field == "labels")
 
@@ -346,13 +348,13 @@ def _strings(found: Any, path: str, *, labels: bool) -> Iterator[Violation]:
     if found is None:
         return
     if not isinstance(found, Mapping):
-        yield Violation(path, f"must be an object, not {_kind(found)}")
+        yield Violation(path, messages.not_an_object(_kind(found)))
         return
     for key, value in found.items():
         where = f"{path}[{key}]"
         if not cel.expression(QUALIFIED_NAME).search(str(key)):
-            yield Violation(where, "the key is not a qualified name such as example.com/team")
+            yield Violation(where, messages.KEY_NOT_QUALIFIED)
         if not isinstance(value, str):
-            yield Violation(where, f'must be a string, not {_kind(value)}; write "{value}" in quotes')
+            yield Violation(where, messages.not_a_string(_kind(value), value))
         elif labels and (len(value) > 63 or not cel.expression(LABEL_VALUE).search(value)):
-            yield Violation(where, f"{shown(value)} is not a valid label value")
+            yield Violation(where, messages.not_a_valid_label_value(shown(value)))

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis import messages
 from provisioner.values import jsontext
 
 MAX_BYTES: Final = 64 * 1024
@@ -26,7 +27,7 @@ class PlanTooLargeError(ValueError):
         self.size = size
 
     def __str__(self) -> str:
-        return f"the plan has {self.size} bytes, more than the limit of {MAX_BYTES} for an annotation"
+        return messages.plan_too_long(self.size, MAX_BYTES)
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -86,14 +87,14 @@ def decode_plan(text: str) -> Plan:
         PlanError: not JSON, not of this shape, of another version, or with a count that its uids contradict.
     """
     if len(text) > MAX_BYTES:
-        raise PlanError(f"a plan has at most {MAX_BYTES} bytes, this text {len(text)}")
+        raise PlanError(messages.plan_text_too_long(MAX_BYTES, len(text)))
     try:
         plan = _decode(text)
     except msgspec.DecodeError as error:
-        raise PlanError(f"not a plan: {error}") from error
+        raise PlanError(messages.not_a_plan(error)) from error
     if plan.v != VERSION:
-        raise PlanError(f"plan version {plan.v}, this program reads {VERSION}")
+        raise PlanError(messages.unknown_plan_version(plan.v, VERSION))
     for position, entry in enumerate(plan.pods):
         if entry.count < 1 or len(entry.uids) > entry.count:
-            raise PlanError(f"pods[{position}]: count {entry.count} with {len(entry.uids)} uids")
+            raise PlanError(messages.plan_entry_contradicts(position, entry.count, len(entry.uids)))
     return plan

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis import messages
 from provisioner.values import jsontext
 
 LEASE_NAME: Final = "karpenter-leader-election"
@@ -70,18 +71,16 @@ def decode_reports(body: bytes) -> tuple[Report, ...]:
         ReportsError: too large, not JSON of this shape, an unknown reason, or a uid that is empty or overlong.
     """
     if len(body) > MAX_BYTES:
-        raise ReportsError(f"a body has at most {MAX_BYTES} bytes, this one {len(body)}")
+        raise ReportsError(messages.body_too_long(MAX_BYTES, len(body)))
     try:
         reports = _decode(body).reports
     except msgspec.DecodeError as error:
-        raise ReportsError(f"not reports: {error}") from error
+        raise ReportsError(messages.not_reports(error)) from error
     if len(reports) > MAX_REPORTS:
-        raise ReportsError(f"a body has at most {MAX_REPORTS} reports, this one {len(reports)}")
+        raise ReportsError(messages.too_many_reports(MAX_REPORTS, len(reports)))
     for position, report in enumerate(reports):
         if not report.uid or len(report.uid) > _MAX_TEXT:
-            raise ReportsError(f"reports[{position}].uid has {len(report.uid)} characters, 1 to {_MAX_TEXT} are legal")
+            raise ReportsError(messages.report_uid_invalid(position, len(report.uid), _MAX_TEXT))
         if len(report.node) > _MAX_TEXT:
-            raise ReportsError(
-                f"reports[{position}].node has {len(report.node)} characters, at most {_MAX_TEXT} are legal"
-            )
+            raise ReportsError(messages.report_node_too_long(position, len(report.node), _MAX_TEXT))
     return reports

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.karpenter import NodePool
 
 MICROS: Final = 10**6
@@ -28,8 +28,5 @@ def spending_limit(pool: NodePool) -> int | None:
     whole, _, part = text.partition(".")
     micros = int(whole) * MICROS + int(part.ljust(6, "0") or 0) if _DECIMAL.fullmatch(text) else 0
     if not micros:
-        raise SpendingLimitError(
-            f"metadata.annotations[{names.MAX_USD_PER_HOUR}]: {text[:64]!r} is not a decimal number above 0, such as 12.5; "
-            "to launch no nodes, set a limit of 0 on cpu"
-        )
+        raise SpendingLimitError(messages.not_an_amount_of_money(names.MAX_USD_PER_HOUR, text[:64]))
     return micros

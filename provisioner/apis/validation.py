@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
 from provisioner.apis.spending import SpendingLimitError, spending_limit
@@ -68,8 +68,8 @@ def _names(pool: NodePool) -> Iterator[str]:
         ),
     ):
         if len(name) > LONGEST_NAME:
-            limit = f"which is limited to {LONGEST_NAME} characters; use a shorter name"
-            yield f"{path}: {len(name)} characters, but every node has it as the value of label {key}, {limit}"
+            limit = messages.name_is_limited(LONGEST_NAME)
+            yield messages.name_too_long(path, len(name), key, limit)
 
 
 def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
@@ -77,32 +77,32 @@ def _labels(pool: NodePool, well_known: frozenset[str]) -> Iterator[str]:
         path = f"spec.template.metadata.labels[{key}]"
         yield from _key(key, path, well_known)
         if not _LABEL_VALUE.fullmatch(value):
-            yield f'{path}: "{value}" is not a label value; use letters, digits, "-", "_" and "."'
+            yield messages.not_a_label_value(path, value)
 
 
 def _key(key: str, path: str, well_known: frozenset[str]) -> Iterator[str]:
     if not _QUALIFIED_NAME.fullmatch(key):
-        yield f'{path}: "{key}" is not a qualified name such as example.com/team'
+        yield messages.not_a_qualified_name(path, key)
     elif key == names.NODEPOOL_LABEL or names.restricted(key, well_known):
-        yield f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels"
+        yield messages.label_is_restricted(path, key)
 
 
 def _taints(taints: Iterable[Taint], path: str) -> Iterator[str]:
     for position, taint in enumerate(taints):
         where = f"{path}[{position}]"
         if not taint.key or not _QUALIFIED_NAME.fullmatch(taint.key):
-            yield f'{where}.key: "{taint.key}" is not a qualified name such as example.com/team'
+            yield messages.taint_key_invalid(where, taint.key)
         if taint.value and not _QUALIFIED_NAME.fullmatch(taint.value):
-            yield f'{where}.value: "{taint.value}" is not a taint value'
+            yield messages.taint_value_invalid(where, taint.value)
         if taint.effect not in _EFFECTS:
-            yield f'{where}.effect: "{taint.effect}" is none of {", ".join(_EFFECTS)}'
+            yield messages.taint_effect_invalid(where, taint.effect, ", ".join(_EFFECTS))
 
 
 def _doubled(taints: Iterable[Taint]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for taint in taints:
         if (taint.key, taint.effect) in seen:
-            yield f"spec.template.spec: taint {taint.key}:{taint.effect} is listed twice in taints and startupTaints"
+            yield messages.taint_listed_twice(taint.key, taint.effect)
         seen.add((taint.key, taint.effect))
 
 
@@ -116,15 +116,15 @@ def _requirements(specs: Iterable[RequirementSpec], well_known: frozenset[str]) 
             yield f"{path}: {error}"
         for value in spec.values:
             if not _LABEL_VALUE.fullmatch(value):
-                yield f'{path}.values: "{value}" is not a label value'
+                yield messages.value_not_a_label_value(path, value)
         if spec.operator == "In" and spec.min_values and len(set(spec.values)) < spec.min_values:
-            yield f"{path}.minValues: {spec.min_values} required, but only {len(set(spec.values))} values are listed"
+            yield messages.too_few_values(path, spec.min_values, len(set(spec.values)))
         if spec.key == names.CAPACITY_TYPE_LABEL and spec.operator == "In":
             known = set(spec.values) & names.CAPACITY_TYPES
             if not known:
-                yield f"{path}.values: none of {', '.join(sorted(spec.values))} is a capacity type; use on-demand, spot or reserved"
+                yield messages.no_capacity_type(path, ", ".join(sorted(spec.values)))
             elif spec.min_values and len(known) < spec.min_values:
-                yield f"{path}.minValues: {spec.min_values} required, but only {len(known)} known capacity types are listed"
+                yield messages.too_few_capacity_types(path, spec.min_values, len(known))
 
 
 def _durations(pool: NodePool) -> Iterator[str]:
@@ -146,14 +146,14 @@ def _limits(pool: NodePool) -> Iterator[str]:
     try:
         Resources.parse(pool.spec.limits)
     except ValueError as error:
-        yield f"spec.limits: {error}"
+        yield messages.invalid_limits(error)
 
 
 def _budgets(pool: NodePool) -> Iterator[str]:
     for position, budget in enumerate(pool.spec.disruption.budgets):
         path = f"spec.disruption.budgets[{position}]"
         if bool(budget.schedule) != bool(budget.duration):
-            yield f"{path}: schedule and duration must be set together"
+            yield messages.schedule_without_duration(path)
             continue
         if not budget.schedule:
             continue

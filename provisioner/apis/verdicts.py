@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.apis import advice, names
+from provisioner.apis import advice, messages, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.openapi import Violation, did_you_mean
@@ -113,11 +113,7 @@ def among_pools(pool: NodePool, others: Iterable[NodePool], classes: NodeClasses
     found = advice.fleet_advice(fleet, known, about=pool.name)
     beneath = sorted(found.keys() - {pool.name})
     if beneath:
-        text = (
-            f"tried before {_listed(beneath)}, and accepts every pod that "
-            f"{'it' if len(beneath) == 1 else 'each of them'} accepts; "
-            "lower this weight, or give this NodePool limits, taints or requirements"
-        )
+        text = messages.shadows_pools(_listed(beneath), "it" if len(beneath) == 1 else "each of them")
         return [*found.get(pool.name, ()), Violation("spec.weight", text)]
     return found.get(pool.name, [])
 
@@ -164,13 +160,13 @@ def _reference(reference: NodeClassReference, classes: NodeClasses, path: str) -
         return Verdict()
     group = next((group for group, kind in classes if kind == reference.kind), "")
     if group:
-        text = f'"{reference.group}" has no {reference.kind}; did you mean {group}?'
+        text = messages.other_group_has_kind(reference.group, reference.kind, group)
         return Verdict(errors=(Violation(f"{path}.group", text),))
     kinds = [kind for _, kind in classes]
-    text = f'"{reference.kind}" of {reference.group} is not a node class of Dovetail'
+    text = messages.not_a_node_class(reference.kind, reference.group)
     if reference.group in {names.GROUP, *(group for group, _ in classes)}:
         return Verdict(errors=(Violation(f"{path}.kind", text + did_you_mean(reference.kind, kinds)),))
-    return Verdict(warnings=(Violation(f"{path}.kind", f"{text}; Dovetail launches no nodes for it"),))
+    return Verdict(warnings=(Violation(f"{path}.kind", messages.no_nodes_for_it(text)),))
 
 
 def _unreadable(overlay: NodeOverlay) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""`dovetail demo`: 1,000 pending pods get their machines on a real control plane, and give them back."""
+"""`dovetail demo`: 1,000 pending pods get nodes on a real control plane, which are removed again."""
 
 import sys
 from pathlib import Path
@@ -51,7 +51,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     type=click.Choice(["kwok", "aws"]),
     default="kwok",
     show_default=True,
-    help="Where machines come from: fake ones, or an emulated EC2 that is called with an unmodified boto3.",
+    help="Where nodes come from: kwok simulates them, or boto3 launches instances in an EC2 emulator.",
 )
 @click.option(
     "--mode",
@@ -81,7 +81,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="Where demo.json, or hpa.json and the picture hpa.svg, are written.",
 )
 def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_directory: Path) -> None:
-    """1,000 pending pods get the machines they need on a real control plane, then leave.
+    """Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
 
     Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
     started, and taken down at the end.
@@ -215,7 +215,7 @@ def placement_figures(out: Run, mode: Mode, prefix: str = "", *, nominates: bool
 
 
 def figures_of(out: Run, *, on_aws: bool = False, mode: Mode = Mode.EVERYTHING_ON) -> list[Figure]:
-    """Everything that is measured, with the goals of the project; machines that boot have no goal of time."""
+    """Everything that is measured, with the goals of the project; instances that boot have no goal of time."""
     memory = {name: megabytes for name, megabytes in out.memory_megabytes.items() if name in ALL_PROGRAMS}
     planner = out.memory_megabytes.get(PLANNER)
     of_provisioner = AWS_PROVISIONER_GOAL_MEGABYTES if on_aws else PROVISIONER_GOAL_MEGABYTES

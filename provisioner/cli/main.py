@@ -64,7 +64,7 @@ def _is_installed(name: str) -> bool:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dovetail")
 def dovetail() -> None:
-    """Dovetail fits pods to machines: a node autoscaler for Kubernetes."""
+    """Dovetail: a node autoscaler for Kubernetes."""
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
-"""What a cloud provider may answer instead of a machine, and what the caller should do about it."""
+"""What a cloud provider may answer instead of an instance, and what the caller should do about it."""
 
 import enum
+
+from provisioner.cloudprovider import messages
 
 
 class Retry(enum.Enum):
@@ -40,7 +42,7 @@ class LaunchUnderWayError(CloudError):
         self.claim_name, self.retry_after, self.reason, self.problem = claim_name, retry_after, reason, problem
 
     def __str__(self) -> str:
-        under_way = f"the launch of NodeClaim {self.claim_name} is in progress"
+        under_way = messages.launch_in_progress(self.claim_name)
         return f"{under_way}: {self.problem}" if self.problem else under_way
 
 
@@ -62,7 +64,7 @@ class InsufficientCapacityError(CloudError):
         self.retry_after, self.exhausted = retry_after, exhausted
 
     def __str__(self) -> str:
-        return f"no capacity for NodeClaim {self.claim_name}: {self.problem}"
+        return messages.no_capacity(self.claim_name, self.problem)
 
 
 class NodeClassNotReadyError(CloudError):
@@ -75,11 +77,11 @@ class NodeClassNotReadyError(CloudError):
         self.kind, self.name, self.problem = kind, name, problem
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name} is not ready: {self.problem}"
+        return messages.node_class_not_ready(self.kind, self.name, self.problem)
 
 
-class MachineNotFoundError(CloudError):
-    """There is no such machine, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
+class InstanceNotFoundError(CloudError):
+    """There is no such instance, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
 
     retry = Retry.NEVER
 

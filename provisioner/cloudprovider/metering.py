@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar, cast
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.errors import (
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProvider
@@ -26,7 +26,7 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 _ERRORS: Final[Mapping[type[Exception], str]] = {
     InsufficientCapacityError: "InsufficientCapacityError",
-    MachineNotFoundError: "NodeClaimNotFoundError",
+    InstanceNotFoundError: "NodeClaimNotFoundError",
     NodeClassNotReadyError: "NodeClassNotReadyError",
 }
 _LABELS: Final = ("controller", "method", "provider")

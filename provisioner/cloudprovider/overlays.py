@@ -15,7 +15,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
 from provisioner.cloudprovider import messages
-from provisioner.cloudprovider.types import CloudProvider, InstanceType, Machine, Offering
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, LaunchedInstance, Offering
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
@@ -111,10 +111,10 @@ def read(overlay: NodeOverlay) -> Overlay:
     except RequirementError as error:
         raise OverlayError("spec.requirements", str(error)) from error
     if spec.price is not None and spec.price_adjustment is not None:
-        raise OverlayError("spec", "cannot set both 'price' and 'priceAdjustment'")
+        raise OverlayError("spec", messages.PRICE_AND_ADJUSTMENT)
     restricted = next((name for name in _RESTRICTED if name in spec.capacity), None)
     if restricted is not None:
-        raise OverlayError("spec.capacity", f"{restricted} is set by the provider and cannot be changed")
+        raise OverlayError("spec.capacity", messages.resource_of_the_provider(restricted))
     try:
         capacity = Resources.parse(spec.capacity)
     except QuantityError as error:
@@ -126,14 +126,12 @@ def _price(overlay: NodeOverlay) -> PriceChange | None:
     price, adjustment = overlay.spec.price, overlay.spec.price_adjustment
     if price is not None:
         if not _PRICE.fullmatch(price) or not isfinite(float(price)):
-            raise OverlayError("spec.price", f"{price!r} is not an amount in USD per hour, such as 0.25")
+            raise OverlayError("spec.price", messages.not_a_price(price))
         return PriceChange(0.0, float(price))
     if adjustment is None:
         return None
     if not _ADJUSTMENT.fullmatch(adjustment) or not isfinite(float(adjustment.rstrip("%"))):
-        raise OverlayError(
-            "spec.priceAdjustment", f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%)"
-        )
+        raise OverlayError("spec.priceAdjustment", messages.not_an_adjustment(adjustment))
     if adjustment.endswith("%"):
         return PriceChange(1.0 + float(adjustment[:-1]) / 100, 0.0)
     return PriceChange(1.0, float(adjustment))
@@ -394,14 +392,14 @@ class Overlays:
             self._entries[pool] = (made, *known)[:_ENTRIES]
             return made.result
 
-    def annotations(self, pool: str, machine: Machine) -> dict[str, str]:
-        """What a claim says whose machine was launched at an overlaid price, or has overlaid resources."""
+    def annotations(self, pool: str, instance: LaunchedInstance) -> dict[str, str]:
+        """What a claim says whose instance was launched at an overlaid price, or has overlaid resources."""
         found = next((one for one in self._pools() if one.name == pool), None)
         types = self.applied(pool, self._types_of(found)) if found is not None else ()
-        kind = next((one for one in types if one.name == machine.instance_type), None)
+        kind = next((one for one in types if one.name == instance.instance_type), None)
         if kind is None:
             return {}
-        place = machine.zone, machine.capacity_type
+        place = instance.zone, instance.capacity_type
         priced = any(one.overlaid for one in kind.offerings if (one.zone, one.capacity_type) == place)
         said = {names.PRICE_OVERLAY_APPLIED: priced, names.CAPACITY_OVERLAY_APPLIED: kind.overlaid}
         return {key: "true" for key, holds in said.items() if holds}
@@ -506,7 +504,7 @@ class _Overlaid:
     def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self._overlays.applied(pool.name, self._provider.instance_types(pool))
 
-    def create(self, claim: NodeClaim) -> Machine:
-        machine = self._provider.create(claim)
-        said = self._overlays.annotations(claim.pool, machine)
-        return replace(machine, annotations={**machine.annotations, **said}) if said else machine
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        instance = self._provider.create(claim)
+        said = self._overlays.annotations(claim.pool, instance)
+        return replace(instance, annotations={**instance.annotations, **said}) if said else instance

@@ -1,4 +1,4 @@
-"""The seam to a cloud: instance types with their offerings and prices, machines, and what a provider must do. Pure."""
+"""The seam to a cloud: instance types with their offerings and prices, instances, and what a provider must do. Pure."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.values.requirement import NONE, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
-NO_MACHINES_PRICE: Final = 10_000.0
+NO_INSTANCES_PRICE: Final = 10_000.0
 """Nothing costs as much an hour, in any currency: what providers say of an offering whose price nobody knows."""
 _MICROS = 1_000_000
 _CHEAPEST_KIND_FIRST = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
@@ -26,7 +26,7 @@ class Offering:
         requirements: the labels that this offering fixes: zone and capacity type, a reservation where it is one.
         price: USD per hour.
         available: whether a launch may be tried now.
-        reservation_capacity: how many machines are left of a reservation; 0 for every other capacity type.
+        reservation_capacity: how many instances are left of a reservation; 0 for every other capacity type.
         overlaid: whether a NodeOverlay says the price.
     """
 
@@ -54,12 +54,12 @@ class Offering:
 
 @dataclass(frozen=True)
 class InstanceType:
-    """A kind of machine; equal by value, hashed by name.
+    """A kind of instance; equal by value, hashed by name.
 
     Attributes:
         name: unique in one catalogue.
         requirements: the labels that its nodes can have: instance type, arch, os, zones, capacity types, the provider's own.
-        capacity: what the machine has.
+        capacity: what the instance has.
         overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
         offerings: every way to buy it, available or not.
         overlaid: whether a NodeOverlay says part of the capacity.
@@ -89,12 +89,12 @@ class InstanceType:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine as the cloud knows it: what create, get and list return.
+class LaunchedInstance:
+    """An instance as the cloud knows it: what create, get and list return.
 
     Attributes:
         provider_id: as in the Node's spec, e.g. "aws:///zone/i-..." or "kwok://name".
-        labels: what the machine's Node is known to have; the claim's own labels win over them.
+        labels: what the instance's Node is known to have; the claim's own labels win over them.
         capacity: of the instance type.
         allocatable: of the instance type.
         node_name: the name that its Node has or will have; "" where only the Node itself knows.
@@ -118,7 +118,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class RepairPolicy:
-    """A node condition that means a broken machine once it has lasted for `toleration`."""
+    """A node condition that means a broken instance once it has lasted for `toleration`."""
 
     condition_type: str
     condition_status: str
@@ -137,14 +137,17 @@ class CloudProviderView(Protocol):
     reservation_label: str
     """The label of reserved offerings that says which reservation they draw from; "" where each is one of its own."""
 
-    def create(self, claim: NodeClaim) -> Machine:
-        """Launch one machine for `claim`, or return the one that an earlier call launched for it; never two.
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        """Launch one instance for `claim`, or return the one that an earlier call launched for it; never two.
 
         Raises:
             LaunchUnderWayError: it takes time; ask again later, or when `listen`'s callable is called with the claim's name.
             InsufficientCapacityError: nothing that the claim allows can be had now, or ever.
             NodeClassNotReadyError: its NodeClass is missing or not ready.
             CreateError: it failed for a reason worth a condition.
+
+        After an `InsufficientCapacityError` or a `CreateError` there is no machine, and none comes of this call; what is not known is a
+        `LaunchUnderWayError`.
         """
         ...
 
@@ -152,16 +155,16 @@ class CloudProviderView(Protocol):
         """Call `answered` with a claim's name whenever a launch that was under way has an answer; of several callables the last counts."""
         ...
 
-    def get(self, provider_id: str) -> Machine:
-        """The machine of that ID.
+    def get(self, provider_id: str) -> LaunchedInstance:
+        """The instance of that ID.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
         """
         ...
 
-    def list(self) -> Sequence[Machine]:
-        """Every machine of this cluster, in order of provider ID."""
+    def list(self) -> Sequence[LaunchedInstance]:
+        """Every instance of this cluster, in order of provider ID."""
         ...
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
@@ -173,11 +176,11 @@ class CloudProviderView(Protocol):
         ...
 
     def is_drifted(self, claim: NodeClaim) -> str:
-        """Why the machine is no longer what its NodeClass asks for, one CamelCase word; "" where it is."""
+        """Why the instance is no longer what its NodeClass asks for, one CamelCase word; "" where it is."""
         ...
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """Which node conditions mean a broken machine."""
+        """Which node conditions mean a broken instance."""
         ...
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
@@ -193,10 +196,10 @@ class CloudProvider(CloudProviderView, Protocol):
     """What a cloud must do."""
 
     def delete(self, claim: NodeClaim) -> None:
-        """Start to terminate the claim's machine; call again until it is gone.
+        """Start to terminate the claim's instance; call again until it is gone.
 
         Raises:
-            MachineNotFoundError: it is gone (or never was): the good end.
+            InstanceNotFoundError: it is gone (or never was): the good end.
         """
         ...
 
@@ -220,11 +223,11 @@ def cheapest_offering(instance_type: InstanceType, requirements: Requirements = 
 
 
 def by_price(types: Iterable[InstanceType], requirements: Requirements = NONE) -> list[tuple[InstanceType, Offering]]:
-    """Every available way to launch one machine that goes with `requirements`, cheapest first.
+    """Every available way to launch one instance that goes with `requirements`, cheapest first.
 
     Args:
         types: the catalogue, any order; not mutated.
-        requirements: what the machine's labels must agree with; labels that a type does not define count as free.
+        requirements: what the instance's labels must agree with; labels that a type does not define count as free.
 
     Returns:
         (type, offering) pairs by (micro-USD per hour, type name, zone, capacity type).
@@ -256,15 +259,15 @@ def cheapest_first(types: Iterable[InstanceType], requirements: Requirements = N
 
 
 def offering_price(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:
-    """USD per hour of a machine in that zone and of that capacity type, available or not; None where nobody knows.
+    """USD per hour of an instance in that zone and of that capacity type, available or not; None where nobody knows.
 
     One whose price has vanished (the spot market lists its type no more) is taken to cost what the type costs on demand, which is about
     the most that spot comes to.
     """
     price = _listed(instance_type, zone, capacity_type)
-    if price is not None and price >= NO_MACHINES_PRICE:
+    if price is not None and price >= NO_INSTANCES_PRICE:
         price = _listed(instance_type, zone, names.CAPACITY_ON_DEMAND)
-    return None if price is None or price >= NO_MACHINES_PRICE else price
+    return None if price is None or price >= NO_INSTANCES_PRICE else price
 
 
 def _listed(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:

@@ -66,7 +66,7 @@ class _Feed(Generic[T]):
         """One object that is left out."""
         self._on_bad(identity, error)
 
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002
+    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
         """One change; `kind` follows from which of the two is there."""
         self._on_event(old, new)
 
@@ -251,7 +251,7 @@ class Caches:
         bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
         named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
         more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
-        return f"{len(bad)} objects cannot be read completely: {named}{more}" if bad else ""
+        return messages.objects_unreadable(len(bad), named, more) if bad else ""
 
     # ------------------------------------------------------------------ from a watch to the state, and to who listens
 

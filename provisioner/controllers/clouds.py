@@ -76,7 +76,7 @@ class Cloud(Protocol):
         ...
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The pool's instance types with what machines of them have; prices may be old. Never waits."""
+        """The pool's instance types with what instances of them have; prices may be old. Never waits."""
         ...
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class Cloud(Protocol):
         ...
 
     def is_uncertain(self, claim: NodeClaim) -> bool:
-        """Whether nobody can say now if the claim's machine is there, so that nothing may be concluded from not finding it."""
+        """Whether nobody can say now if the claim's instance is there, so that nothing may be concluded from not finding it."""
         ...
 
     def lead(self, parts: Parts) -> Term:
@@ -122,8 +122,8 @@ class KwokCloud:
     def start(self) -> None:
         """Nothing to do."""
 
-    def is_uncertain(self, claim: NodeClaim) -> bool:  # noqa: ARG002
-        """Never: a machine is its Node."""
+    def is_uncertain(self, claim: NodeClaim) -> bool:  # noqa: ARG002 - the seam has it
+        """Never: an instance is its Node."""
         return False
 
     def lead(self, parts: Parts) -> Term:  # noqa: ARG002  (it has none)

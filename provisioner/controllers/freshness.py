@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterable
 from typing import Protocol
 
+from provisioner.controllers import messages
+
 #: A kind in which nothing happens is asked about every 60 s; one that was not heard for longer than this is behind.
 SILENT_SECONDS = 75.0
 #: While its watch fails, a cache that was not heard for so long is behind.
@@ -41,8 +43,8 @@ def behind(watches: Iterable[Watch], *, silent: float, failing: float) -> str:
     for watch in watches:
         age = watch.staleness()
         if not watch.synced.is_set():
-            return f"the cache of {watch.resource} is not synced"
+            return messages.cache_not_synced(watch.resource)
         if age > silent or (watch.error is not None and age > failing):
             why = f": {watch.error}" if watch.error is not None else ""
-            return f"the watch of {watch.resource} received nothing for {age:.0f} s{why}"
+            return messages.watch_is_silent(watch.resource, age, why)
     return ""

@@ -75,15 +75,15 @@ class Leadership:
             ending = self._elector.run(self._started, lambda: None)
         except BaseException as error:  # noqa: BLE001 - whatever ends the election ends the term
             _log.exception(messages.LEADER_ELECTION_FAILED)
-            self._end(f"leader election failed: {error}")
+            self._end(messages.election_failed(error))
             return
         match ending:
             case Ending.LOST:
-                self._end("the leader election Lease was lost, and two replicas must never act")
+                self._end(messages.LEASE_LOST)
             case Ending.FAILED:
-                self._end("failed to start the controllers")
+                self._end(messages.CONTROLLERS_NOT_STARTED)
             case Ending.STOPPED:
-                self._end("leader election has ended")
+                self._end(messages.ELECTION_ENDED)
 
     def _started(self, fence: Fence) -> None:
         fence.check()
@@ -96,13 +96,13 @@ class Leadership:
         except Exception as error:  # noqa: BLE001 - whatever ends the election ends the term
             fence.fall()
             _log.exception(messages.FAILED_TO_START_CONTROLLERS)
-            self._end(f"failed to start the controllers: {error}")
+            self._end(messages.controllers_not_started(error))
 
     def _watch(self, fence: Fence) -> None:
         while not self._stopping.is_set():
             left = fence.left()
             if left <= 0:
-                self._end("the leader election Lease was not renewed in time, and two replicas must never act")
+                self._end(messages.LEASE_NOT_RENEWED)
                 return
             self._process.end_in(left + self._margin)
             self._stopping.wait(min(left, WATCH_SECONDS))

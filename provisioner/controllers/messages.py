@@ -33,3 +33,44 @@ POD_NOT_BOUND_AS_PLANNED: Final = "Pod was not bound to its planned node"
 PAUSED_LAUNCHING_NODES: Final = "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned"
 DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
 HOUSEKEEPING_FAILED: Final = "Housekeeping failed; retrying"
+
+# caches.py
+
+
+def objects_unreadable(count: int, named: str, more: str) -> str:
+    """Why the program is not ready, or ends."""
+    return f"{count} objects cannot be read completely: {named}{more}"
+
+
+# freshness.py
+
+
+def cache_not_synced(resource: object) -> str:
+    """Why the program is not ready, or ends."""
+    return f"the cache of {resource} is not synced"
+
+
+def watch_is_silent(resource: object, age: float, why: str) -> str:
+    """Why the program is not ready, or ends."""
+    return f"the watch of {resource} received nothing for {age:.0f} s{why}"
+
+
+# leadership.py
+
+
+def election_failed(error: object) -> str:
+    """Why the program is not ready, or ends."""
+    return f"leader election failed: {error}"
+
+
+LEASE_LOST: Final = "the leader election Lease was lost, and two replicas must never act"
+CONTROLLERS_NOT_STARTED: Final = "failed to start the controllers"
+ELECTION_ENDED: Final = "leader election has ended"
+
+
+def controllers_not_started(error: object) -> str:
+    """Why the program is not ready, or ends."""
+    return f"failed to start the controllers: {error}"
+
+
+LEASE_NOT_RENEWED: Final = "the leader election Lease was not renewed in time, and two replicas must never act"

@@ -39,6 +39,7 @@ from provisioner.options import Options
 from provisioner.state.effects import (
     ABSORBED,
     PLANNED,
+    REPLANNED,
     ClaimUnneeded,
     Effect,
     NominationLost,
@@ -93,6 +94,7 @@ class Controllers:
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
         self._observability = wiring.observability(base)
         self._report_certificates = wiring.report_certificates(base)
+        self._share_repair = wiring.share_repair(base)
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
         self._known = wiring.known(base, self._provisioning, self._disruptions)
@@ -155,6 +157,7 @@ class Controllers:
         disruptions.voluntary.start()
         disruptions.forceful.start()
         self._ends.garbage.start()
+        self._share_repair.start()
         if self._report_certificates is not None:
             self._report_certificates.start()
         self._housekeeper.start()
@@ -187,6 +190,7 @@ class Controllers:
             self._own,
             self._ends.garbage,
             self._joining.registrar,
+            self._share_repair,
             *((self._report_certificates,) if self._report_certificates is not None else ()),
             *self._queues,
         )
@@ -331,7 +335,7 @@ class Controllers:
     def _settled(self, effect: PodSettled) -> None:
         self._metrics.plan_pod(effect.outcome)
         self._joining.steering.settled(effect.uid, effect.outcome)
-        if effect.outcome not in (PLANNED, ABSORBED):
+        if effect.outcome not in (PLANNED, ABSORBED, REPLANNED):
             self._writers.plans.changed(effect.key)
             self._plan_again(effect.uid)
 

@@ -47,6 +47,7 @@ from provisioner.controllers.core.reports import (
     REPORT_SERVER_SECRET,
 )
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
+from provisioner.controllers.core.share_repair import ShareRepair
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.core.surge import Surges
 from provisioner.controllers.core.termination import Termination
@@ -381,6 +382,22 @@ def observability(base: Base) -> Observability:
     )
 
 
+def share_repair(base: Base) -> Poller:
+    """What evicts pods so that owners keep their share on demand, where they ask for it."""
+    caches, cluster = base.caches, base.cluster
+    repair = ShareRepair(
+        caches.pods.store.list,
+        cluster.node,
+        cluster.pod_budgets,
+        base.client,
+        base.recorder,
+        base.clock,
+        stale=caches.disruption_is_stale,
+        pause=caches.pause,
+    )
+    return Poller("on-demand-repair", repair.poll)
+
+
 def report_certificates(base: Base) -> Poller | None:
     """What keeps the certificates for reports; None where reports are taken without, or over files that no Secret brings."""
     options = base.options
@@ -456,6 +473,8 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         buffers=buffers,
         decided=observing.decided,
         improve=lambda prepared, result: planner.planned(prepared, result, calls.time_left()),
+        # what is taken back counts against growth limits until it is gone: its pods might be held back
+        taken_back=calls.carry_out if limits_of(options).none else None,
     )
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
     intake = Intake(

@@ -7,7 +7,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption import costs
+from provisioner.disruption import costs, messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.proposal import Score
 from provisioner.disruption.view import Acceptance, View
@@ -66,13 +66,13 @@ class Rule:
     def refusal(self, some: Sequence[Candidate], saving: float, new_usd: float) -> str:
         """Why the move does not pay, as users read it; "" where it does."""
         if saving <= 0:
-            return "Can't replace with a cheaper node"
+            return messages.NO_CHEAPER_NODE
         if self.gain(some, saving, new_usd) <= 0:
-            return f"Saving ${saving:.2f} per hour does not justify moving {sum(len(one.pods) for one in some)} pods"
+            return messages.saving_too_small(saving, sum(len(one.pods) for one in some))
         for score in self.scores(some, saving):
             if score.value < THRESHOLD:
                 self.rejected.append(score)
-                return f'NodePool "{score.pool}" balances savings with disruption: score {score.value:.2f} < threshold {THRESHOLD:.2f}'
+                return messages.score_below_threshold(score.pool, score.value, THRESHOLD)
         return ""
 
     def scores(self, some: Sequence[Candidate], saving: float) -> tuple[Score, ...]:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import View
 
@@ -41,7 +42,7 @@ class Allowance:
     @property
     def blocked(self) -> tuple[Blocked, ...]:
         """Pools whose budget allowed nothing at all, though there was a candidate."""
-        text = f"No allowed disruptions for disruption reason {self._reason} due to blocking budget"
+        text = messages.budget_spent(self._reason)
         return tuple(Blocked("", pool, text) for pool in sorted(self._short) if not self._allowed[pool])
 
     @property

@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption import costs
+from provisioner.disruption import costs, messages
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import View
 from provisioner.scheduling.volumes import claim_keys
@@ -157,11 +157,11 @@ class PodBudgets:
         for pod in pods:
             mine = self.of(pod) if is_evictable(pod, now) else ()
             if len(mine) > 1:
-                return Obstacle.SEVERAL_POD_BUDGETS, "Eviction does not support multiple PDBs"
+                return Obstacle.SEVERAL_POD_BUDGETS, messages.SEVERAL_BUDGETS
             for one in mine:
                 if refuses(one, pod):
                     name = f"{one.metadata.namespace}/{one.metadata.name}"
-                    return Obstacle.POD_BUDGET, f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
+                    return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(name)
         return None
 
 
@@ -273,7 +273,7 @@ def refusal(
     now = view.snapshot.at
     for pod in node.pods:
         if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
-            text = f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+            text = messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
             return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
     held = budgets.refusal(node.pods, now)
     return None if held is None else Refused(node, *held)
@@ -284,25 +284,25 @@ def _of_node(
 ) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
     if node.key.of_claim and (node.key.name in view.under_way or node.key.name in view.spared):
-        return Obstacle.UNDER_WAY, "Node is already being disrupted"
+        return Obstacle.UNDER_WAY, messages.ALREADY_DISRUPTED
     if node.claim is None:
-        return Obstacle.UNMANAGED, "Node isn't managed by karpenter"
+        return Obstacle.UNMANAGED, messages.NOT_MANAGED
     if node.ambiguous:
-        return Obstacle.AMBIGUOUS, "Several Nodes or NodeClaims have the same provider ID"
+        return Obstacle.AMBIGUOUS, messages.SHARED_PROVIDER_ID
     if not node.name:
-        return Obstacle.NO_NODE, "Nodeclaim does not have an associated node"
+        return Obstacle.NO_NODE, messages.NO_NODE
     if not node.initialized:
-        return Obstacle.NOT_INITIALIZED, "Node isn't initialized"
+        return Obstacle.NOT_INITIALIZED, messages.NOT_INITIALIZED
     if node.deleting:
-        return Obstacle.DELETING, "Node is deleting or marked for deletion"
+        return Obstacle.DELETING, messages.BEING_DELETED
     if node.nominated or node.name in awaited:
-        return Obstacle.NOMINATED, "Node is nominated for a pending pod"
+        return Obstacle.NOMINATED, messages.NOMINATED
     if node.do_not_disrupt:
-        return Obstacle.NODE_PROTECTED, f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+        return Obstacle.NODE_PROTECTED, messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
     if not node.pool:
-        return Obstacle.NO_POOL_LABEL, f'Node does not have label "{names.NODEPOOL_LABEL}"'
+        return Obstacle.NO_POOL_LABEL, messages.label_is_missing(names.NODEPOOL_LABEL)
     if node.pool not in pools:
-        return Obstacle.NO_POOL, f"NodePool not found (NodePool={node.pool})"
+        return Obstacle.NO_POOL, messages.pool_not_found(node.pool)
     return None
 
 

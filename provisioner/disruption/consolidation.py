@@ -4,7 +4,7 @@ Source: core spec 6.5, 6.8-6.12. Differs: many moves of one pass, each judged af
 less one, and one node may become two; what cannot pay by a proved bound is not asked.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption import replacement
+from provisioner.disruption import messages, replacement
 from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
@@ -55,10 +55,19 @@ class Consolidation:
     Attributes:
         order: who may be consolidated: those that the last pass did not come to, then as `in_turns` says.
         proposals: accepted so far.
+        gain: of these together, see `Move`.
     """
 
-    def __init__(self, view: View, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        view: View,
+        prepared: Prepared,
+        ranked: Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]] | None = None,
+    ) -> None:
+        """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
+        self._order: Final = ranked or in_turns
+        self.gain = 0.0
         budgets = PodBudgets(view.snapshot.pod_budgets)
         self._found: Final = candidates(view, budgets, eventual=False)
         self._types: Final = Types(view)
@@ -96,7 +105,7 @@ class Consolidation:
                 self._rechecks.append(due)
 
     def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        return in_turns(some, self._rates)
+        return self._order(some, self._rates)
 
     def _closed(self, view: View) -> set[str]:
         """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
@@ -141,9 +150,9 @@ class Consolidation:
         planned = result.usd_per_hour
         if result.claims:
             if any(is_settled(one, self._view) for one in some):
-                return "Node was recently launched for the pods that it runs"
+                return messages.LAUNCHED_RECENTLY
             if len(result.claims) > 1 and planned >= total:
-                return f"Can't remove without creating {len(result.claims)} candidates"
+                return messages.several_replacements_needed(len(result.claims))
             if why := self._rule.refusal(some, total - planned, planned):
                 return why
             claims = replacement.settled(some, result.claims, self._types, self._view.settings)
@@ -172,6 +181,7 @@ class Consolidation:
         if self._simulation is None:
             return
         self._simulation.accept(move.some, move.result)
+        self.gain += move.gain
         for one in move.some:
             self._gone.add(one.key)
             self.allowance.take(one.node.pool)
@@ -224,16 +234,16 @@ def _unconsolidatable(one: Candidate) -> str | None:
     if pool.spec.replicas is not None:
         return ""
     if one.instance_type is None:
-        return f'Instance Type "{labels.get(names.INSTANCE_TYPE_LABEL, "")}" not found'
+        return messages.type_not_found(labels.get(names.INSTANCE_TYPE_LABEL, ""))
     for key in (names.CAPACITY_TYPE_LABEL, names.ZONE_LABEL):
         if not labels.get(key):
-            return f'Node does not have label "{key}"'
+            return messages.label_is_missing(key)
     if pool.spec.disruption.consolidate_after == NEVER:
-        return f'NodePool "{pool.metadata.name}" has consolidation disabled'
+        return messages.consolidation_disabled(pool.metadata.name)
     if not any(is_reschedulable(pod) for pod in one.pods):
         return ""
     if pool.spec.disruption.consolidation_policy == "WhenEmpty":
-        return f'NodePool "{pool.metadata.name}" has consolidation policy WhenEmpty, but node is not empty'
+        return messages.only_when_empty(pool.metadata.name)
     return None
 
 
@@ -243,7 +253,17 @@ def in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
     Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.
     """
     worth = rates.for_load(pod for one in some for pod in one.pods)
-    score = {one.key: (one.usd_per_hour - _ROOM_SHARE * worth.of(one.node.allocatable)) / one.cost for one in some}
+    return _turns(
+        some, {one.key: (one.usd_per_hour - _ROOM_SHARE * worth.of(one.node.allocatable)) / one.cost for one in some}
+    )
+
+
+def by_price(some: Sequence[Candidate], _rates: Rates) -> tuple[Candidate, ...]:
+    """Those first that cost most for each unit of disruption, as in Karpenter; pools take turns."""
+    return _turns(some, {one.key: one.usd_per_hour / one.cost for one in some})
+
+
+def _turns(some: Sequence[Candidate], score: Mapping[str, float]) -> tuple[Candidate, ...]:
     by_pool: dict[str, list[Candidate]] = {}
     for one in sorted(some, key=lambda one: (-score[one.key], one.key)):
         by_pool.setdefault(one.node.pool, []).append(one)

@@ -10,6 +10,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
+from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
@@ -61,7 +62,7 @@ def emptiness(view: View) -> MethodAnswer:
     for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
         pool = pools.get(node.pool)
         if pool is None:
-            blocked.append(Blocked(node.key.name, node.pool, f"NodePool not found (NodePool={node.pool})"))
+            blocked.append(Blocked(node.key.name, node.pool, messages.pool_not_found(node.pool)))
             continue
         due = consolidatable_at(node, pool)
         if due is None:
@@ -74,7 +75,7 @@ def emptiness(view: View) -> MethodAnswer:
             blocked.append(Blocked(node.key.name, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.buffered(str(node.key)):
-            blocked.append(Blocked(node.key.name, node.pool, f'Node "{node.name}" has buffer pods'))
+            blocked.append(Blocked(node.key.name, node.pool, messages.buffer_pods(node.name)))
             rechecks.append(snapshot.at + RECHECK)
         elif (loop := view.loops.refusal(node)) is not None:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
@@ -85,11 +86,7 @@ def emptiness(view: View) -> MethodAnswer:
         else:
             spent[node.pool] += 1
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
-    blocked.extend(
-        Blocked("", name, "No allowed disruptions for disruption reason Empty due to blocking budget")
-        for name in sorted(held)
-        if not spent[name]
-    )
+    blocked.extend(Blocked("", name, messages.budget_spent("Empty")) for name in sorted(held) if not spent[name])
     return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))
 
 
@@ -114,10 +111,10 @@ def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_d
         do_not_disrupt: whether the machine itself is protected.
     """
     if do_not_disrupt:
-        return f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+        return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
     for pod in pods:
         if is_active(pod) and is_protected(pod, now):
-            return f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+            return messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
     held = budgets.refusal(pods, now)
     return "" if held is None else held[1]
 

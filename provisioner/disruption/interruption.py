@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption import messages
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.state.snapshot import NodeView, Snapshot
 
@@ -113,9 +114,9 @@ def _is_going(node: NodeView) -> bool:
 
 def _refusal(node: NodeView, left: Mapping[str, int]) -> str:
     if node.do_not_disrupt:
-        return f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation'
+        return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
     if left.get(node.pool, 1) <= 0:
-        return f"No allowed disruptions for disruption reason {names.REASON_SCHEDULED_CHANGE} due to blocking budget"
+        return messages.budget_spent(names.REASON_SCHEDULED_CHANGE)
     return ""
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis import names
 from provisioner.apis.meta import LabelSelector, selects
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption import messages
 from provisioner.scheduling.judging import Design
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, Changes
@@ -38,10 +39,7 @@ class Wedge:
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"Evicting pod {self.pod.key} would leave its replacement without a node while this node drains, "
-            f"because a draining node remains a topology domain: {self.reason}"
-        )
+        return messages.replacement_would_wait(self.pod.key, self.reason)
 
 
 def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge | None:
@@ -156,7 +154,7 @@ def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
 
 def name_of(number: int) -> str:
     """The bin of a claim that is not made yet; no NodeClaim can be called so."""
-    return f"planned claim {number}"
+    return messages.planned_claim(number)
 
 
 def opened(claim: PlannedClaim, number: int) -> Bin:

@@ -8,6 +8,7 @@ from typing import Final
 
 from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import NodeView, Snapshot
 
@@ -76,7 +77,7 @@ def decide_repairs(
             rechecks.append(due)
         elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
-            text = f"More than {SHARE_PERCENT}% of the nodes {where} are unhealthy"
+            text = messages.too_many_unhealthy(SHARE_PERCENT, where)
             blocked.append(Blocked(node.key.name, node.pool, text, "NodeRepairBlocked"))
             rechecks.append(snapshot.at + AGAIN)
         else:

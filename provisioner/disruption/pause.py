@@ -9,6 +9,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
+from provisioner.disruption import messages
 
 PAUSED: Final = "paused"
 """The key of the ConfigMap."""
@@ -32,12 +33,12 @@ class Pause:
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
         if self.unread:
-            unread = f'the provisioner has not read ConfigMap "{names.SETTINGS_CONFIGMAP}" yet'
-            return f"Disruption waits, because {unread}; its Role must allow to list and watch it"
+            unread = messages.settings_not_read(names.SETTINGS_CONFIGMAP)
+            return messages.waits_for_settings(unread)
         if self.everything:
-            return f'Disruption is paused by the key "{PAUSED}" of ConfigMap "{names.SETTINGS_CONFIGMAP}"'
+            return messages.paused_by_settings(PAUSED, names.SETTINGS_CONFIGMAP)
         if pool in self.pools:
-            return f'Disruption is paused by the annotation "{names.PAUSED}" of NodePool "{pool}"'
+            return messages.paused_by_annotation(names.PAUSED, pool)
         return ""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from provisioner.apis.command import CommandRecord, Phase
+from provisioner.disruption import messages
 
 
 class Step(enum.Enum):
@@ -140,7 +141,7 @@ def next_step(record: CommandRecord, facts: Facts) -> Next:
         return Next(Step.MARK, unmarked)
     if absent := _those(facts, ReplacementState.ABSENT):
         if not facts.creatable.issuperset(absent):
-            return Next(Step.ROLL_BACK, why=f"replacement NodeClaim {absent[0]} was never created")
+            return Next(Step.ROLL_BACK, why=messages.replacement_never_created(absent[0]))
         return Next(Step.CREATE, absent)
     if coming := _those(facts, ReplacementState.COMING):
         return Next(Step.AWAIT_REPLACEMENTS, coming)
@@ -156,13 +157,13 @@ def _lost(facts: Facts) -> str:
     """Which candidate keeps the command from coming to its end as it was decided, and why; "" where none does."""
     for one in facts.candidates:
         if not one.there:
-            return f"NodeClaim {one.name} no longer exists"
+            return messages.claim_is_gone(one.name)
         if one.deleting:
-            return f"NodeClaim {one.name} is being deleted"
+            return messages.claim_is_being_deleted(one.name)
         if one.interrupted:
-            return f"NodeClaim {one.name} is being interrupted"
+            return messages.claim_is_being_interrupted(one.name)
         if not one.joined:
-            return f"NodeClaim {one.name} has no Node, or shares it with another NodeClaim"
+            return messages.claim_has_no_node(one.name)
     return ""
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, by_price, min_values_served, worst_launch_price
+from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.view import Settings
 from provisioner.scheduling.result import PlannedClaim
@@ -16,8 +17,8 @@ from provisioner.values.requirement import Operator, Requirement, Requirements
 SPOT_TYPES: Final = 15
 """So many cheaper types a spot node needs before it is replaced by another, and so many the new one is launched from, so that one
 replacement does not follow another."""
-NOT_CHEAPER: Final = "Can't replace with a cheaper node"
-SPOT_DISABLED: Final = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+NOT_CHEAPER: Final = messages.NO_CHEAPER_NODE
+SPOT_DISABLED: Final = messages.SPOT_TO_SPOT_DISABLED
 
 
 def settled(
@@ -73,14 +74,11 @@ def _settled(
         return NOT_CHEAPER
     if from_spot and alone:
         if len(cheaper) < SPOT_TYPES:
-            return (
-                f"SpotToSpotConsolidation requires {SPOT_TYPES} cheaper instance type options than the current candidate "
-                f"to consolidate, got {len(cheaper)}"
-            )
+            return messages.too_few_spot_types(SPOT_TYPES, len(cheaper))
         cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]
     missing = min_values_served(cheaper, asked).missing
     if missing:
-        return "Filtering by price: minValues requirement is not met for label(s) " + ", ".join(sorted(missing))
+        return messages.MIN_VALUES_NOT_MET + ", ".join(sorted(missing))
     if not from_spot and spot is not None and may_be_spot and others:
         asked = spot
         cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, PodBudgets
 from provisioner.disruption.legality import Wedge, follows, labels_of, name_of, wedge, with_pods, without
 from provisioner.disruption.view import View
@@ -131,9 +132,7 @@ class Simulation:
         if not pods:
             return Answer(Result((), {}, ()))
         if follows(pods, self._moved):
-            return Answer(
-                None, "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
-            )
+            return Answer(None, messages.AFFINITY_TO_OTHERS)
         leaving = self._leaving | names
         result = self._prepared.solve(
             pods,
@@ -149,7 +148,7 @@ class Simulation:
         if not result.unplaced:
             taken = self._taken(result)
             if taken:
-                return Answer(None, f"capacity reservation {taken} is held for another replacement")
+                return Answer(None, messages.reservation_held_by_other(taken))
             stuck = wedge(self._prepared, result, leaving)
             if stuck is None:
                 return Answer(result)
@@ -265,5 +264,5 @@ def told(result: Result) -> str:
     """Why pods have no place, as users read it."""
     left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)] or result.unplaced
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
-    more = f" and {len(left) - _MOST_TOLD} more pods" if len(left) > _MOST_TOLD else ""
-    return "not all pods would schedule, " + "; ".join(reasons) + more
+    more = messages.more_pods(len(left) - _MOST_TOLD) if len(left) > _MOST_TOLD else ""
+    return messages.NOT_ALL_PODS_FIT + "; ".join(reasons) + more

@@ -92,7 +92,7 @@ def decide(pod: Pod, deployment: Deployment, now: datetime, until: datetime, *, 
         return Decision(Step.EVICT, Refusal.PAUSED)
     if now >= until:
         return Decision(Step.EVICT, Refusal.LATE)
-    return WAIT if restarted or _is_rolling(deployment) else Decision(Step.RESTART)
+    return WAIT if restarted or is_rolling(deployment) else Decision(Step.RESTART)
 
 
 def surge_of(deployment: Deployment) -> int:
@@ -107,7 +107,7 @@ def surge_of(deployment: Deployment) -> int:
         return 0
 
 
-def _is_rolling(deployment: Deployment) -> bool:
+def is_rolling(deployment: Deployment) -> bool:
     """Whether an update is under way: it starts the new pod by itself."""
     status = deployment.status
     return (

@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import forbids_for_ever, refuses
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
+from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
@@ -68,14 +69,14 @@ def verdict(
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
-            return Verdict(f"an object that cannot be read may be a running pod: {one.unknown}")
+            return Verdict(messages.unreadable_object(one.unknown))
         if one.protected:
-            return Verdict(f'Disruption is blocked through the "{names.DO_NOT_DISRUPT}" annotation')
+            return Verdict(messages.blocked_by_annotation(names.DO_NOT_DISRUPT))
         if one.awaited:
-            return Verdict("pods are planned for the node")
+            return Verdict(messages.PODS_ARE_PLANNED)
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
-            return Verdict(f"pod {moving[0].key} runs on the node")
+            return Verdict(messages.pod_runs_there(moving[0].key))
         if reason == names.REASON_UNDERUTILIZED:
             for pod in moving:
                 if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
@@ -86,7 +87,7 @@ def verdict(
             continue
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
-                return Verdict(f'Pod has "{names.DO_NOT_DISRUPT}" annotation (Pod={pod.key})')
+                return Verdict(messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
             if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets.of(pod))):
                 if not (replaced and blocked.waits):
                     return Verdict(blocked.objection)
@@ -182,20 +183,20 @@ def _fits(requests: Resources, room: Resources) -> bool:
 def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
     """Why the node that was chosen for a pod would not take it now; None where it would."""
     if place is None or first_untolerated(pod.shape.tolerations, place.taints) is not None:
-        return Verdict(f"pod {pod.key} fits on no other node")
+        return Verdict(messages.pod_fits_nowhere(pod.key))
     if not place.ready:
-        return Verdict(f"node {place.name}, on which pod {pod.key} is to run, is not ready", waits=True)
+        return Verdict(messages.place_not_ready(place.name, pod.key), waits=True)
     return None
 
 
 def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | None:
     """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
     if len(mine) > 1:
-        return Verdict(f"Eviction does not support multiple PDBs (Pod={pod.key})")
+        return Verdict(messages.several_budgets_of_pod(pod.key))
     for one in mine:
         if not refuses(one, pod):
             continue
         name = f"{one.metadata.namespace}/{one.metadata.name}"
-        text = f"Pdb prevents pod evictions (PodDisruptionBudget={name})"
+        text = messages.budget_prevents_evictions(name)
         return Verdict(text, waits=not forbids_for_ever(one))
     return None

@@ -251,7 +251,7 @@ class Connection:
         try:
             settings: Mapping[str, Mapping[str, str]] = self._configuration.auth_settings()
         except Exception as error:
-            raise ConnectionFailed(f"cannot get a token: {error}") from error
+            raise ConnectionFailed(messages.cannot_get_token(error)) from error
         return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
 
     def endpoint(self) -> Endpoint:
@@ -384,17 +384,13 @@ class _Source:
     def find(kubeconfig: str | None, context: str = "") -> "_Source":
         if kubeconfig:
             if not any(Path(path).is_file() for path in kubeconfig.split(os.pathsep)):
-                raise ConfigError(
-                    f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a kubeconfig file"
-                )
+                raise ConfigError(messages.kubeconfig_does_not_exist(kubeconfig))
             return _Source(kubeconfig, context)
         if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (_SERVICE_ACCOUNT / "token").is_file():
             return _Source(None)
         named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
         if not any(Path(path).is_file() for path in named.split(os.pathsep)):
-            raise ConfigError(
-                f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set --kubeconfig or $KUBECONFIG"
-            )
+            raise ConfigError(messages.no_kubeconfig_found(named))
         return _Source(named, context)
 
     def load(self) -> Any:
@@ -421,14 +417,12 @@ class _Source:
             configuration.authority = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
             if configuration.host.startswith("https:"):
                 if not configuration.api_key and not configuration.cert_file:
-                    raise ConfigError(
-                        f"{self} contains no usable credentials: no token, no client certificate and no working exec plugin"
-                    )
+                    raise ConfigError(messages.no_usable_credentials(self))
                 configuration.ssl_context = _read_tls(configuration)
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"{self} cannot be used: {error}") from error
+            raise ConfigError(messages.source_cannot_be_used(self, error)) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return configuration
@@ -453,7 +447,7 @@ def _pool(configuration: Any, settings: dict[str, Any]) -> urllib3.HTTPConnectio
         return manager.connection_from_host(url.hostname, url.port, url.scheme)
     kind = urllib3.HTTPSConnectionPool if url.scheme == "https" else urllib3.HTTPConnectionPool
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigError(f"server {configuration.host!r} is not an http or https URL")
+        raise ConfigError(messages.server_is_no_url(configuration.host))
     return kind(url.hostname, url.port, **settings)
 
 

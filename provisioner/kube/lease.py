@@ -73,7 +73,7 @@ class Fence:
             LostLease: the term is over.
         """
         if not self.valid:
-            raise LostLease("this process is no longer the leader")
+            raise LostLease(messages.NO_LONGER_THE_LEADER)
 
     def extend(self, until: float) -> None:
         """Move the end of the term; a fence that has fallen stays down."""
@@ -113,7 +113,7 @@ class Term:
         """
         fence = self._fence
         if fence is None:
-            raise LostLease("this process is not the leader")
+            raise LostLease(messages.NOT_THE_LEADER)
         fence.check()
 
     def left(self) -> float:
@@ -421,7 +421,7 @@ class LeaderElector:
         try:
             return jsontext.decode_trimmed(_decode_lease, answer)[0]
         except (RecursionError, ValueError) as error:
-            raise DecodeError(200, "BadObject", f"no Lease: {error}", None, f"{method} {path}") from error
+            raise DecodeError(200, "BadObject", messages.not_a_lease(error), None, f"{method} {path}") from error
 
     def _now(self) -> str:
         return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

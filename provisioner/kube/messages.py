@@ -41,3 +41,75 @@ EVENT_HANDLER_FAILED: Final = "Event handler failed"
 def karpenter_runs(namespace: str) -> str:
     """Why no definition gets the CA bundle, and nothing is translated."""
     return f"Karpenter runs in namespace {namespace}; uninstall it first"
+
+
+# config.py
+
+
+def server_is_no_url(url: str) -> str:
+    """What `ConfigError` says."""
+    return f"server {url!r} is not an http or https URL"
+
+
+def no_kubeconfig_found(named: str) -> str:
+    """What `ConfigError` says."""
+    return (
+        f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set "
+        "--kubeconfig or $KUBECONFIG"
+    )
+
+
+def cannot_get_token(error: object) -> str:
+    """What `ConnectionFailed` says."""
+    return f"cannot get a token: {error}"
+
+
+def kubeconfig_does_not_exist(kubeconfig: str) -> str:
+    """What `ConfigError` says."""
+    return (
+        f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a kubeconfig file"
+    )
+
+
+def source_cannot_be_used(source: object, error: object) -> str:
+    """What `ConfigError` says."""
+    return f"{source} cannot be used: {error}"
+
+
+def no_usable_credentials(source: object) -> str:
+    """What `ConfigError` says."""
+    return f"{source} contains no usable credentials: no token, no client certificate and no working exec plugin"
+
+
+# lease.py
+NO_LONGER_THE_LEADER: Final = "this process is no longer the leader"
+NOT_THE_LEADER: Final = "this process is not the leader"
+
+
+def not_a_lease(error: Exception) -> str:
+    """What `DecodeError` says."""
+    return f"not a Lease: {error}"
+
+
+# survey.py
+
+
+def no_answer_within(wait_seconds: float) -> str:
+    """What `ApiError` says."""
+    return f"no answer arrived within {wait_seconds:.0f} s"
+
+
+# watch.py
+
+
+def stream_is_garbled(error: object) -> str:
+    """What `ConnectionFailed` says."""
+    return f"the stream is garbled: {error}"
+
+
+STREAM_ENDED_EARLY: Final = "the stream ended before the initial list was complete"
+
+
+def bookmark_unreadable(error: object) -> str:
+    """What `ConnectionFailed` says."""
+    return f"a bookmark cannot be read: {error}"

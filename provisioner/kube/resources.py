@@ -18,6 +18,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
+from provisioner.apis.shares import SeatedPod, decode_seated
 from provisioner.apis.volumes import decode_volume, decode_volume_claim
 from provisioner.values import jsontext
 
@@ -154,6 +155,9 @@ def _kind(type_: type[T], group: str, version: str, plural: str, kind: str, *, n
 
 
 PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=decode_pod, identity=itself)
+SEATED_PODS: Resource[SeatedPod] = Resource(
+    "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod
+)
 NODES = _kind(core.Node, "", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = _kind(core.Namespace, "", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIGMAPS = _kind(core.ConfigMap, "", "v1", "configmaps", "ConfigMap", namespaced=True)

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from provisioner.kube import messages
 from provisioner.kube.client import Client, read_page
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import Resource, identity_in
@@ -146,7 +147,7 @@ class Shared(Generic[T]):
         with self._changed:
             wanted = self._begun + 1
             if not self._changed.wait_for(lambda: self._ended >= wanted or self._begun == self._ended, _WAIT_SECONDS):
-                raise ApiError(0, "Timeout", f"no answer arrived within {_WAIT_SECONDS:.0f} s")
+                raise ApiError(0, "Timeout", messages.no_answer_within(_WAIT_SECONDS))
             if self._ended >= wanted:
                 answer = self._answer
             else:
@@ -158,7 +159,7 @@ class Shared(Generic[T]):
         answer: Callable[[], T] = _raising(ApiError(0, "Interrupted", "the call was interrupted"))
         try:
             value = self._call()
-            answer = lambda: value  # noqa: E731
+            answer = lambda: value  # noqa: E731 - read once, by whoever asked
         except Exception as error:  # noqa: BLE001 - handed to those who asked
             answer = _raising(error)
         finally:

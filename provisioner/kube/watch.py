@@ -437,9 +437,7 @@ class Reflector(Generic[T]):
                     if self._line(line, relist):
                         relist = None
             if relist is not None and not self._stopping.is_set():
-                raise _SilenceError(
-                    "the stream ended before the initial list was complete", f"GET {path}", maybe_applied=True
-                )
+                raise _SilenceError(messages.STREAM_ENDED_EARLY, f"GET {path}", maybe_applied=True)
             self._ended()
         except ApiError as error:
             if relist is not None:
@@ -529,7 +527,7 @@ class Reflector(Generic[T]):
             mark = _decode_bookmark(data).metadata
         except Exception as error:
             raise ConnectionFailed(
-                f"a bookmark cannot be read: {error}", f"GET {self._path}", maybe_applied=True
+                messages.bookmark_unreadable(error), f"GET {self._path}", maybe_applied=True
             ) from error
         if relist is None:
             self._version = mark.resource_version
@@ -550,7 +548,7 @@ class Reflector(Generic[T]):
         if relist is None and self._garbled_at != self._version:
             self._garbled_at = self._version
             raise ConnectionFailed(
-                f"the stream is garbled: {error}", f"GET {self._path}", maybe_applied=True
+                messages.stream_is_garbled(error), f"GET {self._path}", maybe_applied=True
             ) from error
         self._count_bad(PartialIdentity(), error)
         self._lose_sight(relist)

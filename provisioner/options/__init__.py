@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from provisioner.options import messages
+
 
 class OptionsError(ValueError):
     """A flag or a variable that cannot be used; the message is one sentence for the user."""
@@ -105,16 +107,16 @@ _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 def _boolean(text: str) -> bool:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
-    raise ValueError("must be true or false")
+    raise ValueError(messages.NOT_A_BOOLEAN)
 
 
 def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not _INTEGER.fullmatch(text):
-            raise ValueError("must be a whole number")
+            raise ValueError(messages.NOT_A_WHOLE_NUMBER)
         value = int(text)
         if value < low or (high is not None and value > high):
-            raise ValueError(f"must be {low} or more" if high is None else f"must be from {low} to {high}")
+            raise ValueError(messages.out_of_range(low, high))
         return value
 
     return read
@@ -126,28 +128,28 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError("must be a number")
+        raise ValueError(messages.NOT_A_NUMBER)
     return value
 
 
 def _nonnegative(text: str) -> float:
     value = _number(text)
     if value < 0:
-        raise ValueError("must be 0 or more")
+        raise ValueError(messages.NEGATIVE)
     return value
 
 
 def _share(text: str) -> float:
     value = _number(text)
     if not 0 <= value < 1:
-        raise ValueError("must be at least 0 and less than 1, such as 0.075 for 7.5 %")
+        raise ValueError(messages.NOT_A_SHARE)
     return value
 
 
 def _url(text: str) -> str:
     parts = urllib.parse.urlsplit(text)
     if text and not (parts.scheme in ("http", "https") and parts.netloc):
-        raise ValueError("must be a complete URL such as https://host:443")
+        raise ValueError(messages.NOT_A_URL)
     return text
 
 
@@ -155,7 +157,7 @@ def _bundle(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("must be a CA bundle in base64") from None
+        raise ValueError(messages.NOT_A_CA_BUNDLE) from None
     return text
 
 
@@ -168,21 +170,21 @@ def _duration(text: str) -> timedelta:
         seconds += float(match[1]) * _UNIT_SECONDS[match[2]]
         at = match.end()
     if text != "0" and (not text or at != len(text)):
-        raise ValueError('must be a duration such as "10s", "1m30s" or "300ms"')
+        raise ValueError(messages.NOT_A_DURATION)
     return timedelta(seconds=seconds)
 
 
 def _positive_duration(text: str) -> timedelta:
     value = _duration(text)
     if not value:
-        raise ValueError("must be longer than 0")
+        raise ValueError(messages.DURATION_IS_ZERO)
     return value
 
 
 def _minute(text: str) -> timedelta:
     value = _duration(text)
     if value < timedelta(minutes=1):
-        raise ValueError("must be 1m or longer")
+        raise ValueError(messages.SHORTER_THAN_A_MINUTE)
     return value
 
 
@@ -190,7 +192,7 @@ def _choice(*choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in choices:
             return text
-        raise ValueError(f"must be one of {', '.join(choice or 'an empty value' for choice in choices)}")
+        raise ValueError(messages.not_one_of(choices))
 
     return read
 
@@ -200,21 +202,21 @@ def _address(text: str) -> str:
         try:
             ipaddress.ip_address(text)
         except ValueError:
-            raise ValueError("must be an IP address of this host, or empty for all addresses") from None
+            raise ValueError(messages.NOT_AN_ADDRESS) from None
     return text
 
 
 def _host_port(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if text and not (host and colon and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError('must be host:port, such as "10.0.0.7:8444"')
+        raise ValueError(messages.NOT_HOST_AND_PORT)
     return text
 
 
 def _paths(text: str) -> tuple[str, ...]:
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     if not paths:
-        raise ValueError("must name at least one of stdout, stderr or a file")
+        raise ValueError(messages.NO_DESTINATION)
     return paths
 
 
@@ -235,11 +237,11 @@ def _gates(text: str, known: Mapping[str, str]) -> tuple[dict[str, bool], tuple[
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise ValueError(f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {part!r}')
+            raise ValueError(messages.gate_without_value(part))
         try:
             switch = _boolean(value)
         except ValueError:
-            raise ValueError(f"must set feature gate {name} to true or false") from None
+            raise ValueError(messages.gate_is_no_boolean(name)) from None
         if name in known:
             values[known[name]] = switch
         else:
@@ -254,13 +256,13 @@ def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"must be YAML or JSON ({' '.join(str(error).split())})") from None
+        raise ValueError(messages.neither_yaml_nor_json(" ".join(str(error).split()))) from None
     if document is None:
         return ()
     spread = _mapping(document, "the configuration", {"podTopologySpread"}).get("podTopologySpread", {})
     constraints = _mapping(spread, "podTopologySpread", {"defaultConstraints"}).get("defaultConstraints", [])
     if not isinstance(constraints, list):
-        raise ValueError("must have a list as podTopologySpread.defaultConstraints")  # noqa: TRY004  (about text)
+        raise ValueError(messages.CONSTRAINTS_ARE_NO_LIST)  # noqa: TRY004  (about text)
     return tuple(
         _spread_default(item, f"podTopologySpread.defaultConstraints[{number}]")
         for number, item in enumerate(constraints)
@@ -271,20 +273,20 @@ def _spread_default(item: object, where: str) -> SpreadDefault:
     values = _mapping(item, where, {"maxSkew", "topologyKey", "whenUnsatisfiable"})
     skew, key, when = values.get("maxSkew"), values.get("topologyKey"), values.get("whenUnsatisfiable")
     if not isinstance(skew, int) or isinstance(skew, bool) or skew < 1:
-        raise ValueError(f"must have a whole number above 0 as {where}.maxSkew")
+        raise ValueError(messages.max_skew_is_no_number(where))
     if not isinstance(key, str) or not key:
-        raise ValueError(f"must have a label name as {where}.topologyKey")
+        raise ValueError(messages.topology_key_is_no_label(where))
     if when not in ("DoNotSchedule", "ScheduleAnyway"):
-        raise ValueError(f"must have DoNotSchedule or ScheduleAnyway as {where}.whenUnsatisfiable")
+        raise ValueError(messages.when_unsatisfiable_is_unknown(where))
     return SpreadDefault(skew, key, str(when))
 
 
 def _mapping(value: object, where: str, known: set[str]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"must have fields in {where}")  # noqa: TRY004  (about text)
+        raise ValueError(messages.no_fields(where))  # noqa: TRY004  (about text)
     for name in value:
         if name not in known:
-            raise ValueError(f"must not have {name!r} in {where}; only {', '.join(sorted(known))} is read")
+            raise ValueError(messages.unknown_constraint_field(name, where, ", ".join(sorted(known))))
     return value
 
 
@@ -660,14 +662,14 @@ class Options:
 
     def _check(self) -> None:
         if self.provider == "aws" and not self.cluster_name:
-            raise OptionsError("--cluster-name (or CLUSTER_NAME) is required with --provider=aws")
+            raise OptionsError(messages.CLUSTER_NAME_REQUIRED)
         if self.batch_idle_duration > self.batch_max_duration:
-            raise OptionsError("--batch-idle-duration must not be longer than --batch-max-duration")
+            raise OptionsError(messages.IDLE_LONGER_THAN_MAX)
         ports = [("--metrics-port", self.metrics_port), ("--report-port", self.report_port)]
         for index, (flag, port) in enumerate(ports):
             for other, taken in (*ports[index + 1 :], ("--health-probe-port", self.health_probe_port)):
                 if port and port == taken:
-                    raise OptionsError(f"{flag} and {other} are both set to {port}; set them to different ports")
+                    raise OptionsError(messages.port_used_twice(flag, other, port))
 
 
 class Listed(NamedTuple):
@@ -750,7 +752,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
         if word in ("--help", "-h", "-help"):
             raise HelpRequested(usage())
         if not word.startswith("-") or not word.strip("-"):
-            raise OptionsError(f"{word!r} is not a flag; flags begin with --")
+            raise OptionsError(messages.not_a_flag(word))
         flag, equals, text = word.lstrip("-").partition("=")
         name, negated = flag.replace("-", "_"), False
         if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
@@ -759,9 +761,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
             import difflib  # noqa: PLC0415 - half a megabyte that only a misspelt flag needs
 
             close = difflib.get_close_matches(flag, map(_flag, settings), 1)
-            raise OptionsError(
-                f"unknown flag --{flag}" + (f"; did you mean --{close[0]}?" if close else "; --help lists them all")
-            )
+            raise OptionsError(messages.unknown_flag(flag, close[0] if close else ""))
         switch = isinstance(settings[name].default, bool)
         if not equals:
             if switch:
@@ -769,7 +769,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
             elif rest and (not rest[0].startswith("--") or rest[0] == "--"):
                 text = rest.pop(0)
             else:
-                raise OptionsError(f"flag --{flag} requires a value")
+                raise OptionsError(messages.value_is_missing(flag))
         if negated:
             text = "false" if _read(name, text, f"flag --{flag}") else "true"
         found.append((name, text, f"--{flag}"))

@@ -646,7 +646,7 @@ class _Reader:
                 own[d] += amount * count
         for _, bins in demands:
             kinds.setdefault(bins, len(kinds))
-        # a machine of now is of one kind by the set of groups that it admits
+        # an existing node is of one kind by the set of groups that it admits
         sets = list(kinds)
         rooms: dict[int, list[int]] = {}
         for i in members(_union(sets)):

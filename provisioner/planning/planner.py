@@ -24,7 +24,7 @@ from provisioner.apis.pods import Pod
 from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
 from provisioner.planning.knapsacks import Knapsacks
-from provisioner.planning.model import Model, Node, Vector, models_of
+from provisioner.planning.model import Market, Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
@@ -171,26 +171,40 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
 
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
     """The stages for a model: with tolls where a dive would not keep the limits without."""
-    stages = _Stages(model, prices, _worths(model, prices, [one.group for one in model.items]), None, seed, expired)
+    own, groups = prices, [one.group for one in model.items]
+    if model.market.free:
+        # what is left of one resource on existing nodes is taken off the bound, and makes none of the others cheaper on new ones
+        own, groups = _own(model, 1.0, prices)
+    stages = _Stages(model, own, _worths(model, own, groups), None, seed, expired)
     used = stages.used()
     if used is None:
         return stages
     usd = sum(model.weight(one) for one in model.nodes if one.slot >= 0) or math.inf
-    own, tolls = prices, [0.0] * len(used)
-    groups = [one.group for one in model.items]
+    tolls = [0.0] * len(used)
     for share in _SHARES:
         market = model.own_market(share)
         tried = prices_of(market)
         if tried.usd_at_least <= usd:  # else nothing fits into so little
             own, tolls = replace(tried, usd_at_least=prices.usd_at_least), list(tried.tolls)
-            place = {one.allowed: number for number, one in enumerate(market.groups)}
-            groups = [place[one.allowed] for one in model.items]
+            groups = _groups(model, market)
             break
     price = float(stages.arrays.price.mean())
     for number, (limit, amount) in enumerate(zip(model.limits, used, strict=True)):
         if amount > limit.budget and limit.largest:
             tolls[number] = tolls[number] or _LEAST_TOLL * price / limit.largest
     return _Stages(model, own, _worths(model, own, groups), np.array(tolls), seed, expired)
+
+
+def _own(model: Model, share: float, prices: Prices) -> tuple[Prices, list[int]]:
+    return replace(prices_of(market := model.own_market(share)), usd_at_least=prices.usd_at_least), _groups(
+        model, market
+    )
+
+
+def _groups(model: Model, market: Market) -> list[int]:
+    """The group of each item in a market of its own."""
+    place = {one.allowed: number for number, one in enumerate(market.groups)}
+    return [place[one.allowed] for one in model.items]
 
 
 _SHARES: Final = (0.97, 1.0)

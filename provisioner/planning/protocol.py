@@ -15,6 +15,7 @@ import msgspec
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.planning import messages
 from provisioner.scheduling.arrays import (
     QuestionArrays,
     ResultArrays,
@@ -112,7 +113,7 @@ def read_answer(data: bytes) -> Answered:
     try:
         return _ANSWERED.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ProtocolError(f"it wrote nothing that can be read: {error}") from None
+        raise ProtocolError(messages.nothing_readable(error)) from None
 
 
 # --- who asks ---
@@ -235,14 +236,14 @@ def proposed(
     claims, count = result.claims, len(result.claims)
     kept = set(answered.kept)
     if len(kept) != len(answered.kept) or any(not 0 <= number < count for number in kept):
-        raise ProtocolError("it keeps claims that do not exist")
+        raise ProtocolError(messages.KEEPS_UNKNOWN_CLAIMS)
     numbers = [number for node in nodes for number in node.pods]
     if any(not 0 <= number < len(pods) for number in numbers):
-        raise ProtocolError("it speaks of pods that do not exist")
+        raise ProtocolError(messages.NAMES_UNKNOWN_PODS)
     moved = {pod.uid for number, claim in enumerate(claims) if number not in kept for pod in claim.pods}
     uids = [pods[number].uid for number in numbers]
     if len(uids) != len(moved) or set(uids) != moved:
-        raise ProtocolError("it does not have every pod once")
+        raise ProtocolError(messages.NOT_EVERY_POD_ONCE)
     weights = {pool.name: pool.weight for pool in pools if pool.packing is not Packing.GREEDY}
     own: dict[str, int | None] = {}
     for number, claim in enumerate(claims):
@@ -253,7 +254,7 @@ def proposed(
         some = tuple([pods[n] for n in node.pods])
         weight = weights.get(node.pool)
         if weight is None or any(own[pod.uid] != weight for pod in some):
-            raise ProtocolError(f"it moves pods to NodePool {node.pool[:64]!r}")
+            raise ProtocolError(messages.moves_pods_to_pool(node.pool[:64]))
         made.append(DesignedNode(node.pool, node.instance_type, node.zone, node.capacity_type, some, node.charge))
     return tuple([claims[number] for number in answered.kept]), tuple(made)
 
@@ -294,7 +295,7 @@ class Receiver:
         if asked.fresh is not None:
             before = prepare(asked.fresh)
         if before is None:
-            raise ProtocolError("there is no world that the question could be about")
+            raise ProtocolError(messages.NO_WORLD)
         self._prepared = before.updated(changes)
         greedy = unpack_result(asked.greedy, pods, {})
         return Question(asked.number, asked.deadline, asked.rounds, asked.seed, self._prepared, pods, greedy)

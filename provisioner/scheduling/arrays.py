@@ -50,9 +50,9 @@ class QuestionArrays(msgspec.Struct, frozen=True, gc=False):
     """What happened since the last question, and the pods that are asked about.
 
     Attributes:
-        pods: that are asked about, then those on changed machines.
+        pods: that are asked about, then those on changed nodes.
         asked: how many are asked about.
-        on_bins: by changed machine, how many of the pods it has; 32 bits each.
+        on_bins: by changed node, how many of the pods it has; 32 bits each.
         rest: everything else of the changes, pickled.
     """
 
@@ -167,7 +167,7 @@ def _time(microseconds: int) -> datetime | None:
 
 
 def pack_question(pods: Sequence[Pod], changes: Changes = _NO_CHANGES) -> QuestionArrays:
-    """A question as arrays. Cost: O(pods), with those on changed machines."""
+    """A question as arrays. Cost: O(pods), with those on changed nodes."""
     bins = list(changes.bins.items())
     on_bins = [pod for _, one in bins for pod in one.pods]
     bare = {name: replace(one, pods=()) for name, one in bins}

@@ -40,12 +40,12 @@ class Setting:
         offers: of the pools, in their order.
         scope: what is counted.
         skews: by what pods of the question are spread by, and its least maxSkew.
-        ports: of nodes, and the machines on which they are taken or will be by daemons.
+        ports: of nodes, and the nodes on which they are taken or will be by daemons.
         in_use: volume claims for one pod only that some running pod uses.
-        attached_to: tells the volumes of a machine of now; None where no pod of the question has any.
+        attached_to: tells the volumes of an existing node; None where no pod of the question has any.
         terms: how the question is asked.
-        lingering: machines that leave by this question: they are domains for kube-scheduler until they are gone.
-        crowding: how many pods of one owner machines take; None where no NodePool says so.
+        lingering: nodes that leave by this question: they are domains for kube-scheduler until they are gone.
+        crowding: how many pods of one owner nodes take; None where no NodePool says so.
         pending: by what is counted, how many pods of the question are; filled when it is asked for.
     """
 
@@ -72,7 +72,7 @@ class Setting:
         return len(set(map(id, self.needs.values()))) > _MANY_SIZES
 
     def attached(self, number: int) -> set[Attachment] | None:
-        """The volumes that a machine of now has attached; None where no pod of the question has any."""
+        """The volumes that an existing node has attached; None where no pod of the question has any."""
         return None if self.attached_to is None else self.attached_to(number)
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class Setting:
 
     @functools.cached_property
     def zones(self) -> Sequence[Term]:
-        """Every zone that a machine is in or may come to, as what it takes to be there."""
+        """Every zone that a node is in or may come to, as what it takes to be there."""
         values = {value for value in self.bins.by_label(ZONE_LABEL) if value is not None}
         for offer in self.offers:
             values.update(offer.domains(offer.base, ZONE_LABEL))
@@ -98,7 +98,7 @@ class Setting:
         return any(offer.pool.hostname_domains is not None for offer in self.offers)
 
     def hostname_domains(self, node_filter: NodeFilter) -> int:
-        """Over how many machines such pods are planned, where they do not say: what the strictest pool says that they admit."""
+        """Over how many nodes such pods are planned, where they do not say: what the strictest pool says that they admit."""
         whole = self.world.hostname_domains
         if not self.domains_vary:
             return whole
@@ -110,7 +110,7 @@ class Setting:
         return 0 if 0 in said else max(said, default=whole)
 
     def least(self, spread: Spread, domains: int) -> int:
-        """Of how many machines there must be before a hostname spread looks at the emptiest of them. Source: design 3b.9."""
+        """Of how many nodes there must be before a hostname spread looks at the emptiest of them. Source: design 3b.9."""
         if spread.stated or spread.wish or domains == 1:
             return spread.min_domains
         if not domains:
@@ -133,7 +133,7 @@ class Setting:
         return pods + sum(self.scope.spots(count).counts.values())
 
     def usd_at_least(self) -> float:
-        """What the pods cost at the least if all of them go to new machines: by the resource for which most has to be paid."""
+        """What the pods cost at the least if all of them go to new nodes: by the resource for which most has to be paid."""
         rates = [float("inf")] * len(self.load)
         for offer in self.offers:
             for one in offer.ranked(offer.base).priced:
@@ -143,8 +143,8 @@ class Setting:
                         rates[d] = price / amount
         return max((rate * amount for rate, amount in zip(rates, self.load, strict=True) if amount), default=0.0)
 
-    def machines_at_least(self, waiting: Mapping[PodClass, int]) -> int:
-        """How many new machines there must be for all pods but those of `waiting` from their number on, where there are none yet."""
+    def nodes_at_least(self, waiting: Mapping[PodClass, int]) -> int:
+        """How many new nodes there must be for all pods but those of `waiting` from their number on, where there are none yet."""
         load = list(self.load)
         for one, start in waiting.items():
             for d, amount in self.needs[one]:
@@ -154,7 +154,7 @@ class Setting:
         return max((-(-amount // most) for amount, most in zip(load, largest, strict=True) if most > 0), default=0)
 
     def buys(self, node_filter: NodeFilter, need: Need) -> bool:
-        """Whether some pool has machines on which such a pod fits."""
+        """Whether some pool has nodes on which such a pod fits."""
         return any(offer.takes(node_filter, need) for offer in self.offers)
 
 
@@ -200,7 +200,7 @@ _STEPS_A_LOOK: Final = 16
 _MANY_SIZES: Final = 500
 _SEVERAL: Final = 2
 _NEVER: Final = 1 << 40
-"""More machines than there will ever be."""
+"""More nodes than there will ever be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,10 +229,10 @@ class Attempt:
     """Where everything is put.
 
     Args:
-        cautious: spread constraints that see no machine that is not there yet.
-        ceilings: most pods on a machine, by hostname spread, so that all of them can be filled evenly.
-        wary: of these, those for which a machine never comes to a domain that is too empty, not even with the pod that fills it.
-        machines: over so many machines at least, pods that hostname spread is about are shared out.
+        cautious: spread constraints that see no node that is not there yet.
+        ceilings: most pods on a node, by hostname spread, so that all of them can be filled evenly.
+        wary: of these, those for which a node never comes to a domain that is too empty, not even with the pod that fills it.
+        nodes_wanted: over so many nodes at least, pods that hostname spread is about are shared out.
         classes: in the order in which they are tried.
 
     Attributes:
@@ -250,7 +250,7 @@ class Attempt:
         cautious: Collection[Count],
         classes: Sequence[PodClass],
         ceilings: Mapping[Count, int] = _NO_CEILINGS,
-        machines: int = 0,
+        nodes_wanted: int = 0,
         wary: Collection[Count] = (),
     ) -> None:
         self.cautious: Final = cautious
@@ -282,7 +282,7 @@ class Attempt:
         self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
         self.placing.ceilings = ceilings
         self.placing.wary = wary
-        self.placing.machines_wanted = machines
+        self.placing.nodes_wanted = nodes_wanted
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
         self._begun: Final[set[Count]] = set()
@@ -331,7 +331,7 @@ class Attempt:
         if self._changed() or (changed and len(bands) > 1):
             self._turns(self.classes)
         if self.waiting and self.placing.cautious:
-            self.placing.closing = True  # no machine comes any more, so the true numbers are safe
+            self.placing.closing = True  # no node comes any more, so the true numbers are safe
             self._turns(self.classes)
         if self.waiting and self._reservations.left:
             self.placing.give_reservations_up()
@@ -371,13 +371,13 @@ class Attempt:
         return sum([claim.usd_per_hour for claim in finish(self.claims())])
 
     def usd_apart(self) -> float:
-        """About what there would be to pay with a machine for every maxSkew pods that hostname spread is about."""
+        """About what there would be to pay with a node for every maxSkew pods that hostname spread is about."""
         total = sum([self._usd_without(claim, self.delayed) for claim in self.claims()[: self.before_late]])
         for one in self.delayed:
             run = self.run_for(one, one.ladder[-1], 0)
             skew = min((skew for _, skew, own, _ in run.plan.spreads if own), default=run.left)
-            machines = -(-run.left // skew)
-            total += machines * self.placing.cheapest(run, min(skew, run.left))
+            nodes = -(-run.left // skew)
+            total += nodes * self.placing.cheapest(run, min(skew, run.left))
         return total
 
     def _usd_without(self, claim: Place, classes: Collection[PodClass]) -> float:
@@ -401,7 +401,7 @@ class Attempt:
         demands = (one.ladder[-1] for one in self.delayed)
         return {spread.count for demand in demands for spread in demand.relations.spreads if spread.count.on_hosts}
 
-    def machines_for(self, classes: Collection[PodClass]) -> int:
+    def nodes_for(self, classes: Collection[PodClass]) -> int:
         """How many claims there would be, if those of `classes` shared them evenly with all others."""
         ends = [self.run_for(one, one.ladder[-1], 0) for one in classes]
         most_of_any = max((-(-run.left // max(1, self.placing.largest_new(run))) for run in ends), default=0)
@@ -429,7 +429,7 @@ class Attempt:
         hosts = {
             count
             for count, host in topology.hosts.items()
-            if host.held and above(host, placing.usable, placing.machines(host))
+            if host.held and above(host, placing.usable, placing.node_count(host))
         }
         return (
             hosts
@@ -471,7 +471,7 @@ class Attempt:
         return plan_over
 
     def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
-        """Of broken hostname spreads, the most pods on a machine with which the emptiest one would do."""
+        """Of broken hostname spreads, the most pods on a node with which the emptiest one would do."""
         placing, skews = self.placing, self._setting.skews
         return {
             count: host.emptiest(host.eligible & placing.usable) + skews.get(count, 1)
@@ -602,11 +602,11 @@ class Attempt:
 
     def _decide_by(self, one: PodClass, number: int, place: Place) -> None:
         account, state = place.account, place.state
-        machine = None if account is not None else self._setting.bins.bins[number]
+        existing = None if account is not None else self._setting.bins.bins[number]
 
         def reaches(terms: Sequence[Term]) -> bool:
-            if machine is not None:
-                return any(term.matches(machine.labels, machine.node_name) for term in terms)
+            if existing is not None:
+                return any(term.matches(existing.labels, existing.node_name) for term in terms)
             return (
                 account is not None
                 and state is not None
@@ -761,7 +761,7 @@ def scope_of(
 
 
 def _named_values(ladders: Iterable[Sequence[Demand]], key: str) -> set[str]:
-    """Values of a label that a class names; a pool may let its machines have any."""
+    """Values of a label that a class names; a pool may let its nodes have any."""
     filters = {demand.filter for ladder in ladders for demand in ladder if not demand.filter.easy}
     found: set[str] = set()
     for node_filter in filters:

@@ -50,7 +50,7 @@ def can_be_bound(
     classes: Collection[PodClass],
     plan_over: Callable[[PodClass, Topology], Plan],
 ) -> bool:
-    """Whether an order was found in which all pods of these classes can be bound, with every machine there from the start.
+    """Whether an order was found in which all pods of these classes can be bound, with every node there from the start.
 
     Each turn is of the first pod that may, of those that look at others before those that do not. False says that this is no
     such order; there may be one. Cost: O(kinds of pods and domains) a pod, and no more than some tenths of a second.
@@ -113,7 +113,7 @@ class _Order:
             return False
         for host, skew, own, least in plan.spreads:
             lowest = 0
-            if self._placing.machines(host) >= least:
+            if self._placing.node_count(host) >= least:
                 lowest = host.emptiest(host.eligible & self._placing.usable)
             if host.counts.get(place, 0) + own > lowest + skew:
                 return False

@@ -1,6 +1,6 @@
-"""Machines of now: what they are, what room they have, and which of them one question may use. Nothing here changes.
+"""Existing nodes: what they are, what room they have, and which of them one question may use. Nothing here changes.
 
-A set of machines is one integer, bit i for the i-th in order of preference. A machine that is no more leaves its number vacant.
+A set of nodes is one integer, bit i for the i-th in order of preference. A node that is no more leaves its number vacant.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _Look = tuple[Mapping[str, str], tuple[Taint, ...], str, str]
 _MOST_ANSWERS: Final = 10_000
 """Answers of a kind that are remembered before it starts afresh."""
 VACANT: Final = Bin(name="", labels={}, room=EMPTY, leaving=True)
-"""Stands where a machine was."""
+"""Stands where a node was."""
 
 
 def _keep(answers: dict[Q, A], question: Q, answer: A) -> A:
@@ -34,10 +34,10 @@ def _keep(answers: dict[Q, A], question: Q, answer: A) -> A:
 
 
 class Ground:
-    """What machines are: names, labels, taints. Answers are kept, so it is shared as long as these stay.
+    """What nodes are: names, labels, taints. Answers are kept, so it is shared as long as these stay.
 
     Args:
-        bins: all machines.
+        bins: all nodes.
         before: of the same without the last ones, so that only these are looked at.
     """
 
@@ -64,7 +64,7 @@ class Ground:
         self._by_label: Final[dict[str, dict[str | None, int]]] = {}
 
     def by_label(self, key: str) -> Mapping[str | None, int]:
-        """Machines by value of a label, None for those without it; a node without hostname label goes by its name."""
+        """Nodes by value of a label, None for those without it; a node without hostname label goes by its name."""
         found = self._by_label.get(key)
         if found is None:
             numbers: dict[str | None, list[int]] = {}
@@ -80,7 +80,7 @@ class Ground:
         return found
 
     def tolerating(self, tolerations: tuple[Toleration, ...], effects: tuple[str, ...]) -> int:
-        """Machines all of whose taints of these effects are tolerated."""
+        """Nodes all of whose taints of these effects are tolerated."""
         answer = self._tolerated.get((tolerations, effects))
         if answer is None:
             answer = 0
@@ -91,7 +91,7 @@ class Ground:
         return answer
 
     def matching(self, terms: tuple[Term, ...]) -> int:
-        """Machines whose labels and name match; those alike in every label that decides are judged once."""
+        """Nodes whose labels and name match; those alike in every label that decides are judged once."""
         if any(term.trivial for term in terms):
             return self.everything
         answer = self._matching.get(terms)
@@ -126,7 +126,7 @@ class Ground:
 
 
 class Rooms:
-    """What room machines have, in the resources that some pods ask for."""
+    """What room nodes have, in the resources that some pods ask for."""
 
     def __init__(self, dimensions: Dimensions, rooms: list[Vector], thresholds: Thresholds | None = None) -> None:
         self.dimensions: Final = dimensions
@@ -135,12 +135,12 @@ class Rooms:
 
     @classmethod
     def of(cls, bins: Sequence[Bin], dimensions: Dimensions) -> "Rooms":
-        """Of all machines."""
+        """Of all nodes."""
         vector = dimensions.room
         return cls(dimensions, [vector(one.room, one.attach_limits) for one in bins])
 
     def changed(self, bins: Mapping[int, Bin]) -> "Rooms":
-        """The next ones: some machines changed, or came after all others."""
+        """The next ones: some nodes changed, or came after all others."""
         vectors = {i: self.dimensions.room(one.room, one.attach_limits) for i, one in sorted(bins.items())}
         rooms = self.rooms.copy()
         for i, vector in vectors.items():
@@ -152,7 +152,7 @@ class Rooms:
 
 
 class Bins:
-    """Machines as one question finds them.
+    """Nodes as one question finds them.
 
     Attributes:
         bins: by number.

@@ -29,7 +29,7 @@ class LowerBound:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Of new machines; None where it is not known."""
+        """Of new nodes; None where it is not known."""
         setting, waiting, dropped = self._setting, self._waiting, self._dropped
         if setting is not None:
             placed = {one: waiting.get(one, len(one.pods)) for one in setting.classes if one not in dropped}
@@ -39,11 +39,11 @@ class LowerBound:
 
 
 def usd_at_least(setting: Setting, placed: Mapping[PodClass, int]) -> float | None:
-    """The least that new machines cost in any legal answer that places so many pods of each class; None where prices are below 0.
+    """The least that new nodes cost in any legal answer that places so many pods of each class; None where prices are below 0.
 
-    A machine of `room` that costs `price` takes of no resource more than it has, so every pod on it pays at least
-    `price / room` a unit, and no less than its cheapest rate on any machine that may take it. What fits on existing nodes is
-    given to those that would pay most. Of all resources, and of the cheapest machine for any pod that no machine of now may
+    A node of `room` that costs `price` takes of no resource more than it has, so every pod on it pays at least
+    `price / room` a unit, and no less than its cheapest rate on any node that may take it. What fits on existing nodes is
+    given to those that would pay most. Of all resources, and of the cheapest node for any pod that no existing node may
     take, the dearest counts. What ties pods to others is not looked at: it can only make answers dearer.
 
     Cost: O(filters x pools x types) + O(existing nodes that may take a pod).
@@ -86,15 +86,15 @@ def _paid(loads: Iterable[tuple[float, int]], room: int) -> float:
 
 
 class _Kind:
-    """New machines that may take pods with one filter: price, and what there is for pods."""
+    """New nodes that may take pods with one filter: price, and what there is for pods."""
 
-    def __init__(self, machines: Sequence[tuple[float, Vector]]) -> None:
-        self.below_zero: Final = any(not price >= 0 for price, _ in machines)
-        self._by_price: Final = sorted(machines, key=lambda one: one[0])
+    def __init__(self, nodes: Sequence[tuple[float, Vector]]) -> None:
+        self.below_zero: Final = any(not price >= 0 for price, _ in nodes)
+        self._by_price: Final = sorted(nodes, key=lambda one: one[0])
         self._by_rate: Final[dict[int, list[tuple[float, Vector]]]] = {}
 
     def rate(self, d: int, need: Need) -> float:
-        """USD per hour and unit of a dimension that such a pod pays at the least; infinite where no new machine takes it."""
+        """USD per hour and unit of a dimension that such a pod pays at the least; infinite where no new node takes it."""
         rates = self._by_rate.get(d)
         if rates is None:
             found = [(price / room[d], room) for price, room in self._by_price if room[d] > 0]
@@ -102,13 +102,13 @@ class _Kind:
         return _first(rates, need)
 
     def cheapest(self, need: Need) -> float:
-        """The price of the cheapest machine that takes such a pod; 0 where none does."""
+        """The price of the cheapest node that takes such a pod; 0 where none does."""
         price = _first(self._by_price, need)
         return 0.0 if price == _NOWHERE else price
 
 
-def _first(machines: Iterable[tuple[float, Vector]], need: Need) -> float:
-    for value, room in machines:
+def _first(nodes: Iterable[tuple[float, Vector]], need: Need) -> float:
+    for value, room in nodes:
         for d, amount in need:
             if room[d] < amount:
                 break
@@ -118,7 +118,7 @@ def _first(machines: Iterable[tuple[float, Vector]], need: Need) -> float:
 
 
 class _Kinds:
-    """Kinds of new machines, by filter."""
+    """Kinds of new nodes, by filter."""
 
     def __init__(self, offers: Iterable[PreparedPool]) -> None:
         self._offers: Final = list(offers)
@@ -130,11 +130,11 @@ class _Kinds:
         if found is None:
             found = self._known[node_filter] = _Kind(
                 [
-                    machine
+                    node
                     for offer in self._offers
                     if offer.tolerated(node_filter)
                     for term in node_filter.terms
-                    for machine in offer.kinds(term)
+                    for node in offer.kinds(term)
                 ]
             )
         return found

@@ -15,6 +15,7 @@ from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.core import PodSpec, PodTemplateSpec
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
+from provisioner.scheduling import messages
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
 
@@ -78,7 +79,7 @@ def virtual_pods(buffer: CapacityBuffer, template: Template) -> tuple[Pod, ...]:
     spec = _without_volumes(template.pod.spec)
     one = pod_of(ObjectMeta(namespace=meta.namespace, labels=template.pod.metadata.labels), spec)
     if one.shape.error:
-        raise ResolutionError("ResolutionFailed", f"the pod template cannot be read: {one.shape.error}")
+        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(one.shape.error))
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
     return tuple(
         msgspec.structs.replace(
@@ -100,7 +101,7 @@ def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> i
     try:
         limits = Resources.parse(spec.limits)
     except QuantityError as error:
-        raise ResolutionError("ResolutionFailed", f"spec.limits: {error}") from None
+        raise ResolutionError("ResolutionFailed", messages.invalid_limits(error)) from None
     within = [limit // requests[name] for name, limit in limits.items() if requests.get(name, 0) > 0]
     if not sizes and not within:
         return 0
@@ -147,7 +148,7 @@ def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initia
 
     Args:
         virtual: they.
-        existing: pods by key of the node of now that takes them; others than virtual ones are looked over.
+        existing: pods by key of the existing node that takes them; others than virtual ones are looked over.
         initialized: keys of the nodes that are.
     """
     there = set(initialized)

@@ -77,7 +77,7 @@ class Catalogue:
         return row if row < len(self.types) and self.types[row].name == name else None
 
     def amount(self, row: int, name: str) -> int:
-        """What one machine of a type counts against a limit on `name`."""
+        """What one node of a type counts against a limit on `name`."""
         return 1 if name == NODES else self.types[row].capacity.amount(name)
 
     def within(self, name: str, amount: int) -> int:
@@ -95,7 +95,7 @@ class Catalogue:
         return any(one.requirement(CAPACITY_TYPE_LABEL).single_value == CAPACITY_RESERVED for one in self._offered)
 
     def reservations(self, requirements: Requirements, label: str) -> list[tuple[Reservation, int, Requirements]]:
-        """(reservation, machines left of it, what a claim must ask for to draw from it), cheapest first."""
+        """(reservation, nodes left of it, what a claim must ask for to draw from it), cheapest first."""
         found: dict[Reservation, tuple[tuple[int, str, str], int, Requirements]] = {}
         for one in self._compatible(requirements):
             if one.requirement(CAPACITY_TYPE_LABEL).single_value != CAPACITY_RESERVED:
@@ -119,7 +119,7 @@ class Catalogue:
         ]
 
     def largest(self, name: str) -> int:
-        """The most that one machine of any type counts against a limit on `name`."""
+        """The most that one node of any type counts against a limit on `name`."""
         self.within(name, 0)
         return max(self._steps[name][0], default=0)
 
@@ -257,7 +257,7 @@ class Catalogue:
         return frozenset(value for value in state.values if allowed.has(value))
 
     def values(self, key: str, rows: int, requirements: Requirements) -> tuple[str, ...] | None:
-        """The values of one label that machines of `rows` can have under `requirements`, sorted; None where unknown.
+        """The values of one label that nodes of `rows` can have under `requirements`, sorted; None where unknown.
 
         Known is what offerings or types say; a label that some say with a complement (any value but) is unknown.
         """

@@ -1,6 +1,6 @@
 """Who runs where, by what selectors see of them: counters of running pods, kept by adding and subtracting.
 
-Running pods that look alike to selectors are one entry with the machines that they are on. What is counted is found by its
+Running pods that look alike to selectors are one entry with the nodes that they are on. What is counted is found by its
 labels, so a count costs the pods that it means, whatever else runs. A census never changes; `changed` gives the next one, and
 the two share all that is equal.
 """
@@ -28,16 +28,16 @@ Stay = tuple[int, int]
 _FEW_CHANGES: Final = 256
 """So many changes lie on top before they are merged into what is below."""
 _MOST_SPOTS: Final = 50_000
-"""Counts of which the machines are remembered."""
+"""Counts of which the nodes are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The pods of one machine, as selectors see them.
+    """The pods of one node, as selectors see them.
 
     Attributes:
         uids: of all of them.
-        strays: of those that are not bound to the machine yet.
+        strays: of those that are not bound to the node yet.
         pods: (labels, how many stay, how many are being deleted).
         guarding: (relations, how many) of those with required anti-affinity.
         ports: of the node, that they take.
@@ -100,7 +100,7 @@ def tally_of(pods: Iterable[Pod], node_name: str = "", *, exact: bool = False) -
 
 
 def tally_of_bin(one: Bin, *, exact: bool) -> Tally:
-    """The tally of a machine, kept on it; two threads that make it at once make the same."""
+    """The tally of a node, kept on it; two threads that make it at once make the same."""
     if not one.pods:
         return NOBODY
     if exact:
@@ -235,11 +235,11 @@ class Layers(Generic[K, V]):
 
 
 class Spots:
-    """The machines on which pods of one count run.
+    """The nodes on which pods of one count run.
 
     Attributes:
-        counts: pods by machine.
-        at_least: by number, the machines with so many or more; nothing at 0.
+        counts: pods by node.
+        at_least: by number, the nodes with so many or more; nothing at 0.
     """
 
     __slots__ = ("at_least", "counts", "known", "parts")
@@ -260,7 +260,7 @@ class Spots:
         self.at_least: Final = at_least
 
     def pods_on(self, places: int) -> int:
-        """Pods on a set of machines."""
+        """Pods on a set of nodes."""
         return sum([(level & places).bit_count() for level in self.at_least])
 
 
@@ -272,10 +272,10 @@ class Census:
 
     Attributes:
         exact: whether labels that differ between brothers of a class are seen.
-        strays: UIDs of pods that are promised to a machine and not bound to it, with its number.
-        ports: of nodes, and the machines on which they are taken.
+        strays: UIDs of pods that are promised to a node and not bound to it, with its number.
+        ports: of nodes, and the nodes on which they are taken.
         guards: what anti-affinity of running pods keeps away, by a label of these.
-        with_claims: machines on which volume claims are used.
+        with_claims: nodes on which volume claims are used.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Census:
 
     @classmethod
     def of(cls, tallies: Sequence[Tally], *, exact: bool) -> "Census":
-        """Of machines in their order."""
+        """Of nodes in their order."""
         empty = cls(LabelIndex(), SelectorIndex(), Layers({}), Layers({}), Layers({}), {}, 0, {}, exact=exact)
         sets: dict[LabelSet, dict[int, Stay] | None] = {}
         guarding: dict[Count, dict[int, int] | None] = {}
@@ -349,10 +349,10 @@ class Census:
         )
 
     def changed(self, changes: Iterable[tuple[int, Tally, Tally]], *, passing: bool = False) -> "Census":
-        """The next one: by machine, what was on it and what is.
+        """The next one: by node, what was on it and what is.
 
         Args:
-            changes: (machine, before, after).
+            changes: (node, before, after).
             passing: it is for one question only, so nothing is remembered for it.
         """
         sets: dict[LabelSet, dict[int, Stay] | None] = {}

@@ -110,7 +110,7 @@ def classify(
 
     Args:
         world: of which policies and volumes matter.
-        taints: of pools and machines; each kind once is enough.
+        taints: of pools and nodes; each kind once is enough.
         pods: to group.
         named: labels that differ between brothers of a class and that pods on existing nodes look at.
         settled: as of `volume_demand`.

@@ -16,6 +16,7 @@ from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
+from provisioner.scheduling import messages
 from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
 from provisioner.scheduling.ports import Ports, ports_of
 from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label_set, read_selector
@@ -106,7 +107,7 @@ class Relations:
             all, it may go anywhere.
         apart: be in no domain where such pods are.
         guards: of its required anti-affinity, seen from the other side: whom its presence keeps away.
-        on_hosts: whether it is spread over machines.
+        on_hosts: whether it is spread over nodes.
     """
 
     pod: LabelSet
@@ -324,9 +325,9 @@ class Ties:
         for number, one in enumerate(constraints):
             where = f"spec.topologySpreadConstraints[{number}]"
             if one.max_skew < 1:
-                raise FilterError(f"{where}.maxSkew: must be greater than zero")
+                raise FilterError(messages.max_skew_not_positive(where))
             if not one.topology_key:
-                raise FilterError(f"{where}.topologyKey: is required")
+                raise FilterError(messages.topology_key_missing(where))
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
             peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
@@ -349,7 +350,7 @@ class Ties:
         for number, term in enumerate(terms):
             at = f"spec.affinity.{where}[{number}]"
             if not term.topology_key:
-                raise FilterError(f"{at}.topologyKey: is required")
+                raise FilterError(messages.topology_key_missing(at))
             selector = read_selector(term.label_selector, f"{at}.labelSelector")
             selector = self._with_keys(selector, term.match_label_keys)
             selector = self._with_keys(selector, term.mismatch_label_keys, "NotIn")
@@ -377,7 +378,7 @@ def _rank(shape: PodShape) -> int:
         if any(one.topology_key != HOSTNAME_LABEL for one in required):
             return 3
         if required:
-            return 0  # they need machines each, which the others can then fill
+            return 0  # they need nodes each, which the others can then fill
     if shape.volumes:
         return 0
     if shape.node_selector or (affinity is not None and affinity.node_affinity is not None):
@@ -430,7 +431,7 @@ def facts_of(shape: PodShape) -> Facts:
         if shape.error:
             raise FilterError(shape.error)
         if shape.requests.negative:
-            raise FilterError("spec.containers.resources.requests: negative amount")
+            raise FilterError(messages.NEGATIVE_REQUEST)
         found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL
+from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.classes import PodClass
@@ -59,7 +60,7 @@ _Found = tuple[int, Constraint]
 
 
 def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports = ()) -> Constraint:
-    """What keeps such a pod from a new machine of one pool; of several terms, what stops the one that got furthest."""
+    """What keeps such a pod from a new node of one pool; of several terms, what stops the one that got furthest."""
     offer = account.offer
     taint = first_untolerated(node_filter.tolerations, offer.pool.taints, node_filter.effects)
     if taint is not None:
@@ -303,7 +304,7 @@ class Explainer:
             found = self._on_axis(run, ap, domains, bootstraps=plan.bootstraps and not placing.anywhere(plan))
             if found is not None:
                 return found
-            for domain in domains:  # a machine's domain is settled with the pod, and then fewer types may be left
+            for domain in domains:  # a node's domain is settled with the pod, and then fewer types may be left
                 pinned = run.filter.narrowed((pin(axis.key, axis.values[domain]),))
                 constraint = explain(account, pinned, placing.first_need(run), run.ports)
                 if not isinstance(constraint, Unexplained):
@@ -347,7 +348,7 @@ class Explainer:
         return None
 
     def _ruled_out(self, run: Run) -> list[tuple[str, int]]:
-        """Machines of now that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
+        """Existing nodes that admit the pod and are ruled out by its ties to other pods or by ports, in words."""
         placing, plan = self._placing, run.plan
         admitting = placing.bins.admitting(run.filter)
         found = []
@@ -362,8 +363,8 @@ class Explainer:
             for other, places in placing.ports.items():
                 if clash(port, other):
                     taken |= places
-        add("didn't have free ports for the requested pod ports", taken)
-        add("had as many pods of the same owner as the NodePool takes on one node", run.crowd.full if run.crowd else 0)
+        add(messages.NO_FREE_PORTS, taken)
+        add(messages.ENOUGH_PODS_OF_OWNER, run.crowd.full if run.crowd else 0)
         apart = blocked = spread = away = 0
         named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
         for host in plan.apart:
@@ -396,10 +397,10 @@ class Explainer:
                 spread |= ~_domains(could, [pods <= top for pods in counter.counts])
                 named["spread"].add(key)
         keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
-        add(f"didn't match pod affinity rules ({keys['away']})", away)
-        add(f"didn't match pod anti-affinity rules ({keys['apart']})", apart)
-        add(f"didn't satisfy existing pods' anti-affinity rules ({keys['blocked']})", blocked)
-        add(f"didn't match pod topology spread constraints ({keys['spread']})", spread)
+        add(messages.away_from_pods(keys["away"]), away)
+        add(messages.not_apart_from_pods(keys["apart"]), apart)
+        add(messages.kept_apart_by_pods(keys["blocked"]), blocked)
+        add(messages.topology_spread_not_met(keys["spread"]), spread)
         return found
 
 

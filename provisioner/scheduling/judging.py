@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
+from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt, Setting
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
@@ -32,7 +33,7 @@ Placed = tuple[PodClass, int, int]
 
 @dataclass(frozen=True, slots=True)
 class DesignedNode:
-    """A machine to make, as somebody else would have it.
+    """A node to make, as somebody else would have it.
 
     Attributes:
         pool: the NodePool's name.
@@ -56,7 +57,7 @@ class Design:
 
     Attributes:
         nodes: to make.
-        existing: pods by name of the machine of now that is to take them.
+        existing: pods by name of the existing node that is to take them.
     """
 
     nodes: tuple[DesignedNode, ...] = ()
@@ -95,7 +96,7 @@ class Fault:
     """What is wrong with one class of pods on one node.
 
     Attributes:
-        node: the number of a designed node, or the name of a machine of now.
+        node: the number of a designed node, or the name of an existing node.
         pod: one of them.
         problem: in words.
     """
@@ -190,9 +191,9 @@ class _Court:
         for one, count in self._by_class(name, pods, refused).items():
             run = self._run(one, count)
             if number is None or not bins.everything >> number & 1:
-                self.faults.append(Fault(name, one.pods[0], "there is no such machine"))
+                self.faults.append(Fault(name, one.pods[0], messages.NO_SUCH_NODE))
             elif not bins.admitting(run.filter) >> number & 1:
-                self.faults.append(Fault(name, one.pods[0], "taints, labels or the state of the node keep it off"))
+                self.faults.append(Fault(name, one.pods[0], messages.NODE_REFUSES_POD))
             else:
                 self._fill(name, run, number, count)
 
@@ -202,11 +203,11 @@ class _Court:
         self.places[number] = node
         for port in run.ports:
             if count > 1 or any(clash(port, other) and places & low for other, places in self.placing.ports.items()):
-                self.faults.append(Fault(node, run.pods.pods[0], "a port of the node is taken"))
+                self.faults.append(Fault(node, run.pods.pods[0], messages.PORT_IS_TAKEN))
                 return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
-            self.faults.append(Fault(node, run.pods.pods[0], "a volume that only one pod may use is in use"))
+            self.faults.append(Fault(node, run.pods.pods[0], messages.VOLUME_IS_IN_USE))
             return
         self.attempt.in_use.update(exclusive)
         pins = self._pins(run, low)
@@ -217,11 +218,9 @@ class _Court:
                 break
             done += put
         if done < count and run.crowd is not None and run.crowd.full & low:
-            self.faults.append(
-                Fault(node, run.pods.pods[0], "the NodePool takes no more pods of its owner on one node")
-            )
+            self.faults.append(Fault(node, run.pods.pods[0], messages.OWNER_HAS_ENOUGH_PODS_THERE))
         elif done < count:
-            self.faults.append(Fault(node, run.pods.pods[0], "does not fit beside the other pods"))
+            self.faults.append(Fault(node, run.pods.pods[0], messages.NO_ROOM_BESIDE_OTHERS))
         else:
             self.attempt.decide(run.pods, run.end - count, run.end)
             self.placed.append((run.pods, number, count))
@@ -237,19 +236,19 @@ class _Court:
             return
         first = next(iter(groups))
         if account is None:
-            self.faults.append(
-                Fault(number, first.pods[0], f"NodePool {node.pool!r} does not exist or cannot launch nodes")
-            )
+            self.faults.append(Fault(number, first.pods[0], messages.pool_cannot_launch(node.pool)))
             return
         place = self._opened(number, node, account)
         if place is None:
-            text = f"NodePool {node.pool!r} has no {node.instance_type} in {node.zone or 'any zone'} ({node.capacity_type})"
+            text = messages.pool_has_no_offering(
+                node.pool, node.instance_type, node.zone or "any zone", node.capacity_type
+            )
             self.faults.append(Fault(number, first.pods[0], text))
             return
         for one, count in groups.items():
             run = self._run(one, count)
             if not account.offer.tolerated(run.filter):
-                self.faults.append(Fault(number, one.pods[0], "a taint of the NodePool is not tolerated"))
+                self.faults.append(Fault(number, one.pods[0], messages.POOL_TAINT_NOT_TOLERATED))
             else:
                 self._fill(number, run, place, count)
         self._check_type(number, node, account, place, first)
@@ -275,7 +274,7 @@ class _Court:
         row = account.offer.row_of(node.instance_type)
         state = claim.settled or claim.state
         if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
-            self.faults.append(Fault(number, first.pods[0], f"does not fit on {node.instance_type} with the others"))
+            self.faults.append(Fault(number, first.pods[0], messages.does_not_fit_with_others(node.instance_type)))
 
 
 def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, charge: tuple[tuple[str, int], ...]) -> int:
@@ -335,7 +334,7 @@ class _Followers:
         for first in stuck:
             if self._starts(first) and not self._stuck(first):
                 return []
-        return [(one, place, f"affinity over {self.together[one][0].key}") for one, place, _ in stuck]
+        return [(one, place, messages.affinity_over(self.together[one][0].key)) for one, place, _ in stuck]
 
     def _domain(self, count: Count, place: int) -> int:
         if count.on_hosts:
@@ -395,13 +394,13 @@ def _on_host(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
     low = 1 << place
     for host in (*plan.apart, *plan.blocked):
         if host.counts.get(place, 0) > mine(host):
-            return f"anti-affinity over {host.count.key}"
+            return messages.anti_affinity_over(host.count.key)
     for host, skew, _, least in plan.spreads:
         if host.eligible != -1 and not host.eligible & low:
-            return f"topology spread over {host.count.key}: the node does not count"
-        lowest = 0 if placing.machines(host) < least else host.emptiest(host.eligible & placing.usable)
+            return messages.spread_without_the_node(host.count.key)
+        lowest = 0 if placing.node_count(host) < least else host.emptiest(host.eligible & placing.usable)
         if host.counts.get(place, 0) > lowest + skew:
-            return f"topology spread over {host.count.key}"
+            return messages.spread_over(host.count.key)
     return ""
 
 
@@ -412,7 +411,7 @@ def _on_axes(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
         domain = axis.domain_of(low) if axis.fixed & low else -1
         if domain < 0:
             if ap.strict or not axis.fixed & low:
-                return f"the node's {axis.key} is not settled"
+                return messages.domain_not_settled(axis.key)
             continue
         problem = _in_domain(ap, axis, domain, placing, mine)
         if problem:
@@ -423,12 +422,12 @@ def _on_axes(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
 def _in_domain(ap: AxisPlan, axis: Axis, domain: int, placing: Placing, mine: Mine) -> str:
     for counter in (*ap.apart, *ap.blocked):
         if counter.counts[domain] > mine(counter):
-            return f"anti-affinity over {axis.key}"
+            return messages.anti_affinity_over(axis.key)
     for counter, skew, _, least in ap.spreads:
         existing = counter.existing(placing.domains)
         lowest = min((counter.counts[one] for one in existing), default=0)
         if len(counter.existing(placing.usable)) < least:
             lowest = 0
         if counter.counts[domain] > lowest + skew:
-            return f"topology spread over {axis.key}"
+            return messages.spread_over(axis.key)
     return ""

@@ -21,12 +21,12 @@ from provisioner.values.taints import first_untolerated
 _MOST_PINS: Final = 10_000
 _SIMULATED: Final = Requirements.from_labels({**READY_LABELS, HOSTNAME_LABEL: UNKNOWN_HOSTNAME})
 SIMULATED_LABELS: Final = frozenset(_SIMULATED)
-"""Labels that a machine has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
+"""Labels that a node has once it is ready; pods and daemons may select them, a NodeClaim never says them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """What one DaemonSet takes of the machines that it runs on."""
+    """What one DaemonSet takes of the nodes that it runs on."""
 
     filter: NodeFilter
     requests: Resources
@@ -42,7 +42,7 @@ class State:
         rows: the types that can meet them with an offering that can be had; no resources looked at.
         points: the frontier of what these types have for pods.
         narrower: the state after one more term, None where they contradict; filled as asked.
-        domains: by label, the values that its machine can have; filled as asked.
+        domains: by label, the values that its node can have; filled as asked.
         level: by label, whether types and prices are the same for each of these; filled as asked.
         ranked: its types in order of price; filled when asked.
         said: labels that no type or offering knows, and on which it has settled, with their values.
@@ -105,13 +105,13 @@ class PreparedPool:
     """One NodePool in one problem.
 
     Attributes:
-        template: the pool's requirements and labels, and the labels of a ready machine.
+        template: the pool's requirements and labels, and the labels of a ready node.
         matching_rows: the types that go with the template and can be had.
         base: the state of a claim without pods.
-        room: by row, what a machine of that type has for pods, after its daemons; only for rows of `base`.
+        room: by row, what a node of that type has for pods, after its daemons; only for rows of `base`.
         overhead: by row, what its daemons take.
         min_values: by label, how many values the types of a claim must offer.
-        everywhere: what daemons take that run on every machine of the pool, whatever its type and zone.
+        everywhere: what daemons take that run on every node of the pool, whatever its type and zone.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class PreparedPool:
         return narrower if narrower.rows else None
 
     def domains(self, state: State, key: str) -> tuple[str, ...]:
-        """The values of a label between which a machine of this state is still open; none where it has no such label."""
+        """The values of a label between which a node of this state is still open; none where it has no such label."""
         found = state.domains.get(key)
         if found is None:
             found = state.domains[key] = self._domains(state, key)
@@ -226,7 +226,7 @@ class PreparedPool:
         return self._even[key]
 
     def level(self, state: State, key: str) -> bool:
-        """Whether a machine of this state has the same types and prices whichever of its values a label has."""
+        """Whether a node of this state has the same types and prices whichever of its values a label has."""
         found = state.level.get(key)
         if found is None:
             narrower = [self.narrowed(state, pin(key, value)) for value in self.domains(state, key)]
@@ -250,7 +250,7 @@ class PreparedPool:
         return state.ranked
 
     def price(self, state: State, used: Sequence[int]) -> float:
-        """The least price of a machine of this state on which `used` fits, in USD per hour; infinite where there is none."""
+        """The least price of a node of this state on which `used` fits, in USD per hour; infinite where there is none."""
         ranked = self.ranked(state)
         holding = ranked.thresholds.exceeding(used)
         return ranked.priced[(holding & -holding).bit_length() - 1].offering.price if holding else float("inf")
@@ -288,13 +288,13 @@ class PreparedPool:
         return first_untolerated(node_filter.tolerations, self.pool.taints, node_filter.effects) is None
 
     def admits(self, node_filter: NodeFilter) -> bool:
-        """Whether a new machine admits pods with this filter."""
+        """Whether a new node admits pods with this filter."""
         return self.tolerated(node_filter) and any(
             self.narrowed(self.base, term) is not None for term in node_filter.terms
         )
 
     def takes(self, node_filter: NodeFilter, need: Need) -> bool:
-        """Whether such a pod fits on a new machine that admits it."""
+        """Whether such a pod fits on a new node that admits it."""
         return self.tolerated(node_filter) and any(
             most(point, need, 1)
             for term in node_filter.terms
@@ -325,8 +325,8 @@ class PreparedPool:
     def kinds(self, term: Term) -> list[tuple[float, Vector]]:
         """(USD per hour, at most so much for pods) of each type that may go with a term, at its cheapest offering.
 
-        Daemons count only where they run on every machine, and nothing else that pods may share or settle later: what is
-        left is never less than a machine can have.
+        Daemons count only where they run on every node, and nothing else that pods may share or settle later: what is
+        left is never less than a node can have.
         """
         template = self.template
         if not term.new_machines or template.incompatibility(term.requirements, self.well_known) is not None:
@@ -399,7 +399,7 @@ class PreparedPool:
         return chosen
 
     def defines(self, key: str) -> bool:
-        """Whether the template itself gives its machines the label `key`, whatever their type.
+        """Whether the template itself gives its nodes the label `key`, whatever their type.
 
         A well-known label comes from the type or the offering; only one fixed value can be given in their place.
         """

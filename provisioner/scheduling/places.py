@@ -1,4 +1,4 @@
-"""Machines of now and claims while they are being filled: what room is left on each, and what a claim may still become."""
+"""Existing nodes and claims while they are being filled: what room is left on each, and what a claim may still become."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
@@ -38,7 +38,7 @@ class Options:
         return [every[number] for number in dict.fromkeys(of[i] for i in members(self._thresholds.exceeding(used)))]
 
     def tops(self, reservations: "Reservations", held: Reservation) -> Sequence[int]:
-        """By dimension, the most of any that has a machine left, or that is held already; nothing where there is none."""
+        """By dimension, the most of any that has a node left, or that is held already; nothing where there is none."""
         key = reservations.version, held
         found = self._tops.get(key)
         if found is None:
@@ -54,11 +54,11 @@ _MOST_TOPS: Final = 1_000
 
 
 class Reservations:
-    """How many machines are left of every reservation; claims hold one each.
+    """How many nodes are left of every reservation; claims hold one each.
 
     Attributes:
-        kept: whether a claim keeps what it holds rather than become a machine that takes more pods: what is reserved is paid for.
-        version: grows with each change of which reservations have a machine left.
+        kept: whether a claim keeps what it holds rather than become a node that takes more pods: what is reserved is paid for.
+        version: grows with each change of which reservations have a node left.
     """
 
     def __init__(self, label: str) -> None:
@@ -172,11 +172,11 @@ _NOTHING: Final[Charge] = MappingProxyType({})
 
 
 class Place(msgspec.Struct, eq=False, gc=False):
-    """One machine.
+    """One node.
 
     Attributes:
-        account: its pool; None for a machine of now.
-        state: what its pods have narrowed it to; None for a machine of now.
+        account: its pool; None for an existing node.
+        state: what its pods have narrowed it to; None for an existing node.
         head: by dimension, what is left, where that is one vector; then `heads` is empty.
         heads: what is left by frontier point that still fits.
         used: by dimension, what its pods take; only kept where there is no `head`.
@@ -348,9 +348,9 @@ def _rows(place: Place, account: Account, state: State) -> int:
 def _most_of_any(
     account: Account, reservations: Reservations, place: Place, state: State, need: Need, limit: int
 ) -> int:
-    """The most pods that a reservation with a machine left holds; where none holds any, that what can be bought does.
+    """The most pods that a reservation with a node left holds; where none holds any, that what can be bought does.
 
-    Source: Karpenter core spec 3.10, strict mode. Differs: pods that find no other place may have the machine bought after all.
+    Source: Karpenter core spec 3.10, strict mode. Differs: pods that find no other place may have the node bought after all.
     """
     count = 0
     least = list(place.used)

@@ -4,7 +4,7 @@ What a class does not use costs it nothing: without relations to other pods it i
 it; with them, domains are chosen first (emptiest first for spread), then the places in them.
 
 A claim on which a pod of some count is put gets its domain settled, so what is counted is also what will be. Hostname
-spread takes the emptiest machine as empty until `late` looks at the true number, once all other claims are open.
+spread takes the emptiest node as empty until `late` looks at the true number, once all other claims are open.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ T = TypeVar("T")
 Lead = tuple[DomainCounter, int, int, bool]
 """(counter, max_skew, min_domains, whether it is the class's own spread)"""
 Pin = tuple[Axis, int]
-"""(axis, domain); the domain -1 stands for machines without the label."""
+"""(axis, domain); the domain -1 stands for nodes without the label."""
 
 
 class Meter(Protocol):
@@ -96,7 +96,7 @@ def _level(amount: int) -> int:
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
 _MOST_WAYS: Final = 8
-"""Sides of spreads over some machines only that are tried for one claim."""
+"""Sides of spreads over some nodes only that are tried for one claim."""
 _MOST_FILLED: Final = 512
 _NONE_THERE: Final = _Filled(_MUCH, ())
 
@@ -106,10 +106,10 @@ class Standing(Protocol):
 
     Attributes:
         bins: existing nodes.
-        ports: of nodes, and the machines on which they are taken or will be by daemons.
+        ports: of nodes, and the nodes on which they are taken or will be by daemons.
         many_sizes: hardly two pods are of one size.
-        lingering: machines that leave, and are domains for kube-scheduler until they are gone.
-        crowding: how many pods of one owner machines take; None for any number.
+        lingering: nodes that leave, and are domains for kube-scheduler until they are gone.
+        crowding: how many pods of one owner nodes take; None for any number.
     """
 
     @property
@@ -126,7 +126,7 @@ class Standing(Protocol):
     def crowding(self) -> Crowding | None: ...
 
     def attached(self, number: int) -> set[Attachment] | None:
-        """The volumes that a machine of now has attached; None where no pod of the question has any."""
+        """The volumes that an existing node has attached; None where no pod of the question has any."""
 
 
 class Placing:
@@ -158,7 +158,7 @@ class Placing:
         self.scattering = False
         self.closing = False
         self.forced = False
-        self.machines_wanted = 0
+        self.nodes_wanted = 0
         self.ceilings: Mapping[Count, int] = {}
         self.wary: Collection[Count] = ()
         self._roomy: Final[dict[int, int]] = {}
@@ -214,7 +214,7 @@ class Placing:
                 picky.places |= new
 
     def place_at(self, i: int) -> Place:
-        """A place by its number; that of a machine of now is made once somebody looks at it."""
+        """A place by its number; that of an existing node is made once somebody looks at it."""
         place = self.places[i]
         if place is None:
             place = self.places[i] = self._machine(i)
@@ -365,7 +365,7 @@ class Placing:
         room = {domain: self._room(run, candidates & could, run.left) for domain, could in enumerate(axis.could)}
         reach = self._openable(run, axis)
         if not opening and reach and max(room.values(), default=0) < run.left:
-            return  # rather all of them where a new machine can be had too
+            return  # rather all of them where a new node can be had too
         prices = self._prices(run, axis, run.left) if axis.uneven else ()
 
         def rank(domain: int) -> tuple[bool, bool, float, int, int, int]:
@@ -445,7 +445,7 @@ class Placing:
         return best
 
     def cheapest(self, run: Run, pods: int) -> float:
-        """The least price of a machine for so many pods of the class, in USD per hour; infinite where there is none."""
+        """The least price of a node for so many pods of the class, in USD per hour; infinite where there is none."""
         used = [0] * len(self.dimensions.names)
         for d, amount in run.need:
             used[d] = amount * pods
@@ -571,7 +571,7 @@ class Placing:
         return min((counts[domain] for domain in universe), default=0)
 
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
-        """The domains of eligible machines, and those in which the class itself may have a new one.
+        """The domains of eligible nodes, and those in which the class itself may have a new one.
 
         A domain where the class fits nothing may still come to exist by another class: see `_harmless`.
         """
@@ -655,11 +655,11 @@ class Placing:
         return sorted(legal, key=first)
 
     def _cheapest_first(self, run: Run, axis: Axis, domains: Sequence[int], pods: int) -> list[int]:
-        """Domains by the price of machines for so many pods of the class, shared out evenly."""
+        """Domains by the price of nodes for so many pods of the class, shared out evenly."""
         return sorted(domains, key=self._prices(run, axis, -(-pods // max(1, len(domains)))).__getitem__)
 
     def _flat(self, run: Run, axis: Axis) -> bool:
-        """Whether machines for the class can be had in every domain, at the same prices whatever it needs."""
+        """Whether nodes for the class can be had in every domain, at the same prices whatever it needs."""
         key = run.filter, axis
         found = self._flats.get(key)
         if found is None:  # as of now, limits and reservations aside
@@ -676,13 +676,13 @@ class Placing:
         return found
 
     def _prices(self, run: Run, axis: Axis, pods: int) -> Sequence[float]:
-        """By domain, about what machines for so many pods of the class cost in USD per hour; infinite where none can be had."""
+        """By domain, about what nodes for so many pods of the class cost in USD per hour; infinite where none can be had."""
         key = run.question, axis, pods
         found = self._usd.get(key)
         if found is None:
             found = self._usd[key] = [_DEAREST] * len(axis.values)
             for term in run.filter.terms if axis.uneven else ():
-                for account in self._takers(run):  # in the order in which they are asked for a machine
+                for account in self._takers(run):  # in the order in which they are asked for a node
                     state = account.offer.narrowed(account.offer.base, term)
                     for value in account.offer.domains(state, axis.key) if state is not None else ():
                         domain = axis.index.get(value, -1)
@@ -691,7 +691,7 @@ class Placing:
         return found
 
     def _price(self, account: Account, state: State | None, term: Term, need: Need, pods: int) -> float:
-        """The least price of machines for so many pods, on as few as they fit or one on each; infinite where none fits."""
+        """The least price of nodes for so many pods, on as few as they fit or one on each; infinite where none fits."""
         offer = account.offer
         narrower = None if state is None else offer.narrowed(state, term)
         most_on_one = 0 if narrower is None else max((most(point, need, pods) for point in narrower.points), default=0)
@@ -751,7 +751,7 @@ class Placing:
         return found
 
     def _takers(self, run: Run) -> list[Account]:
-        """Pools that have machines on which a pod of the class fits; those that have the same are looked at once."""
+        """Pools that have nodes on which a pod of the class fits; those that have the same are looked at once."""
         found = self._taking.get(run.question)
         if found is None:
             number = run.filter
@@ -1090,9 +1090,9 @@ class Placing:
     def _harmless(
         self, account: Account, state: State, counters: Iterable[DomainCounter], run: Run | None = None
     ) -> State | None:
-        """`state` less the domains that a machine must not bring to be, because a settled spread would find them too empty.
+        """`state` less the domains that a node must not bring to be, because a settled spread would find them too empty.
 
-        None where no domain is left. With `run`, a pod of it comes with the machine.
+        None where no domain is left. With `run`, a pod of it comes with the node.
         """
         for counter in counters:
             axis = counter.axis
@@ -1111,7 +1111,7 @@ class Placing:
         return state
 
     def unsettled(self, account: Account, run: Run) -> str | None:
-        """The label over which any new machine for the pods would break a spread that is kept; None for none."""
+        """The label over which any new node for the pods would break a spread that is kept; None for none."""
         for counter in self._kept:
             states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
             if all(one is None or self._harmless(account, one, [counter], run) is None for one in states):
@@ -1178,7 +1178,7 @@ class Placing:
         return found
 
     def _counts(self, eligibility: Eligibility | None, account: Account, state: State) -> bool:
-        """Whether a claim may be one of the machines that count."""
+        """Whether a claim may be one of the nodes that count."""
         if eligibility is None:
             return True
         offer = account.offer
@@ -1226,11 +1226,11 @@ class Placing:
         start = begin = run.start
         end = start + limit
         known = len(places)
-        loads: list[int] = []  # pods on each new machine
+        loads: list[int] = []  # pods on each new node
         most_new = self.most_new
-        rest: list[int] = []  # of a machine with `full` pods
+        rest: list[int] = []  # of a node with `full` pods
         full = 0
-        number = 0  # of machines over which the pods are shared evenly
+        number = 0  # of nodes over which the pods are shared evenly
         if run.over[1]:
             whole, over = run.over
             number = max(-(-limit // cap_all), min(limit, (2 * over * limit + whole) // (2 * whole)))
@@ -1279,7 +1279,7 @@ class Placing:
     # ------------------------------------------------------------------ hostname spread, once the rest is placed
 
     def late(self, run: Run) -> None:
-        """Hostname spread by the true number on the emptiest machine; then on as few new claims as even numbers allow.
+        """Hostname spread by the true number on the emptiest node; then on as few new claims as even numbers allow.
 
         Source: kube-scheduler 1.36, design 3b.9.
         """
@@ -1301,15 +1301,15 @@ class Placing:
 
     def _room_for_all(self, run: Run) -> bool:
         """Whether the places that are there have room for the pods of the class, whatever hostname spread says."""
-        return not self.machines_wanted and self._room(run, self._candidates_at_all(run), run.left) >= run.left
+        return not self.nodes_wanted and self._room(run, self._candidates_at_all(run), run.left) >= run.left
 
     def _on_new_ones(self, run: Run) -> None:
         """On as few new claims as even numbers allow, and those that are there filled as far as even numbers are."""
         new = self.largest_new(run)
-        highest, number = new, self.machines_wanted
+        highest, number = new, self.nodes_wanted
         there = _NONE_THERE
         for host, skew, _, least in run.plan.spreads:
-            known = self.machines(host)
+            known = self.node_count(host)
             there = self._filled(run, host)
             ceiling = there.lowest + skew if host.eligible & self.usable else new
             if host.count in self.cautious or least - known > run.left:
@@ -1372,16 +1372,16 @@ class Placing:
             run.tops = tops
 
     def _emptiest(self, spreads: Sequence[HostSpread]) -> list[int]:
-        """By spread, the number of pods on the emptiest machine."""
+        """By spread, the number of pods on the emptiest node."""
         floors = []
         for host, _, _, min_domains in spreads:
             careful = host.count in self.cautious and not self.closing
-            few = min_domains > 1 and self.machines(host) < min_domains
+            few = min_domains > 1 and self.node_count(host) < min_domains
             floors.append(0 if careful or few else host.emptiest(host.eligible & self.usable))
         return floors
 
-    def machines(self, host: HostCounter) -> int:
-        """How many machines count for sure, whatever those to come turn out to be."""
+    def node_count(self, host: HostCounter) -> int:
+        """How many nodes count for sure, whatever those to come turn out to be."""
         places = host.eligible & self.usable
         eligibility = host.count.eligibility
         if eligibility is None or eligibility.terms is None:
@@ -1398,7 +1398,7 @@ class Placing:
         return number
 
     def give_reservations_up(self) -> None:
-        """From now on a claim may become a machine that is bought, where that takes more pods."""
+        """From now on a claim may become a node that is bought, where that takes more pods."""
         for account in self.accounts:
             if account.reservations is not None:
                 account.reservations.kept = False
@@ -1422,9 +1422,9 @@ class Placing:
 
 
 def _sides(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
-    """`state`, narrowed until it is certain whether its machine is one that `terms` mean, each way on which `used` fits; cheapest first.
+    """`state`, narrowed until it is certain whether its node is one that `terms` mean, each way on which `used` fits; cheapest first.
 
-    What a spread over some machines only counts must not depend on what a claim becomes.
+    What a spread over some nodes only counts must not depend on what a claim becomes.
     """
     inside = [found for term in terms if (found := offer.narrowed(state, term)) is not None]
     if not inside or any(found is state for found in inside):

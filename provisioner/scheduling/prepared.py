@@ -39,7 +39,7 @@ _SPARE_CATALOGUES: Final = 4
 _MOST_STATES: Final = 20_000
 """What is remembered of a pool's claims before it starts afresh."""
 _MOST_TABLES: Final = 8
-"""Different sets of resources that pods ask for, of which the room of machines is remembered."""
+"""Different sets of resources that pods ask for, of which the room of nodes is remembered."""
 
 
 K = TypeVar("K")
@@ -48,7 +48,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Sets of machines.
+    """Sets of nodes.
 
     Attributes:
         leaving: are going away.
@@ -62,7 +62,7 @@ class Marks:
 
     @classmethod
     def of(cls, bins: Iterable[tuple[int, Bin]], tallies: Sequence[Tally]) -> "Marks":
-        """Of these machines."""
+        """Of these nodes."""
         listed = list(bins)
         return cls(
             mask_of(i for i, one in listed if one.leaving),
@@ -71,7 +71,7 @@ class Marks:
         )
 
     def changed(self, bins: Mapping[int, Bin], tallies: Sequence[Tally]) -> "Marks":
-        """With other machines for some numbers."""
+        """With other nodes for some numbers."""
         others, new = ~mask_of(bins), Marks.of(bins.items(), tallies)
         return Marks(
             self.leaving & others | new.leaving,
@@ -187,9 +187,9 @@ class Prepared:
 
         Args:
             pods: what needs a place; any order.
-            leaving: names of machines that go away: they take no pod, and are domains until they are gone; what stays on them goes
+            leaving: names of nodes that go away: they take no pod, and are domains until they are gone; what stays on them goes
                 with them, also where the world says that they leave. The answer is legal before and after.
-            gone: names of machines that are no more, and nothing that was on them.
+            gone: names of nodes that are no more, and nothing that was on them.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
@@ -203,7 +203,7 @@ class Prepared:
         Returns:
             The best legal answer that was found. It depends on values only: not on the order of pods, pools, daemons and types.
 
-        Cost: O(pods) to group, then O(classes x claims touched); machines that no pod looks at cost nothing.
+        Cost: O(pods) to group, then O(classes x claims touched); nodes that no pod looks at cost nothing.
         """
         asked = tuple(pods)
         terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
@@ -221,7 +221,7 @@ class Prepared:
         return Result((), {}, tuple([Unplaced(pod, (OnlyWhileLeaving(),)) for pod in asked]))
 
     def _followed(self, setting: Setting) -> bool:
-        """Whether pods that stay on a leaving machine, and are gone with it, count for any pod of the question."""
+        """Whether pods that stay on a leaving node, and are gone with it, count for any pod of the question."""
         scope = setting.scope
         return any(
             setting.lingering & level for count in scope.index.numbers for level in scope.spots(count).at_least[1:2]
@@ -304,7 +304,7 @@ class Prepared:
         return setting, left_out
 
     def _crowding(self, moving: Collection[str], after: Iterable[int]) -> Crowding:
-        """How many pods of one owner machines take, and have once those of the question are taken off."""
+        """How many pods of one owner nodes take, and have once those of the question are taken off."""
         if self._crowded is None:  # two threads that make it at once make the same
             by_place: dict[int, int] = {}
             owners: dict[str, dict[int, int]] = {}
@@ -324,7 +324,7 @@ class Prepared:
         return Crowding(self.world.most_of_one, by_place_now, spots, anew)
 
     def _moved(self, pods: Iterable[Pod], gone: int) -> tuple[frozenset[str], list[tuple[int, Tally, Tally]]]:
-        """The UIDs of the pods, and what machines have less by them, or because they are gone."""
+        """The UIDs of the pods, and what nodes have less by them, or because they are gone."""
         if not self._numbers:
             return frozenset(), []
         moving = frozenset([pod.uid for pod in pods])
@@ -349,7 +349,7 @@ class Prepared:
         return moving, changes
 
     def _table(self, dimensions: Dimensions) -> Rooms:
-        """What room machines have in these resources."""
+        """What room nodes have in these resources."""
         found = self._tables.get(dimensions.names)
         if found is None:
             found = Rooms.of(self._bins, dimensions)
@@ -390,7 +390,7 @@ class Prepared:
     def _in_use(
         self, classes: Iterable[PodClass], census: Census, moving: Collection[str], after: Mapping[int, Tally]
     ) -> frozenset[str]:
-        """Claims that only one pod may use at a time, and that a pod on a machine of now does use."""
+        """Claims that only one pod may use at a time, and that a pod on an existing node does use."""
         exclusive = {claim for one in classes if one.volumes.exclusive for claim in one.volumes.exclusive}
         if not exclusive:
             return frozenset()
@@ -428,9 +428,9 @@ class Prepared:
     # ------------------------------------------------------------------ the next instant
 
     def updated(self, changes: Changes) -> "Prepared":
-        """The world after some changes; what they do not touch is shared. Machines that came are the last in preference.
+        """The world after some changes; what they do not touch is shared. Nodes that came are the last in preference.
 
-        Cost: what changed. Where labels, taints or names of machines changed, or machines went, one look at every machine besides;
+        Cost: what changed. Where labels, taints or names of nodes changed, or nodes went, one look at every node besides;
         where some came, when a question needs it.
         """
         world = self.world
@@ -526,10 +526,10 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
     """Make a world ready for questions.
 
     Args:
-        world: of which all is meant: names of machines unique, the order of machines that of preference.
+        world: of which all is meant: names of nodes unique, the order of nodes that of preference.
         before: of an earlier instant; what follows from objects that are still the same is taken from it.
 
-    Cost: with `before`, one comparison of identity a machine, and what changed; without, O(machines + running pods), and the
+    Cost: with `before`, one comparison of identity a node, and what changed; without, O(nodes + running pods), and the
     index of every catalogue.
     """
     if before is None:
@@ -539,7 +539,7 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
 
 
 def changes_between(before: World, after: World) -> Changes | None:
-    """What happened between two instants; None where `Changes` cannot say it. Cost: one comparison of identity a machine."""
+    """What happened between two instants; None where `Changes` cannot say it. Cost: one comparison of identity a node."""
     kept = ("well_known", "preferences", "min_values", "devices", "reservation_label", "most_of_one")
     if any(getattr(before, name) != getattr(after, name) for name in kept):
         return None
@@ -595,7 +595,7 @@ def _nodes(bins: Iterable[Bin], first: int = 0) -> dict[str, int]:
 
 
 def _owners_of_bin(one: Bin) -> Mapping[str, int]:
-    """Pods on a machine by owner, kept on it; two threads that make it at once make the same."""
+    """Pods on a node by owner, kept on it; two threads that make it at once make the same."""
     kept = one.__dict__
     found: Mapping[str, int] | None = kept.get("_owners")
     if found is None:

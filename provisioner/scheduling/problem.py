@@ -56,7 +56,7 @@ class Packing(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A NodePool that may make machines now (ready, not static, not deleting).
+    """A NodePool that may make nodes now (ready, not static, not deleting).
 
     Attributes:
         name: unique in a problem.
@@ -66,7 +66,7 @@ class Pool:
         startup_taints: fall before pods are let in, so nothing has to tolerate them.
         instance_types: the provider's answer for this pool, any order; give the same tuple while it is unchanged,
             what is derived from it is kept between problems.
-        remaining: limits less what the pool's machines use, `nodes` included; None without limits. Only limited
+        remaining: limits less what the pool's nodes use, `nodes` included; None without limits. Only limited
             resources appear; an amount may be negative.
         template: opaque to scheduling, handed back with every planned claim.
         hostname_domains: as of `World`, for pods that may come to this pool; None for the world's.
@@ -89,22 +89,22 @@ class Pool:
 
 @dataclass(frozen=True)
 class Bin:
-    """A machine that exists or is on its way: a Node, or a NodeClaim whose Node has not come yet.
+    """A node that exists or is on its way: a Node, or a NodeClaim whose Node has not come yet.
 
     Give the same object while nothing of it changed: what is derived from it is kept on it between problems.
 
     Attributes:
         name: unique in a problem, the key of `Result.existing`.
-        labels: as kube-scheduler will see them; nothing else is known of the machine. Without a hostname label the
+        labels: as kube-scheduler will see them; nothing else is known of the node. Without a hostname label the
             node's name (else `name`) is its hostname.
         room: what one more pod may use: daemons still due and planned pods are taken off already.
-        taints: as kube-scheduler will see them once the machine is ready (no startup, no ephemeral ones).
+        taints: as kube-scheduler will see them once the node is ready (no startup, no ephemeral ones).
         node_name: the Node's name, for matchFields; "" while it is unknown.
         pool: the NodePool's name, "" where there is none.
         pods: the pods on it that are not finished, daemons and terminating ones included, and the unbound ones that a
             live plan promises to it. `room` is what they leave; here they count for spread, affinity, host ports and
             volumes. Those that the problem asks to place (same UID) count nowhere.
-        attach_limits: by CSI driver, how many volumes the machine takes (its CSINode); a driver that is absent has no
+        attach_limits: by CSI driver, how many volumes the node takes (its CSINode); a driver that is absent has no
             limit.
         leaving: it is going away: it takes no pod and offers no domain, but what is on it still counts.
         closed: it takes no pod now, and counts in everything else.
@@ -130,7 +130,7 @@ class Storage:
         claims: PersistentVolumeClaims by "namespace/name".
         volumes: PersistentVolumes by name.
         classes: StorageClasses by name.
-        attach_limits: by instance type, then CSI driver: how many volumes a new machine of that type takes, learnt from
+        attach_limits: by instance type, then CSI driver: how many volumes a new node of that type takes, learnt from
             CSINodes of its kind. A type that is absent takes what its capacity says under
             `attachable-volumes-csi-<driver>`, else any number.
     """
@@ -164,7 +164,7 @@ class World:
     """Everything that pods might run on, at one instant; what `prepared.prepare` is given.
 
     Attributes:
-        pools: where new machines may come from; any order.
+        pools: where new nodes may come from; any order.
         bins: existing nodes in order of preference (initialised first, then by name): the order is meant.
         daemons: one shape a DaemonSet; any order.
         well_known: label keys that the provider sets by itself, so that a NodePool need not define them, besides
@@ -175,9 +175,9 @@ class World:
         preferences, min_values, devices: policies.
         reservation_label: the label of an offering that says which reservation it draws from; "" where the provider has
             none, then each reserved offering of a type is a reservation of its own.
-        hostname_domains: a hard hostname spread without minDomains is planned over so many machines, or over as many as there are
-            pods if these are fewer; 1 is kube-scheduler's letter, 0 a machine for every maxSkew pods, as Karpenter does.
-        most_of_one: by NodePool that says so, also those that make no machines now: the most pods of one owner on a machine.
+        hostname_domains: a hard hostname spread without minDomains is planned over so many nodes, or over as many as there are
+            pods if these are fewer; 1 is kube-scheduler's letter, 0 a node for every maxSkew pods, as Karpenter does.
+        most_of_one: by NodePool that says so, also those that make no nodes now: the most pods of one owner on a node.
     """
 
     pools: tuple[Pool, ...] = ()
@@ -211,8 +211,8 @@ class Changes:
     """What has become of a world since it was prepared; what is not named stays.
 
     Attributes:
-        bins: machines by name that changed or came; those that came are the last in order of preference.
-        gone: names of machines that are no more.
+        bins: nodes by name that changed or came; those that came are the last in order of preference.
+        gone: names of nodes that are no more.
         pools: all of them, where any changed.
         daemons: likewise.
         namespaces: likewise.

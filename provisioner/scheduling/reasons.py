@@ -51,7 +51,7 @@ class Contradictory:
 
 @dataclass(frozen=True, slots=True)
 class NodesOnly:
-    """The pod's node selector or affinity names nodes (matchFields, hostnames), so no new machine can match."""
+    """The pod's node selector or affinity names nodes (matchFields, hostnames), so no new node can match."""
 
     names: Requirement
 
@@ -95,7 +95,7 @@ class NoInstanceTypes:
 
 @dataclass(frozen=True, slots=True)
 class LabelUndefined:
-    """The pod demands a label that the machines of this pool will not carry."""
+    """The pod demands a label that the nodes of this pool will not carry."""
 
     key: str
 
@@ -160,7 +160,7 @@ class TooLargeTogether:
 
 @dataclass(frozen=True, slots=True)
 class NothingLeft:
-    """What the system keeps for itself is more than the machine of any matching type has."""
+    """What the system keeps for itself is more than the node of any matching type has."""
 
     resources: tuple[str, ...]
 
@@ -220,7 +220,7 @@ class Unspreadable:
 
 @dataclass(frozen=True, slots=True)
 class WouldUnsettle:
-    """A machine would bring a domain to be that is too empty for the spread of other pods."""
+    """A node would bring a domain to be that is too empty for the spread of other pods."""
 
     key: str
 
@@ -268,7 +268,7 @@ class PortsTaken:
 
 @dataclass(frozen=True, slots=True)
 class VolumesElsewhere:
-    """The pod's volumes cannot be reached from any machine of the pool."""
+    """The pod's volumes cannot be reached from any node of the pool."""
 
     constraint: "Constraint"
 
@@ -316,7 +316,7 @@ class NotCheaper:
 
 @dataclass(frozen=True, slots=True)
 class NoMoreClaims:
-    """As many new machines were planned as were allowed for this question."""
+    """As many new nodes were planned as were allowed for this question."""
 
     most: int
 
@@ -412,7 +412,7 @@ NOT_TRIED = NotTried()
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
-    """No NodePool may make machines."""
+    """No NodePool may make nodes."""
 
     def __str__(self) -> str:
         return "no dynamic nodepools found"
@@ -420,7 +420,7 @@ class NoPools:
 
 @dataclass(frozen=True, slots=True)
 class PoolRefuses:
-    """A new machine of this pool would not do; `constraint` is what binds last of all that were tried."""
+    """A new node of this pool would not do; `constraint` is what binds last of all that were tried."""
 
     pool: str
     constraint: Constraint
@@ -447,16 +447,16 @@ _SHOWN_POOLS = 3
 
 @dataclass(frozen=True, slots=True)
 class BinsRefuse:
-    """No machine of now, and none planned, would do.
+    """No existing node, and none planned, would do.
 
     Attributes:
-        total: machines looked at.
-        untolerated: (taint, machines on which it is the first that keeps the pod off), by taint.
-        mismatched: machines that the pod's selector or affinity rules out.
-        leaving: machines that are going away.
-        closed: machines that take nothing now.
-        short: (resource, matching machines with too little of it), by resource; one machine may lack several.
-        topology: (words, machines ruled out) by spread, affinity, ports and the like; again one machine may count twice.
+        total: nodes looked at.
+        untolerated: (taint, nodes on which it is the first that keeps the pod off), by taint.
+        mismatched: nodes that the pod's selector or affinity rules out.
+        leaving: nodes that are going away.
+        closed: nodes that take nothing now.
+        short: (resource, matching nodes with too little of it), by resource; one node may lack several.
+        topology: (words, nodes ruled out) by spread, affinity, ports and the like; again one node may count twice.
     """
 
     total: int

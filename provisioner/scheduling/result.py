@@ -1,4 +1,4 @@
-"""What scheduling answers: machines to make, places on existing nodes, and a reason for every pod without one."""
+"""What scheduling answers: nodes to make, places on existing nodes, and a reason for every pod without one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
-    """A machine to make.
+    """A node to make.
 
     Attributes:
         pool: the NodePool's name.
@@ -179,12 +179,12 @@ class Result:
     """The answer to one problem; every pod of the problem is in exactly one of the three.
 
     Legal means: there is an order in which kube-scheduler 1.36 would bind every pod where it is put, and once all are
-    bound each pod's own required terms (spread, affinity, anti-affinity) still hold, machines to come included. The one
+    bound each pod's own required terms (spread, affinity, anti-affinity) still hold, nodes to come included. The one
     exception: a pod may still raise the count of a domain above another pod's maxSkew where it has no other place.
     A claim whose zone matters to any of its pods says that zone in its requirements.
 
     Attributes:
-        claims: machines to make, in the order they were opened.
+        claims: nodes to make, in the order they were opened.
         existing: pods by name of the bin that takes them, in the bins' order; bins that take none are absent.
         unplaced: by priority, size and class, as they were tried.
         bound: what is known of the least price, or who finds it; see `usd_at_least`.
@@ -197,7 +197,7 @@ class Result:
 
     @property
     def usd_at_least(self) -> float | None:
-        """Proved: every legal answer that places the pods that this one places pays at least so much for new machines; None where
+        """Proved: every legal answer that places the pods that this one places pays at least so much for new nodes; None where
         not known. USD per hour. Cost: some milliseconds the first time, see `bounds.usd_at_least`.
         """
         bound = self.bound
@@ -205,7 +205,7 @@ class Result:
 
     @property
     def usd_per_hour(self) -> float:
-        """Price of all planned machines together."""
+        """Price of all planned nodes together."""
         return sum(claim.usd_per_hour for claim in self.claims)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.names import PER_POD_LABELS
+from provisioner.scheduling import messages
 from provisioner.scheduling.filters import FilterError
 
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
@@ -26,9 +27,9 @@ def read_selector(selector: LabelSelector | None, where: str) -> Expressions | N
     found: set[_Expression] = {(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()}
     for number, one in enumerate(selector.match_expressions):
         if one.operator not in _OPERATORS:
-            raise FilterError(f"{where}.matchExpressions[{number}].operator: {one.operator!r} is not a valid operator")
+            raise FilterError(messages.invalid_operator(where, number, one.operator))
         if (one.operator in ("In", "NotIn")) != bool(one.values):
-            raise FilterError(f"{where}.matchExpressions[{number}].values: do not go with operator {one.operator}")
+            raise FilterError(messages.values_not_allowed(where, number, one.operator))
         found.add((one.key, one.operator, frozenset(one.values)))
     return tuple(sorted(found, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
 

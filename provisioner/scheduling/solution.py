@@ -23,9 +23,9 @@ _MOST_ATTEMPTS: Final = 6
 _DEAR: Final = 1.15
 """An answer that costs no more than so many times the least that is possible is not improved any more."""
 _MOST_SHARED: Final = 3
-"""Numbers of machines over which everything is shared evenly that are tried."""
+"""Numbers of nodes over which everything is shared evenly that are tried."""
 _MOST_CEILINGS: Final = 3
-"""So many of them only fill machines less, for the sake of a hostname spread that was broken."""
+"""So many of them only fill nodes less, for the sake of a hostname spread that was broken."""
 _NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
 _TURNS: Final = (False, True, False, True)
 """Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
@@ -89,7 +89,7 @@ class Solution:
     def _best(self) -> Attempt:
         """Attempts, each more careful than the one before, until one is legal as a whole.
 
-        Hostname spread is settled last, so that it finds all machines. Where somebody is left without a place, that
+        Hostname spread is settled last, so that it finds all nodes. Where somebody is left without a place, that
         could cost a pod its place that comes before others; then each priority is finished before the next.
         """
         attempt = self._legal(by_priority=False)
@@ -114,10 +114,10 @@ class Solution:
         return self._searched(attempt, by_priority=by_priority)
 
     def _shared(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
-        """A cheaper attempt, where hostname spread opened machines.
+        """A cheaper attempt, where hostname spread opened nodes.
 
-        A machine for every maxSkew pods may be cheaper than fewer large ones. Where machines that others filled made it open many
-        more, all can share them evenly: pods that are spread come first then, on as many machines as all need together, and
+        A node for every maxSkew pods may be cheaper than fewer large ones. Where nodes that others filled made it open many
+        more, all can share them evenly: pods that are spread come first then, on as many nodes as all need together, and
         the others fill what they leave.
         """
         best, least, price = attempt, _badness(attempt), attempt.usd_per_hour()
@@ -130,15 +130,15 @@ class Solution:
         if not best.placing.forced or price <= _DEAR * self.setting.usd_at_least():
             return best
         hurried = self.hurried | attempt.delayed
-        machines = attempt.machines_for(attempt.delayed)
+        nodes = attempt.nodes_for(attempt.delayed)
         for _ in range(_MOST_SHARED):
-            other = Attempt(self.setting, attempt.cautious, self.classes, machines=machines, wary=attempt.wary)
+            other = Attempt(self.setting, attempt.cautious, self.classes, nodes_wanted=nodes, wary=attempt.wary)
             other.run(by_priority=by_priority, scattering=False, hurried=hurried)
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
                 break
-            machines += 1 + machines // 4
+            nodes += 1 + nodes // 4
         return best
 
     def _searched(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
@@ -182,7 +182,7 @@ class Solution:
             if best is not None and terms.work.over:
                 return best
             if ceilings is foreseen and foreseen and attempt.waiting and self._foreseen(attempt.waiting) != foreseen:
-                ceilings = {}  # there are fewer machines without those that have no place
+                ceilings = {}  # there are fewer nodes without those that have no place
                 attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             broken = attempt.broken()
             if not broken or (broken <= cautious and attempt.unordered <= wary) or not terms.effort:
@@ -197,17 +197,17 @@ class Solution:
         return self._attempt(everything, _NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
 
     def _foreseen(self, waiting: Mapping[PodClass, int]) -> dict[Count, int]:
-        """The most pods on a machine with which a hostname spread can hold, where all machines are to come.
+        """The most pods on a node with which a hostname spread can hold, where all nodes are to come.
 
-        All pods but those that are `waiting` need so many machines at least, and the emptiest has no more than an equal share. So it is
-        not found out by filling the first few machines too much.
+        All pods but those that are `waiting` need so many nodes at least, and the emptiest has no more than an equal share. So it is
+        not found out by filling the first few nodes too much.
         """
         setting = self.setting
         if setting.bins.everything or not any(count.on_hosts for count in setting.skews):
             return {}
-        machines = max(1, setting.machines_at_least(waiting))
+        nodes = max(1, setting.nodes_at_least(waiting))
         return {
-            count: setting.meant(count) // machines + skew
+            count: setting.meant(count) // nodes + skew
             for count, skew in setting.skews.items()
             if count.on_hosts
             and (

@@ -13,7 +13,7 @@ from typing import Final
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.spending import MICROS, USD
-from provisioner.cloudprovider.types import NO_MACHINES_PRICE, InstanceType
+from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType
 from provisioner.scheduling.growth import usd_per_hour
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
@@ -62,7 +62,7 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
         and offering.price > 0
         and isfinite(offering.price)
         and (
-            offering.available or offering.price < NO_MACHINES_PRICE
+            offering.available or offering.price < NO_INSTANCES_PRICE
         )  # a zone that does not sell the type has no price
     ]
     price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})

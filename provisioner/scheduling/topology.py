@@ -1,6 +1,6 @@
 """How many pods are in which domain while places are being filled: spread, affinity and anti-affinity in numbers.
 
-A place is a machine of now or a claim, by number; a set of places is one integer. Of each label that any term names
+A place is an existing node or a claim, by number; a set of places is one integer. Of each label that any term names
 there is one `Axis`: which place may be in which domain. The hostname needs none, as every place is a domain of its own.
 """
 
@@ -32,7 +32,7 @@ class Axis:
         loads: by domain, how often it was chosen where nothing else decided.
         numbers: of all domains.
         pins: by domain, the one choice of it.
-        uneven: what new machines there are, and what they cost, is not the same in every domain.
+        uneven: what new nodes there are, and what they cost, is not the same in every domain.
     """
 
     __slots__ = ("absent", "could", "fixed", "index", "key", "loads", "numbers", "pins", "uneven", "values")
@@ -50,7 +50,7 @@ class Axis:
         self.absent = 0
 
     def settle_in(self, places: Mapping[str | None, int]) -> None:
-        """Machines of now are where they are."""
+        """Existing nodes are where they are."""
         for value, some in places.items():
             self.fixed |= some
             if value is None:
@@ -100,7 +100,7 @@ class Eligible:
     """The places that count under one eligibility; every counter under it looks here.
 
     Attributes:
-        places: those of now that count, and those to come that may.
+        places: existing ones that count, and those to come that may.
     """
 
     __slots__ = ("eligibility", "places")
@@ -230,7 +230,7 @@ class DomainCounter:
         return any(self.counts)
 
     def scarce(self, usable: int, brought: int = 0) -> list[int]:
-        """The domains that do not exist yet, and would hold too little for what was spread if a machine brought so much."""
+        """The domains that do not exist yet, and would hold too little for what was spread if a node brought so much."""
         if not self.held:
             return []
         lowest = max(pods - max_skew for (max_skew, _), pods in self.held.items()) - brought
@@ -350,7 +350,7 @@ class Scope:
 
 
 def _ruled_out(eligibility: Eligibility) -> bool:
-    """Whether a machine that leaves does not count, because of the taint that it carries by then."""
+    """Whether a node that leaves does not count, because of the taint that it carries by then."""
     tolerations = eligibility.tolerations
     return tolerations is not None and first_untolerated(tolerations, (DISRUPTED_TAINT,)) is not None
 
@@ -373,7 +373,7 @@ class Topology:
         self._effects: Final[dict[LabelSet, Effects]] = {}
 
     def emptied(self) -> "Topology":
-        """The same machines, all that came included, with the pods alone that run already."""
+        """The same nodes, all that came included, with the pods alone that run already."""
         found = Topology(self.scope)
         found.axes.update(self.axes)
         for one, mine in zip(found.picky, self.picky, strict=True):
@@ -481,17 +481,17 @@ def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> lis
     return [*shares.items()]
 
 
-def above(counter: HostCounter, domains: int, machines: int) -> bool:
+def above(counter: HostCounter, domains: int, nodes: int) -> bool:
     """Whether a place holds more than its spread constraints allow now that everything is placed.
 
     Args:
         counter: of the pods.
         domains: every place that makes a domain.
-        machines: how many of them count for sure.
+        nodes: how many of them count for sure.
     """
     least = counter.emptiest(counter.eligible & domains)
     for (max_skew, min_domains), held in counter.held.items():
-        top = max_skew + (0 if machines < min_domains else least)
+        top = max_skew + (0 if nodes < min_domains else least)
         crowded = held & counter.with_at_least(top + 1)
         if crowded and (
             not counter.raised

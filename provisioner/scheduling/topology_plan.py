@@ -34,7 +34,7 @@ class AxisPlan:
         together, apart: its affinity and anti-affinity.
         blocked: where pods are that keep it away.
         adds: counters that count it, or what it guards.
-        strict: whether a machine without the label is out of the question.
+        strict: whether a node without the label is out of the question.
         alone: two such pods cannot share a domain.
         lead: (counter, max_skew, min_domains) of the only counter that the pods raise and that has to stay even; only
             set where it decides alone.
@@ -79,10 +79,10 @@ class Plan:
         hostless: nothing that keeps a pod off single places.
         single: two such pods cannot share a place.
         guarded: counters that count it, and by which pods that are placed already are spread over hosts.
-        tops, caps: as of `Run`, while the emptiest machine is taken as empty: 0 is always right, a machine may be added.
+        tops, caps: as of `Run`, while the emptiest node is taken as empty: 0 is always right, a node may be added.
         ties: whether anything besides hosts has to know where its pods are.
         considerate: whether the pods leave room for the spread of others while they can.
-        choosy: the terms of each spread that counts the pods on some machines only.
+        choosy: the terms of each spread that counts the pods on some nodes only.
     """
 
     __slots__ = (
@@ -232,7 +232,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         ties: of the plan; ports are ties too.
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
         soft: whether to leave room for the spread of other pods.
-        over: of how many pods, and on how many new machines these are to be shared out evenly; (0, 0) to fill one after another.
+        over: of how many pods, and on how many new nodes these are to be shared out evenly; (0, 0) to fill one after another.
         crowd: where pods of the same owner are, where a NodePool counts them.
     """
 
@@ -261,7 +261,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         return self.end - self.start
 
     def allow(self, floors: Sequence[int]) -> None:
-        """Spread over hosts by these numbers of pods, one a spread, on the emptiest machine."""
+        """Spread over hosts by these numbers of pods, one a spread, on the emptiest node."""
         spreads = self.plan.spreads
         self.tops = [floor + skew for floor, (_, skew, _, _) in zip(floors, spreads, strict=True)]
         self.caps = [(host, top) for top, (host, _, own, _) in zip(self.tops, spreads, strict=True) if own]

@@ -12,7 +12,7 @@ from provisioner.values.resources import Resources
 
 Vector = tuple[int, ...]
 ATTACHABLE: Final = "attachable-volumes-csi-"
-"""Prefix of the resource that stands for volumes of one CSI driver on one machine."""
+"""Prefix of the resource that stands for volumes of one CSI driver on one node."""
 UNLIMITED: Final = 1 << 40
 """Room for volumes of a driver that has no limit."""
 Need = tuple[tuple[int, int], ...]

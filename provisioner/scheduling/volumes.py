@@ -20,6 +20,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
+from provisioner.scheduling import messages
 from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, Term, read_term
 from provisioner.scheduling.problem import Storage
 from provisioner.scheduling.selecting import Expressions, holds, read_selector
@@ -158,7 +159,7 @@ def terms_left(
 
 
 def attachments_of(pods: Iterable[Pod], storage: Storage) -> set[Attachment]:
-    """What pods on one machine have attached; volumes that cannot be resolved count nothing."""
+    """What pods on one node have attached; volumes that cannot be resolved count nothing."""
     found: set[Attachment] = set()
     for pod in pods:
         for volume in pod.shape.volumes:
@@ -191,13 +192,11 @@ def _claim(
     if claim is not None:
         owners = claim.metadata.owner_references
         if volume.ephemeral is not None and pod.uid and not any(one.uid == pod.uid for one in owners):
-            raise VolumeError(
-                f"persistentvolumeclaim {key} was not created for this pod's ephemeral volume {volume.name}"
-            )
+            raise VolumeError(messages.claim_of_other_pod(key, volume.name))
         return key, claim, claim.spec
     if volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
         return key, None, volume.ephemeral.volume_claim_template.spec
-    raise VolumeError(f"persistentvolumeclaim {key} does not exist")
+    raise VolumeError(messages.claim_does_not_exist(key))
 
 
 def _reach(
@@ -205,22 +204,22 @@ def _reach(
 ) -> tuple[tuple[Term, ...], Attachment | None, Unbound | None]:
     if claim is not None:
         if claim.metadata.deletion_timestamp is not None:
-            raise VolumeError(f"persistentvolumeclaim {key} is being deleted")
+            raise VolumeError(messages.claim_is_being_deleted(key))
         if claim.status.phase == "Lost":
-            raise VolumeError(f"persistentvolumeclaim {key} has lost its PersistentVolume")
+            raise VolumeError(messages.claim_lost_its_volume(key))
         if spec.volume_name:
             if BIND_COMPLETED not in claim.metadata.annotations:
-                raise VolumeError(f"persistentvolumeclaim {key} is not yet bound to its PersistentVolume")
+                raise VolumeError(messages.claim_not_yet_bound(key))
             volume = storage.volumes.get(spec.volume_name)
             if volume is None:
-                raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} does not exist")
+                raise VolumeError(messages.volume_does_not_exist(spec.volume_name, key))
             if volume.metadata.deletion_timestamp is not None:
-                raise VolumeError(f"persistentvolume {spec.volume_name} of claim {key} is being deleted")
+                raise VolumeError(messages.volume_is_being_deleted(spec.volume_name, key))
             terms = _combined(_bound_terms(volume), (_labelled(volume),))
             return terms, _attachment(key, claim, spec, storage), None
     storage_class = _class(key, spec, storage)
     if storage_class.volume_binding_mode != "WaitForFirstConsumer" and claim is not None:
-        raise VolumeError(f"persistentvolumeclaim {key} is waiting to be bound (immediate binding)")
+        raise VolumeError(messages.claim_waits_to_be_bound(key))
     if storage_class.provisioner == _NO_PROVISIONER:
         volumes = _free_volumes(key, claim, spec, storage_class, storage)
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
@@ -248,10 +247,10 @@ def _class(key: str, spec: PersistentVolumeClaimSpec, storage: Storage) -> Stora
             return defaults[-1]
         name = ""
     if not name:
-        raise VolumeError(f"persistentvolumeclaim {key} is not bound and has no storage class")
+        raise VolumeError(messages.claim_without_class(key))
     found = storage.classes.get(name)
     if found is None:
-        raise VolumeError(f"storage class {name} of claim {key} does not exist")
+        raise VolumeError(messages.class_does_not_exist(name, key))
     return found
 
 
@@ -296,7 +295,7 @@ def _allowed_terms(storage_class: StorageClass) -> tuple[Term, ...]:
                 for one in topology.match_label_expressions
             )
         except RequirementError as error:
-            raise VolumeError(f"storage class {storage_class.metadata.name}: allowedTopologies: {error}") from None
+            raise VolumeError(messages.invalid_topologies(storage_class.metadata.name, error)) from None
         terms.append(Term(requirements))
     return tuple(dict.fromkeys(terms)) or (TRIVIAL,)
 
@@ -337,9 +336,7 @@ def _free_volumes(
             free.append(one)
     found = mine or sorted(free, key=lambda one: _storage(one.spec.capacity))
     if not found:
-        raise VolumeError(
-            f"no available PersistentVolume of storage class {storage_class.metadata.name} matches claim {key}"
-        )
+        raise VolumeError(messages.no_volume_matches(storage_class.metadata.name, key))
     return tuple([(one.metadata.name, _bound_terms(one)) for one in found])
 
 

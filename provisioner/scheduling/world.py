@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.apis.spending import USD, SpendingLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.scheduling import messages
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.problem import (
     NODE_PENALTY,
@@ -32,10 +33,10 @@ from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
-from provisioner.values.resources import Resources
+from provisioner.values.resources import EMPTY, Resources
 
 HOSTNAME_DOMAINS: Final = 3
-"""Machines over which a hard hostname spread is planned where nobody says how many."""
+"""Nodes over which a hard hostname spread is planned where nobody says how many."""
 _MOST_DIGITS: Final = 6
 _DECIMAL: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?", re.ASCII)
 _PACKINGS: Final = tuple([one.value for one in Packing])
@@ -95,14 +96,14 @@ class Gathered:
     unreadable: tuple[Unreadable, ...] = ()
 
 
-class Machines:
-    """Machines as scheduling sees them, the same object while nothing of a machine changed. Not thread-safe."""
+class BinCache:
+    """Nodes as scheduling sees them, the same object while nothing of a node changed. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[NodeKey, tuple[NodeView, Bin]] = {}
 
     def of(self, snapshot: Snapshot) -> tuple[Bin, ...]:
-        """The machines of a snapshot in its order; those that are gone are forgotten."""
+        """The nodes of a snapshot in its order; those that are gone are forgotten."""
         known = self._known
         self._known = {
             view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, _bin(view))
@@ -132,14 +133,14 @@ def world_of(
     well_known: frozenset[str],
     manages: Callable[[NodePool], bool],
     policies: Policies = DEFAULTS,
-    machines: Machines | None = None,
+    cache: BinCache | None = None,
     reservation_label: str = "",
     priced: PricedTypes | None = None,
 ) -> Gathered:
     """The world at this instant.
 
     A pool takes part when it is ours, Ready, dynamic, not being deleted and readable: a malformed one says so itself
-    (ValidationSucceeded) and must not stop the others. A machine that leaves takes no pods; those on it still count.
+    (ValidationSucceeded) and must not stop the others. A node that leaves takes no pods; those on it still count.
 
     Args:
         snapshot: the instant.
@@ -147,7 +148,7 @@ def world_of(
         well_known: labels that the provider sets by itself.
         manages: whether a pool is ours.
         policies: what the flags say.
-        machines: keeps machines from one instant to the next.
+        cache: keeps what was made of nodes from one instant to the next.
         reservation_label: the provider's.
         priced: keeps lists of instance types of NodePools with a money limit from one instant to the next.
     """
@@ -160,7 +161,7 @@ def world_of(
     around = snapshot.around
     world = World(
         pools=tuple(pools),
-        bins=(machines or Machines()).of(snapshot),
+        bins=(cache or BinCache()).of(snapshot),
         daemons=snapshot.daemons,
         well_known=well_known,
         namespaces=around.namespaces,
@@ -194,9 +195,9 @@ def _most_of_one(snapshot: Snapshot) -> dict[str, int]:
 
 
 def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, ...]]:
-    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no machine to come.
+    """The instant as if a claim had never been made, and the pods that wait for it; none where it has no node to come.
 
-    Other claims that have no machine yet are no place to go either: they may wait for the same.
+    Other claims that have no node yet are no place to go either: they may wait for the same.
     """
     gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
     if gone is None:
@@ -216,8 +217,28 @@ def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, .
     return rest, gone.assigned
 
 
+def taken_back(snapshot: Snapshot, claims: Collection[str]) -> tuple[Snapshot, tuple[Pod, ...]]:
+    """The instant as if these claims had never been made, and the pods that wait for them, by age."""
+    gone = [view for view in snapshot.nodes if view.claim is not None and view.claim.name in claims]
+    keys = {view.key for view in gone}
+    charges: dict[str, Resources] = {}
+    for view in gone:
+        charges[view.pool] = charges.get(view.pool, EMPTY) + view.charge
+    rest = replace(
+        snapshot,
+        nodes=tuple(view for view in snapshot.nodes if view.key not in keys),
+        pools=tuple(
+            replace(view, used=view.used - charges[view.pool.metadata.name])
+            if view.pool.metadata.name in charges
+            else view
+            for view in snapshot.pools
+        ),
+    )
+    return rest, tuple(sorted((pod for view in gone for pod in view.assigned), key=lambda pod: (pod.created, pod.uid)))
+
+
 def is_usable(pool: NodePool) -> bool:
-    """Whether new machines may come from this pool."""
+    """Whether new nodes may come from this pool."""
     return (
         pool.metadata.deletion_timestamp is None
         and pool.spec.replicas is None
@@ -243,19 +264,17 @@ def _pool(
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)
     if domains is not None and not (domains.isascii() and domains.isdecimal() and len(domains) <= _MOST_DIGITS):
-        text = f"metadata.annotations[{names.HOSTNAME_DOMAINS}]: {domains[:64]!r} is not a whole number of 0 or more"
+        text = messages.not_a_number_of_domains(names.HOSTNAME_DOMAINS, domains[:64])
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         domains = None
     packing = view.pool.metadata.annotations.get(names.PACKING)
     if packing is not None and packing not in _PACKINGS:
-        text = (
-            f"metadata.annotations[{names.PACKING}]: {packing[:64]!r} is neither {' nor '.join(map(repr, _PACKINGS))}"
-        )
+        text = messages.unknown_packing(names.PACKING, packing[:64], " nor ".join(map(repr, _PACKINGS)))
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         packing = None
     penalty = view.pool.metadata.annotations.get(names.NODE_PENALTY)
     if penalty is not None and not _DECIMAL.fullmatch(penalty):
-        text = f"metadata.annotations[{names.NODE_PENALTY}]: {penalty[:64]!r} is not a decimal number from 0 to 9999, such as 0.01"
+        text = messages.not_a_node_penalty(names.NODE_PENALTY, penalty[:64])
         unreadable.append(Unreadable(view.pool, text, left_out=False))
         penalty = None
     if not policies.reserves:

@@ -18,7 +18,7 @@ NO_ZONE: Final = "none"
 def pending_by_zone(world: World, pods: Iterable[Pod]) -> Mapping[str, int]:
     """How many pods can run in one zone only, by that zone; `FLEXIBLE` for several, `NO_ZONE` for none.
 
-    A zone is one that some pool offers or some machine is in. Cost: one look a shape, for pods with volumes one a pod.
+    A zone is one that some pool offers or some node is in. Cost: one look a shape, for pods with volumes one a pod.
 
     Source: Karpenter 1.14, `karpenter_scheduler_pending_pods_by_effective_zone_count`.
     Differs: node selectors, node affinity and volumes decide; spread and pod affinity do not, since what they leave depends

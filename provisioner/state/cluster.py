@@ -24,6 +24,7 @@ from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.effects import Effect
 from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
+from provisioner.state.launches import Launch
 from provisioner.state.leaving import Leaving
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
@@ -187,6 +188,31 @@ class Cluster:
         with self._lock:
             claim = self._joining.claims.get(name)
             return self._drop_claim(name) if claim is not None and not claim.metadata.uid else []
+
+    def launch_begins(self, claim: str) -> Launch:
+        """Ask right before a claim is launched: where the answer is BEGIN, its pods stay with it from here on."""
+        with self._lock:
+            return self._plans.launch_begins(claim, self._clock.monotonic())
+
+    def launch_refused(self, claim: str) -> None:
+        """The provider said that it has no machine for a claim, and that none will come of what was asked."""
+        with self._lock:
+            self._plans.launch_refused(claim)
+
+    def hold_launches(self, seconds: float) -> tuple[str, ...]:
+        """For so long nobody launches the claims whose pods may be planned again; their names. See `Plans.hold_launches`."""
+        with self._lock:
+            return self._plans.hold_launches(self._clock.monotonic() + seconds)
+
+    def release_launches(self, claims: Iterable[str]) -> None:
+        """Claims that were held may be launched."""
+        with self._lock:
+            self._plans.release_launches(claims)
+
+    def replan(self, claims: Iterable[str]) -> list[Effect] | None:
+        """Pods of claims that were held are planned anew, and the claims are needed no more; None, and nothing changes, where that may not be."""
+        with self._lock:
+            return self._plans.replan(claims, self._clock.monotonic())
 
     def command_begun(self, record: CommandRecord) -> bool:
         """A disruption command is about to be written, or one that is not written yet got its replacements.

@@ -1,4 +1,4 @@
-"""What the pods of a DaemonSet will be, and whether it puts one on a machine."""
+"""What the pods of a DaemonSet will be, and whether it puts one on a node."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -94,7 +94,7 @@ def _automatic(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def runs_on(shape: PodShape, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
-    """Whether the DaemonSet controller places a pod of this shape on a machine with these labels and taints.
+    """Whether the DaemonSet controller places a pod of this shape on a node with these labels and taints.
 
     A shape that cannot be read runs nowhere. Source: core spec 3.6 (strict requirements, nothing undefined).
     """

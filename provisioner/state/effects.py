@@ -12,11 +12,12 @@ DISPLACED = "displaced"
 EXPIRED = "expired"
 LOST = "lost"
 MISSED = "missed"
+REPLANNED = "replanned"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimUnneeded:
-    """Every pod of this claim's plan found another place before the claim was launched: it can go. By name."""
+    """Every pod of this claim's plan found another place, or is planned again, before the claim was launched: it can go. By name."""
 
     claim: str
 
@@ -29,7 +30,8 @@ class PodSettled:
         key: the node that it was planned on.
         uid: of the pod.
         outcome: PLANNED (it runs there), ABSORBED (it runs elsewhere), DISPLACED (others took its room, or its images do not run there), EXPIRED (its time
-            is over), LOST (its node or claim went) or MISSED (kube-scheduler did not bind it there, see `PodMissed`).
+            is over), LOST (its node or claim went), MISSED (kube-scheduler did not bind it there, see `PodMissed`) or REPLANNED (a later batch
+            has a place for it).
     """
 
     key: NodeKey

@@ -23,6 +23,7 @@ from provisioner.state.commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
+from provisioner.state.launches import Launch, Launches
 from provisioner.state.misses import (
     TOGETHER_SECONDS,
     Look,
@@ -99,6 +100,7 @@ class Plans:
     ) -> None:
         self.assignments = Assignments()
         self.misses = Misses()
+        self._launches = Launches()
         self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
         self._claims: dict[str, _Claim] = {}
@@ -121,6 +123,7 @@ class Plans:
         self._claims[key.name] = _Claim(
             text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=bool(asked)
         )
+        self._launches.announced(key.name)
         self._enter(key, found, now)
         return True
 
@@ -133,6 +136,7 @@ class Plans:
         if one.announced and claim.metadata.uid:
             if not text or text != one.text:  # somebody else's claim has the name: its plan is not ours
                 one = self._claims[name] = _Claim()  # before its ends are reviewed: it was not made for our pods
+                self._launches.gone(name)
                 done += self.end_all(key, effects.LOST)
             one.announced = False
         if is_true(claim.status.conditions, names.INITIALIZED):
@@ -147,6 +151,7 @@ class Plans:
         """A claim does not exist any more, or never came to be."""
         done = self.end_all(NodeKey(name), effects.LOST)
         self._claims.pop(name, None)
+        self._launches.gone(name)
         return done
 
     def is_unneeded(self, name: str) -> bool:
@@ -169,6 +174,64 @@ class Plans:
         if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
             return []
         return [ClaimUnneeded(key.name)] if self.is_unneeded(key.name) else []
+
+    # ------------------------------------------------------------------ launches
+
+    def launch_begins(self, name: str, now: float) -> Launch:
+        """Whether a claim may be launched now; where it may, its pods stay with it from here on."""
+        if self.is_unneeded(name):
+            return Launch.UNNEEDED
+        return Launch.BEGIN if self._launches.begins(name, now) else Launch.HELD
+
+    def launch_refused(self, name: str) -> None:
+        """There is no machine for a claim, and none comes before it is launched again."""
+        self._launches.refused(name)
+
+    def hold_launches(self, until: float) -> tuple[str, ...]:
+        """Nobody launches the claims before that whose pods may be planned again; their names.
+
+        None of them has, or may have, a machine; all of their pods wait, and were not planned again too often; and no command waits for them.
+        Cost: claims that are not being launched, and their pods.
+        """
+        found = tuple(name for name in self._launches.idle() if self._may_be_replanned(name))
+        self._launches.hold(found, until)
+        return found
+
+    def release_launches(self, claims: Iterable[str]) -> None:
+        """They may be launched."""
+        self._launches.hold(claims, 0.0)
+
+    def replan(self, claims: Iterable[str], now: float) -> list[Effect] | None:
+        """Take the pods of held claims back, all or, where one of them may have been launched since, none (None)."""
+        names_of = tuple(claims)
+        if not all(self._launches.is_held(name, now) and self._may_be_replanned(name) for name in names_of):
+            return None
+        done: list[Effect] = []
+        for name in names_of:
+            self._launches.moved(one.uid for one in self.assignments.on(NodeKey(name)))
+            done += self.end_all(NodeKey(name), effects.REPLANNED)
+        return done
+
+    def _may_be_replanned(self, name: str) -> bool:
+        one, claim, key = self._claims.get(name), self._joining.claims.get(name), NodeKey(name)
+        if (
+            one is None
+            or claim is None
+            or not one.for_pods
+            or self._commands.for_which(name) is not None
+            or claim.metadata.deletion_timestamp is not None
+            or names.LAUNCH_ANNOTATION in claim.metadata.annotations  # an attempt of which not everything is known
+        ):
+            return False
+        pair, mine = self._joining.pair(key), self.assignments.on(key)
+        waits = all(one.uid and self._pods.is_waiting(one.uid) for one in mine)
+        return (
+            bool(mine)
+            and waits
+            and pair is not None
+            and pair[0] is None
+            and self._launches.may_move(one.uid for one in mine)
+        )
 
     def plan_of(self, key: NodeKey) -> Plan:
         """What the annotation of a claim should say.
@@ -258,6 +321,7 @@ class Plans:
             self._note_scheduler(known, pod, now)
         if not alive or pod.node_name:
             self.misses.gone(pod.uid)
+            self._launches.settled(pod.uid)
         if not alive:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)

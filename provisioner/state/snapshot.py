@@ -89,7 +89,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What placement depends on besides pods and machines; the maps never change.
+    """What placement depends on besides pods and nodes; the maps never change.
 
     Attributes:
         claims: PersistentVolumeClaims by "namespace/name".
@@ -119,7 +119,7 @@ class Snapshot:
         nodes: initialised first, then by key.
         pools: by name; every NodePool, usable or not.
         daemons: one shape a DaemonSet.
-        pending: unbound pods that a machine could help, less those a live plan covers; by age, then UID.
+        pending: unbound pods that a node could help, less those a live plan covers; by age, then UID.
         leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet;
             those of candidates belong to their command until these are deleted.
         around: volumes, namespaces and selectors.

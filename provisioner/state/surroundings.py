@@ -1,4 +1,4 @@
-"""What placement depends on besides pods and machines: volumes, namespaces, and whose pods a selector means.
+"""What placement depends on besides pods and nodes: volumes, namespaces, and whose pods a selector means.
 
 Filled by watch events, read as a frozen `Surroundings`. Not thread-safe: the owner serialises calls.
 """
@@ -22,7 +22,7 @@ from provisioner.support.bounded import forget_oldest
 
 V = TypeVar("V")
 TEACHERS = 32
-"""So many Nodes of a type tell how many volumes its machines take."""
+"""So many Nodes of a type tell how many volumes its nodes take."""
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -174,7 +174,7 @@ class SurroundingsKeeper:
         return True
 
     def learn(self, instance_type: str, node_name: str, limits: Mapping[str, int]) -> None:
-        """A Node of this type has these limits: machines to come will have them too.
+        """A Node of this type has these limits: nodes to come will have them too.
 
         Of Nodes that differ the median counts, of an even number the greater of the two in the middle: a kubelet says what it wants of its own
         Node, and one alone must not turn volumes away from its type. What was learnt is kept when the last Node of a type goes. Of a type

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from provisioner.support import messages
+
 Format = Literal["text", "json"]
 
 LEVELS: Mapping[str, int] = {
@@ -67,7 +69,7 @@ def get_logger(name: str) -> Log:
 
 def configure(
     level: str = "info",
-    format: Format = "text",  # noqa: A002
+    format: Format = "text",  # noqa: A002 - as the flag is called
     stream: TextIO | None = None,
     paths: Sequence[str] = ("stderr",),
     error_paths: Sequence[str] = ("stderr",),
@@ -86,9 +88,9 @@ def configure(
         OSError: a file cannot be opened.
     """
     if (level or "info") not in LEVELS:
-        raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+        raise ValueError(messages.unknown_log_level(level, ", ".join(LEVELS)))
     if format not in ("text", "json"):
-        raise ValueError(f"log format {format!r} is not one of text, json")
+        raise ValueError(messages.unknown_log_format(format))
     handlers: list[logging.Handler]
     handlers = [logging.StreamHandler(stream)] if stream is not None else [_handler(path) for path in paths]
     failures = [_handler(path) for path in error_paths]

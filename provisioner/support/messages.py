@@ -22,3 +22,23 @@ MEMORY_USAGE_IS_HIGH: Final = (
 RECONCILE_FAILED: Final = "Reconcile failed; retrying"
 CALL_FAILED: Final = "Call failed"
 NO_MORE_THREADS: Final = "Starting a thread failed; the queue goes on with those that it has"
+
+# addresses.py
+
+
+def not_host_and_port(text: str) -> str:
+    """What `ValueError` says."""
+    return f"{text!r} is not HOST:PORT, such as 127.0.0.1:8443, [::1]:8443 or :8443"
+
+
+# logs.py
+
+
+def unknown_log_level(level: str, known: str) -> str:
+    """What `ValueError` says."""
+    return f"log level {level!r} is not one of {known}"
+
+
+def unknown_log_format(given: str) -> str:
+    """What `ValueError` says."""
+    return f"log format {given!r} is not one of text, json"

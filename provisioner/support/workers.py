@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from provisioner.support import heartbeat, logs, messages, metrics
 from provisioner.support.backoff import Chance, doubling
@@ -34,6 +34,10 @@ _SECONDS = metrics.histogram(
 )
 _DEPTH = metrics.gauge("workqueue_depth", "Keys that are due and are waiting for a thread.", ("name",))
 _RETRIES = metrics.counter("workqueue_retries_total", "Keys that are retried after a failure.", ("name",))
+
+
+LEAST_REQUEUE_SECONDS: Final = 0.001
+"""What is left of a wait may be less than the clock can tell: added to now, it would be now again, and the thread would spin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +324,7 @@ class KeyedQueue:
             else:
                 self._failures.pop(key, None)
                 if result is not None and result.requeue_after is not None and not self._stopping:
-                    self._schedule.add(key, now + max(0.0, result.requeue_after))
+                    self._schedule.add(key, now + max(LEAST_REQUEUE_SECONDS, result.requeue_after))
             self._schedule.done(key)
 
 

@@ -1,4 +1,4 @@
-"""JSON text that a decoder refuses: which error that is, and what can be read of it all the same. Pure.
+"""JSON text that a decoder refuses: which error that is, and what can be read of it all the same; and JSON pointers. Pure.
 
 msgspec's decoder is recursive, also where it only skips: text nested about as deep as Python's recursion limit (1,000 levels, less what the
 caller's stack takes) raises RecursionError. Whoever may create a pod can send such text: the API server keeps `managedFields` 10,000 levels
@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 import msgspec
+
+from provisioner.values import messages
 
 T = TypeVar("T")
 
@@ -42,7 +44,7 @@ def decoder(type_: type[T]) -> Callable[[bytes | str], T]:
         except msgspec.DecodeError:
             raise
         except RecursionError as error:
-            raise TooDeepError("the text is nested too deeply") from error
+            raise TooDeepError(messages.TEXT_NESTED_TOO_DEEPLY) from error
         except ValueError as error:
             raise msgspec.DecodeError(str(error)) from error
 
@@ -172,3 +174,8 @@ def _string(token: bytes) -> str | None:
         return _text(token)
     except (msgspec.DecodeError, ValueError):
         return None
+
+
+def pointer(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901) from its unescaped parts; `-` as the last part appends to an array."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -4,6 +4,8 @@ import dataclasses
 import enum
 import re
 
+from provisioner.values import messages
+
 _NANO = 10**9
 _MAX_UNITS = 2**63 - 1
 _MAX_TEXT = 128
@@ -26,7 +28,7 @@ class QuantityError(ValueError):
 
     def __str__(self) -> str:
         shown = repr(self.text) if len(repr(self.text)) <= 60 else repr(self.text)[:57] + "..."
-        return f"{shown} is not a quantity: {self.problem}; write a number like 2, 1.5, 100m, 512Mi, 10G or 12e6"
+        return messages.not_a_quantity(shown, self.problem)
 
 
 class Format(enum.Enum):
@@ -61,7 +63,7 @@ class Quantity:
             QuantityError: empty, unknown suffix, not finite, or no number at all.
         """
         if isinstance(text, bool):
-            raise QuantityError(text, "it is a boolean")
+            raise QuantityError(text, messages.IS_A_BOOLEAN)
         if isinstance(text, int):
             return cls(_capped(text * _NANO))
         if isinstance(text, float):
@@ -87,15 +89,15 @@ class Quantity:
 
 def _parse(text: str, original: object) -> Quantity:
     if not text:
-        raise QuantityError(original, "it is empty")
+        raise QuantityError(original, messages.QUANTITY_IS_EMPTY)
     if len(text) > _MAX_TEXT:
-        raise QuantityError(original, f"it is longer than {_MAX_TEXT} characters")
+        raise QuantityError(original, messages.longer_than(_MAX_TEXT))
     match = _GRAMMAR.fullmatch(text)
     if match is None:
-        raise QuantityError(original, "the number or its suffix is unknown")
+        raise QuantityError(original, messages.UNKNOWN_SUFFIX)
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
     if not whole and not part:
-        raise QuantityError(original, "it has no digits")
+        raise QuantityError(original, messages.NO_DIGITS)
     mantissa = int(whole + part)  # scaled by 10**len(part)
     if suffix in _BINARY_SUFFIXES[1:]:
         format_ = Format.BINARY_SI

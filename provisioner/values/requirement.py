@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from provisioner.values import messages
 from provisioner.values.spelling import closest
 
 INT_MAX: Final = 2**63 - 1
@@ -86,23 +87,25 @@ class Requirement:
         """
         listed = tuple(values)
         if not key:
-            raise RequirementError(key, "key", "is empty")
+            raise RequirementError(key, "key", messages.IS_EMPTY)
         if min_values is not None and min_values < 1:
-            raise RequirementError(key, "minValues", f"is {min_values}, must be at least 1")
+            raise RequirementError(key, "minValues", messages.min_values_too_small(min_values))
         try:
             operator = Operator(operator)
         except ValueError:
             known = ", ".join(Operator)
-            raise RequirementError(key, "operator", f"{operator!r} is unknown, use one of {known}") from None
+            raise RequirementError(key, "operator", messages.unknown_operator(operator, known)) from None
         match operator:
             case Operator.IN | Operator.NOT_IN:
                 if not listed:
-                    raise RequirementError(key, "values", f"operator {operator} needs at least one")
+                    raise RequirementError(key, "values", messages.operator_needs_values(operator))
                 inside = operator is Operator.IN
                 return _canonical(key, not inside, frozenset(listed), None, None, inside, min_values)
             case Operator.EXISTS | Operator.DOES_NOT_EXIST:
                 if listed:
-                    raise RequirementError(key, "values", f"operator {operator} takes none, got {', '.join(listed)}")
+                    raise RequirementError(
+                        key, "values", messages.operator_takes_no_values(operator, ", ".join(listed))
+                    )
                 exists = operator is Operator.EXISTS
                 return _canonical(key, exists, _NOTHING, None, None, exists, min_values)
             case _:
@@ -239,7 +242,7 @@ class Requirement:
     def __str__(self) -> str:
         """The requirement in words, long lists cut: "zone In [a b c and 4 others]", "cpu Gte 4 and Lte 16"."""
         if self.is_contradiction:
-            return f"{self.key} matches nothing"
+            return messages.matches_nothing(self.key)
         parts = []
         for entry in self.to_wire():
             values = entry.get("values", [])
@@ -385,9 +388,9 @@ class Conflict:
 
     def __str__(self) -> str:
         if not self.undefined:
-            return f"{self.left} does not go with {self.right}"
+            return messages.requirements_conflict(self.left, self.right)
         hint = self.hint()
-        return f"label {self.key} has no known values" + (f" (typo of {hint}?)" if hint else "")
+        return messages.label_without_values(self.key) + (f" (typo of {hint}?)" if hint else "")
 
     def hint(self) -> str:
         """The known label that was probably meant; "" where none is close."""
@@ -434,12 +437,10 @@ def _requirements(by_key: Mapping[str, Requirement]) -> Requirements:
 
 def _bound(key: str, operator: Operator, values: tuple[str, ...]) -> int:
     if len(values) != 1:
-        raise RequirementError(
-            key, "values", f"operator {operator} needs exactly one integer, got {len(values)} values"
-        )
+        raise RequirementError(key, "values", messages.operator_needs_one_integer(operator, len(values)))
     number = _integer(values[0])
     if number is None:
-        raise RequirementError(key, "values", f"operator {operator} needs one 64-bit integer, got {values[0]!r}")
+        raise RequirementError(key, "values", messages.operator_needs_64_bits(operator, values[0]))
     return number
 
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import cronsim
 
+from provisioner.values import messages
+
 _DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -42,7 +44,7 @@ class ScheduleError(ValueError):
 
     def __str__(self) -> str:
         shown = repr(self.schedule) if len(self.schedule) <= 60 else repr(self.schedule[:57] + "...")
-        return f"schedule {shown}: {self.problem}; write five fields in UTC like '0 9 * * mon-fri', or @hourly, @daily, @weekly..."
+        return messages.not_a_schedule(shown, self.problem)
 
 
 def is_open(schedule: str, duration: timedelta, now: datetime) -> bool:
@@ -98,13 +100,13 @@ def _starts(schedule: str, after: datetime) -> Iterator[datetime]:
     try:
         times = cronsim.CronSim(expression, _utc(after))
     except cronsim.CronSimError:
-        raise ScheduleError(schedule, "it names a date that never comes") from None
+        raise ScheduleError(schedule, messages.DATE_NEVER_COMES) from None
     return _forever(times, schedule)
 
 
 def _forever(times: Iterator[datetime], schedule: str) -> Iterator[datetime]:
     yield from times
-    raise ScheduleError(schedule, "it names a date that never comes")
+    raise ScheduleError(schedule, messages.DATE_NEVER_COMES)
 
 
 def _utc(when: datetime) -> datetime:
@@ -117,14 +119,14 @@ def _utc(when: datetime) -> datetime:
 def _expression(schedule: str) -> str:
     """The schedule as explicit lists of numbers, which leaves the dialect of the calendar library no say."""
     if len(schedule) > _MAX_TEXT:
-        raise ScheduleError(schedule, f"it is longer than {_MAX_TEXT} characters")
+        raise ScheduleError(schedule, messages.longer_than(_MAX_TEXT))
     if schedule.startswith("@"):
         if schedule not in _DESCRIPTORS:
-            raise ScheduleError(schedule, "this name is unknown")
+            raise ScheduleError(schedule, messages.NAME_IS_UNKNOWN)
         return _DESCRIPTORS[schedule]
     fields = schedule.upper().split()
     if len(fields) != len(_FIELDS):
-        raise ScheduleError(schedule, f"it has {len(fields)} fields")
+        raise ScheduleError(schedule, messages.number_of_fields(len(fields)))
     return " ".join(_listed(schedule, text, *field) for text, field in zip(fields, _FIELDS, strict=True))
 
 
@@ -133,10 +135,10 @@ def _listed(schedule: str, text: str, title: str, low: int, high: int, names: tu
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None:
-            raise ScheduleError(schedule, f"{term!r} is no {title}")
+            raise ScheduleError(schedule, messages.not_a_unit(term, title))
         step = int(match["step"] or 1)
         if step == 0:
-            raise ScheduleError(schedule, f"{term!r} has a step of 0")
+            raise ScheduleError(schedule, messages.step_of_zero(term))
         if match["any"]:
             if step == 1:
                 return "*"  # unrestricted, which the rule about the two day fields asks for
@@ -149,7 +151,7 @@ def _listed(schedule: str, text: str, title: str, low: int, high: int, names: tu
             elif match["step"]:
                 last = high
         if last < first:
-            raise ScheduleError(schedule, f"{term!r} ends before it begins")
+            raise ScheduleError(schedule, messages.ends_before_it_begins(term))
         chosen.update(range(first, last + 1, step))
     if names is _DAYS:
         chosen = {day % 7 for day in chosen}
@@ -161,5 +163,5 @@ def _number(schedule: str, text: str, title: str, low: int, high: int, names: tu
         return names.index(text) + low
     limit = high + (names is _DAYS)  # 7 is Sunday again
     if not text.isdigit() or not low <= int(text) <= limit:
-        raise ScheduleError(schedule, f"{text!r} is no {title} ({low}-{high})")
+        raise ScheduleError(schedule, messages.out_of_bounds(text, title, low, high))
     return int(text)

@@ -22,6 +22,7 @@ import pytest
 
 from provisioner.apis.conversion.definitions import BETA, CONVERT_PATH
 from provisioner.apis.openapi import defaulted
+from provisioner.apis.shares import Side
 from provisioner.cli.harness.memory import pss_bytes, tree
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.devcluster.cluster import DevCluster
@@ -31,7 +32,7 @@ from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import PROGRAM, Hook
 from webhook.review import decode_pod, decode_review, encode_reply
-from webhook.shares import Seat, Side
+from webhook.shares import Seat
 from webhook.stamping import Facts, decide
 
 pytestmark = pytest.mark.bench

@@ -27,7 +27,7 @@ from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.garbage import MachineCollector
+from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, read_statuses
 from provisioner.controllers.ec2.interruption_queue import QueueReader
@@ -317,7 +317,7 @@ class Collecting:
         self.clock: FakeClock = self.server.world.clock
         self.again: list[str] = []
         self.inventory = Inventory(cloud.instances, self.clock)
-        self.collector = MachineCollector(
+        self.collector = InstanceCollector(
             self.inventory.refresh,
             sort_out,
             self._claims,

@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLAIM_TAG, EC2NodeClass
 from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
-from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.errors import InstanceNotFoundError
 from tests.support.ec2 import Ec2, Fault
 from tests.support.launching import (
     ATTEMPTS,
@@ -326,7 +326,7 @@ def test_the_end_of_one_of_two_claims_with_one_instance_leaves_it_to_the_other(e
         claims.put(msgspec.structs.replace(claims.get(twin), status=claims.get(name).status))
         for one, other in ((twin, name), (name, twin)):
             going = claims.change(one, deletion_timestamp=CLOCK.now())
-            with pytest.raises(MachineNotFoundError):
+            with pytest.raises(InstanceNotFoundError):
                 made.launcher.delete(going)
             assert len(alive(ec2)) == 1, "it is the other's"
             claims.change(one, deletion_timestamp=None)

@@ -20,9 +20,9 @@ from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
 )
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType
@@ -432,7 +432,7 @@ def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fau
         for _ in range(20):  # as the lifecycle does until it is told that the machine is gone
             try:
                 made.launcher.delete(claims.get(name))
-            except MachineNotFoundError:
+            except InstanceNotFoundError:
                 break
             except CloudError:
                 continue
@@ -538,7 +538,7 @@ def ended(made: Rig, claim: NodeClaim) -> bool:
     """Whether the machine of a claim is told to be gone."""
     try:
         made.launcher.delete(claim)
-    except MachineNotFoundError:
+    except InstanceNotFoundError:
         return True
     except CloudError:
         return False
@@ -630,7 +630,7 @@ def test_a_machine_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, gr
 def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1)
-    with rig(ground, claims, [node_class_of(ground)]) as made, pytest.raises(MachineNotFoundError):
+    with rig(ground, claims, [node_class_of(ground)]) as made, pytest.raises(InstanceNotFoundError):
         made.launcher.delete(claims.get(name))
     assert not ec2.calls()["TerminateInstances"]
 

@@ -21,9 +21,9 @@ from provisioner.apis.karpenter import (
 )
 from provisioner.apis.kwok import KWOKNodeClass, KWOKNodeClassSpec
 from provisioner.apis.meta import Condition, ObjectMeta, is_true
-from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.cloudprovider.types import Machine
+from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
@@ -45,7 +45,7 @@ class Process:
     nodes: Reflector[Node]
     provider: KwokProvider
 
-    def seen(self, machine: Machine) -> Node | None:
+    def seen(self, machine: LaunchedInstance) -> Node | None:
         return self.nodes.store.get(machine.node_name)
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ def plant(plane: DevCluster) -> Iterator[Plant]:
             client.delete(NODES, name)
 
 
-def launched(claim: NodeClaim, machine: Machine) -> NodeClaim:
+def launched(claim: NodeClaim, machine: LaunchedInstance) -> NodeClaim:
     status = NodeClaimStatus(
         provider_id=machine.provider_id,
         capacity={**machine.capacity.to_wire()},
@@ -116,7 +116,7 @@ def launched(claim: NodeClaim, machine: Machine) -> NodeClaim:
 def is_gone(act: Callable[[], object]) -> bool:
     try:
         act()
-    except MachineNotFoundError:
+    except InstanceNotFoundError:
         return True
     return False
 

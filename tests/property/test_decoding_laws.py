@@ -26,6 +26,7 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.reports import Report, ReportsError, decode_reports
+from provisioner.apis.shares import Share, Side
 from provisioner.cloudprovider.aws.interruption.messages import MessageError
 from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
 from provisioner.kube import resources
@@ -47,7 +48,7 @@ from webhook.images.registry import Found, LookupFailedError, Registry
 from webhook.images.transport import Reply, Transport, TransportError
 from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
-from webhook.shares import Owner, Seat, Share, Side
+from webhook.shares import Owner, Seat
 from webhook.stamping import Facts, Images, ImagesAsked
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"

@@ -20,7 +20,7 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
-from provisioner.scheduling.world import Machines, Policies, world_of
+from provisioner.scheduling.world import BinCache, Policies, world_of
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import priced_fleets
@@ -43,7 +43,7 @@ class Economy:
     fleet: Fleet
     evictions: int = 0
     saved: float = 0.0
-    _machines: Machines = field(default_factory=Machines)
+    _machines: BinCache = field(default_factory=BinCache)
     _prepared: Prepared | None = None
     _made: int = 0
 

@@ -1,8 +1,8 @@
 """A provider whose instances are there until they are ended, for tests of what must happen before."""
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
-from provisioner.cloudprovider.types import Machine
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
+from provisioner.cloudprovider.types import LaunchedInstance
 
 
 class FakeInstances:
@@ -30,12 +30,12 @@ class FakeInstances:
         self.there.discard(provider_id)
         self.ended.append(provider_id)
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         if self.broken is not None:
             raise self.broken
         if provider_id not in self.there:
-            raise MachineNotFoundError(provider_id)
-        return Machine(provider_id, "m5.large", "a", "spot")
+            raise InstanceNotFoundError(provider_id)
+        return LaunchedInstance(provider_id, "m5.large", "a", "spot")
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})

@@ -32,7 +32,7 @@ from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.cloudprovider.types import Machine
+from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import KeyedQueue, Result, pool, run_parallel
@@ -205,7 +205,7 @@ class Claims:
             raise ConnectionFailed("read timed out", maybe_applied=True)
         return self.all()
 
-    def launched(self, name: str, machine: Machine) -> None:
+    def launched(self, name: str, machine: LaunchedInstance) -> None:
         """Write a status."""
         with self._lock:
             claim = self._claims[name]

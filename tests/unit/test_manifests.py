@@ -493,7 +493,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "autoscaling.x-k8s.io", "capacitybuffers"): "room to keep (--feature-gates=CapacityBuffer=true)",
         ("patch", "autoscaling.x-k8s.io", "capacitybuffers/status"): "whether it is there",
         ("get", "", "podtemplates"): "what a unit of a buffer is shaped like",
-        ("get", "apps", "deployments replicasets statefulsets"): "the same, and how many replicas there are",
+        (
+            "get",
+            "apps",
+            "deployments replicasets statefulsets",
+        ): "the same, how many replicas there are, and what their template asks for",
         (READ, "", "pods nodes"): "who waits, and what is there",
         (READ, "apps", "daemonsets"): "what every machine will carry",
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
@@ -502,14 +506,18 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their machine now",
         ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a machine that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",
-        (READ, "apps", "replicasets statefulsets"): "the same",
+        (
+            READ,
+            "apps",
+            "replicasets statefulsets",
+        ): "the same; whether an owner is being updated whose share is repaired",
         ("patch", KARPENTER, "nodepools nodepools/status"): "hash and migration; counters and conditions",
         ("get create patch delete", KARPENTER, "nodeclaims"): "a claim's life, from plan to finalizer",
         ("patch", KARPENTER, "nodeclaims/status"): "its conditions",
         ("update", KARPENTER, "nodepools/finalizers nodeclaims/finalizers"): "owner references that block deletion",
         ("get patch delete", "", "nodes"): "registration, taints, finalizer, end",
-        ("patch", "", "pods/status"): "nomination",
-        ("create", "", "pods/eviction"): "drains within budgets",
+        ("patch", "", "pods/status"): "nomination; labels and records of shares that are repaired",
+        ("create", "", "pods/eviction"): "drains and repairs of shares within budgets",
         ("delete", "", "pods"): "pods whose machine ends before their grace period would",
         ("create patch", "", "events"): "telling",
         ("create", "authentication.k8s.io", "tokenreviews"): "who asks why (--why-port)",
@@ -937,6 +945,7 @@ def test_the_webhook_takes_the_registries_of_its_component() -> None:
 
 def test_the_guide_s_overlay_replaces_the_registries_and_opens_another_port_for_the_webhook_alone() -> None:
     text = (MANIFESTS.parent / "docs" / "guides" / "admission.md").read_text(encoding="utf-8")
+    text = text[text.index("## Architectures of images") :]
     patches, policy = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
     (patch,) = patches["patches"]
     (added,) = yaml.safe_load(patch["patch"])

@@ -1,7 +1,8 @@
-"""Texts of events, conditions and logs live in `messages.py` modules: none is written where it is published, and each is in the reference."""
+"""Texts of events, conditions, logs and errors live in `messages.py` modules: none is written where it is published or raised, and each is in the reference."""
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,37 @@ VALUES = frozenset({"EventMessage", "ConditionMessage", "Finding", "Problem", "R
 STRICT = frozenset({"publish", "EventMessage", "ConditionMessage"})
 """No word either, such as a type or a reason; elsewhere words are keys, and only prose is a text."""
 NO_TEXT = frozenset({"dedupe", "ttl", "generation", "now", "kind", "created"})
+OF_CALLERS = frozenset({"TypeError", "AttributeError", "AssertionError", "RuntimeError", "LookupError"})
+"""Errors that tell a programmer of a wrong call; no user reads them."""
+WRONG_CALLS = frozenset(
+    {
+        "provisioner/apis/conditions.py",
+        "provisioner/cloudprovider/aws/access/client.py",
+        "provisioner/cloudprovider/aws/launch/fleet.py",
+        "provisioner/cloudprovider/aws/launch/launch_marks.py",
+        "provisioner/cloudprovider/aws/market/discovered_capacity.py",
+        "provisioner/cloudprovider/aws/market/unavailable_offerings.py",
+        "provisioner/controllers/changes.py",
+        "provisioner/kube/lease.py",
+        "provisioner/kube/limits.py",
+        "provisioner/kube/resources.py",
+        "provisioner/planning/search.py",
+        "provisioner/scheduling/finishing.py",
+        "provisioner/scheduling/places.py",
+        "provisioner/support/backoff.py",
+        "provisioner/support/metrics.py",
+        "provisioner/support/workers.py",
+        "provisioner/values/schedule.py",
+    }
+)
+"""Modules whose ValueErrors are of that kind, too."""
+WORD = re.compile(r"[a-z]{2,}")
+PLACEHOLDER = re.compile(r"\{[^}]*\}|^f(?=['\"])")
+WITHOUT_TEXTS = {
+    "certs/authority.py": "imports nothing of ours",
+    "provisioner/apis/cel.py": "judges rules of our own definitions; tests evaluate all of them",
+}
+"""Modules that write the texts of their errors themselves, and why."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -77,6 +109,19 @@ def _published(node: ast.Call) -> list[ast.expr]:
         case _:
             return []
     return [*node.args, *(one.value for one in node.keywords if one.arg not in NO_TEXT)]
+
+
+def raised(tree: ast.Module, path: str = "") -> Iterator[tuple[int, str]]:
+    """Line and text of each prose literal in an error that a user may read."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            kind = _name(node.exc)
+            if kind in OF_CALLERS or (kind == "ValueError" and path in WRONG_CALLS):
+                continue
+            for said in (*node.exc.args, *(one.value for one in node.exc.keywords)):
+                for line, text in _literals(said):
+                    if len(WORD.findall(PLACEHOLDER.sub("", text))) > 1:
+                        yield line, text
 
 
 def _name(node: ast.Call) -> str:
@@ -140,6 +185,37 @@ def test_no_text_is_written_where_it_is_published(source: str) -> None:
         for line, text in offenders(parsed(path))
     }
     assert not found, "texts that belong into messages.py:\n" + "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_text_is_written_where_an_error_is_raised(source: str) -> None:
+    found = {
+        f"{name}:{line}: {text}"
+        for path in sources()
+        if (name := str(path.relative_to(ROOT))).startswith(f"{source}/") and name not in WITHOUT_TEXTS
+        for line, text in raised(parsed(path), name)
+    }
+    assert not found, "texts that belong into messages.py:\n" + "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize("name", sorted({*WRONG_CALLS, *WITHOUT_TEXTS}))
+def test_no_exception_is_granted_for_nothing(name: str) -> None:
+    assert list(raised(parsed(ROOT / name))), f"{name} needs no exception any more"
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("raise RefusedError('the pod has no UID')", 1),
+        ("raise RefusedError(name, problem=f'{name} does not exist')", 1),
+        ("raise RefusedError('one thing' if a else messages.OTHER)", 1),
+        ("raise RefusedError(messages.does_not_exist(name))", 0),
+        ("raise RefusedError(f'{method} {path}')", 0),
+        ("raise TypeError('use Requirement.of')", 0),
+    ],
+)
+def test_a_text_of_an_error_is_found(source: str, count: int) -> None:
+    assert len(list(raised(ast.parse(source)))) == count
 
 
 BAD = {

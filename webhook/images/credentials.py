@@ -37,7 +37,7 @@ def ecr_token(region: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=ECR_CHILD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise OSError("no answer in time") from error
+        raise OSError(messages.NO_ANSWER_IN_TIME) from error
     if done.returncode != 0:
         raise OSError(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300])
     return done.stdout[:_LONGEST_TOKEN].decode("ascii", "replace").strip()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from provisioner.values import jsontext
+from webhook.images import messages
 from webhook.images.references import DOCKER_HUB, Reference, is_digest
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -133,42 +134,42 @@ def platforms_in(body: bytes) -> frozenset[Platform] | str:
     try:
         found = _manifest(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the manifest is not readable: {error}") from error
+        raise DocumentError(messages.manifest_unreadable(error)) from error
     is_index, is_manifest = found.manifests != _NULL, found.config is not None or found.layers != _NULL
     if is_index and is_manifest:
-        raise DocumentError("the document is an index and a manifest at once")  # CVE-2021-41190
+        raise DocumentError(messages.INDEX_AND_MANIFEST)  # CVE-2021-41190
     if is_index and found.media_type in ("", *INDEX_TYPES):
         return _of_index(found.manifests)
     if found.config is None or found.media_type not in ("", *MANIFEST_TYPES):
-        raise DocumentError("the document is neither an index nor a manifest of an image")
+        raise DocumentError(messages.NEITHER_INDEX_NOR_MANIFEST)
     if found.config.media_type not in _CONFIG_TYPES:
-        raise DocumentError("the manifest is not of a container image")
+        raise DocumentError(messages.NOT_A_CONTAINER_IMAGE)
     if not is_digest(found.config.digest):
-        raise DocumentError("the manifest names no configuration")
+        raise DocumentError(messages.NO_CONFIGURATION)
     return found.config.digest
 
 
 def _of_index(raw: msgspec.Raw) -> frozenset[Platform]:
     text = bytes(raw)
     if text.count(b"{") > _MAX_BRACES:
-        raise DocumentError("the index has too many entries")
+        raise DocumentError(messages.INDEX_TOO_LONG)
     try:
         entries = _entries(text)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the index is not readable: {error}") from error
+        raise DocumentError(messages.index_unreadable(error)) from error
     if len(entries) > MAX_ENTRIES:
-        raise DocumentError("the index has too many entries")
+        raise DocumentError(messages.INDEX_TOO_LONG)
     found: set[Platform] = set()
     for entry in entries:
         annotated = entry.annotations is not None and entry.annotations.reference_type is not msgspec.UNSET
         if annotated or entry.artifact_type:
             continue
         if entry.platform is None or not entry.platform.architecture or not entry.platform.os:
-            raise DocumentError("an entry of the index names no platform")
+            raise DocumentError(messages.ENTRY_WITHOUT_PLATFORM)
         if (platform := _named(entry.platform)) is not None:
             found.add(platform)
     if not found:
-        raise DocumentError("the index names no platform that a node can have")
+        raise DocumentError(messages.NO_PLATFORM_IN_INDEX)
     return frozenset(found)
 
 
@@ -181,9 +182,9 @@ def platform_in(body: bytes) -> Platform:
     try:
         found = _named(_platform(body))
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the configuration is not readable: {error}") from error
+        raise DocumentError(messages.configuration_unreadable(error)) from error
     if found is None:
-        raise DocumentError("the configuration names no platform that a node can have")
+        raise DocumentError(messages.NO_PLATFORM_IN_CONFIGURATION)
     return found
 
 
@@ -201,10 +202,10 @@ def token_in(body: bytes) -> str:
     try:
         found = _token(body)
     except msgspec.DecodeError as error:
-        raise DocumentError(f"the answer with the token is not readable: {error}") from error
+        raise DocumentError(messages.token_unreadable(error)) from error
     text = found.token or found.access_token or ""
     if len(text) > LONGEST_TOKEN or not _TOKEN.fullmatch(text):
-        raise DocumentError("the answer has no usable token")
+        raise DocumentError(messages.NO_TOKEN)
     return text
 
 
@@ -275,7 +276,7 @@ def login_in(data: Mapping[str, bytes], reference: Reference) -> Login | None:
         else:
             logins = _logins(data.get(".dockercfg", b"{}"))
     except msgspec.DecodeError as error:
-        raise DocumentError("the pull secret is not readable") from error
+        raise DocumentError(messages.PULL_SECRET_UNREADABLE) from error
     best: tuple[int, Login] | None = None
     for name, login in logins.items():
         length = _fit(name, reference)

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.images import messages
+
 LONGEST: Final = 512
 """Of a reference, in characters; a legal one has a name of at most 255, a tag of 128 and a digest of 135."""
 DOCKER_HUB: Final = "docker.io"
@@ -75,11 +77,11 @@ def parse_host(text: str) -> Host:
     name, colon, port = text.partition(":")
     name = name.lower()
     if not _HOST.fullmatch(name) or len(name) > 253:
-        raise UnusableReferenceError(f"{text[:80]!r} is not a host name")
+        raise UnusableReferenceError(messages.not_a_host_name(text[:80]))
     if not colon:
         return Host(name)
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise UnusableReferenceError(f"{text[:80]!r} has no valid port")
+        raise UnusableReferenceError(messages.no_valid_port(text[:80]))
     return Host(name, int(port))
 
 
@@ -92,10 +94,10 @@ def parse(text: str) -> Reference:
     Source: distribution's grammar of references, and the defaults of container runtimes (docker.io, library/, latest).
     """
     if len(text) > LONGEST:
-        raise UnusableReferenceError("the reference is too long")
+        raise UnusableReferenceError(messages.REFERENCE_TOO_LONG)
     rest, at, digest = text.partition("@")
     if at and not is_digest(digest):
-        raise UnusableReferenceError("the digest is not one of sha256 or sha512")
+        raise UnusableReferenceError(messages.UNKNOWN_DIGEST)
     first, slash, path = rest.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         host, rest = parse_host(first), path
@@ -103,10 +105,10 @@ def parse(text: str) -> Reference:
         host = Host(DOCKER_HUB)
     name, colon, tag = rest.partition(":")
     if colon and not _TAG.fullmatch(tag):
-        raise UnusableReferenceError("the tag is not valid")
+        raise UnusableReferenceError(messages.INVALID_TAG)
     if host.name in _HUB_NAMES and host.port == 443:
         host = Host(DOCKER_HUB)
         name = name if "/" in name else f"library/{name}"
     if len(name) > _LONGEST_NAME or not all(_COMPONENT.fullmatch(part) for part in name.split("/")):
-        raise UnusableReferenceError("the name of the repository is not valid")
+        raise UnusableReferenceError(messages.INVALID_REPOSITORY)
     return Reference(host, name, "" if digest else tag or "latest", digest)

@@ -8,6 +8,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.events import Recorder
 from provisioner.support.clock import Clock
+from webhook.images import messages
 from webhook.images.credentials import Credentials
 from webhook.images.lookups import Lookups
 from webhook.images.marked import MarkedPods
@@ -56,7 +57,7 @@ def settings_of(registries: str, networks: str, accounts: str, ca: str | None) -
     try:
         client_context(ca)
     except OSError as error:  # ssl.SSLError is one
-        raise TrustError(f"--image-registry-ca: {error}") from error
+        raise TrustError(messages.in_flag("--image-registry-ca", error)) from error
     return Settings(trust, ca) if trust.registries or trust.accounts else None
 
 
@@ -64,7 +65,7 @@ def _read(flag: str, parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except TrustError as error:
-        raise TrustError(f"{flag}: {error}") from error
+        raise TrustError(messages.in_flag(flag, error)) from error
 
 
 class ImageService:

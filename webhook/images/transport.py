@@ -14,6 +14,7 @@ from typing import Final
 
 import h11
 
+from webhook.images import messages
 from webhook.images.references import Host
 from webhook.images.trust import Address, Trust
 
@@ -128,9 +129,7 @@ class Transport:
         found = [ipaddress.ip_address(text.partition("%")[0]) for text in self._resolve(host.name, host.port)]
         allowed = [address for address in found if self._trust.reaches(address)]
         if found and not allowed:
-            raise RefusedError(
-                f"{host} has the address {found[0]}, which is not public and not in --image-registry-networks"
-            )
+            raise RefusedError(messages.address_not_public(host, found[0]))
         return allowed
 
     def _answer(self, connection: ssl.SSLSocket, request: h11.Request, most: int, deadline: float) -> Reply:
@@ -150,16 +149,16 @@ class Transport:
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > most:
-                    raise TooLargeError(f"the answer is larger than {most} bytes")
+                    raise TooLargeError(messages.answer_too_large(most))
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and response is not None:
                 names = {name.decode("ascii"): value.decode("latin-1") for name, value in response.headers}
                 return Reply(response.status_code, names, b"".join(body))
             elif not isinstance(event, h11.InformationalResponse):
-                raise TransportError("the connection ended before the answer")
+                raise TransportError(messages.CONNECTION_ENDED)
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._monotonic()
         if left <= 0:
-            raise TransportError("the time for one lookup is over")
+            raise TransportError(messages.LOOKUP_TIMED_OUT)
         return min(SILENCE_SECONDS, left)

@@ -161,7 +161,7 @@ data "aws_iam_policy_document" "queue" {
       identifiers = ["events.amazonaws.com", "sqs.amazonaws.com"]
     }
 
-    # no rule of another account may send what makes machines go
+    # no rule of another account may send messages that end instances
     condition {
       test     = "StringEquals"
       variable = "aws:SourceAccount"

@@ -31,7 +31,7 @@ class _Handler(Generic[T]):
     def on_sync(self) -> None:
         pass
 
-    def bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002
+    def bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
         self._bad()
 
 

@@ -135,7 +135,7 @@ class Objects:
         if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
             for item in document["items"]:
                 if isinstance(item, dict) and kind != "List":  # the API server leaves both out in typed lists
-                    item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+                    item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - the item with what its list says of it
                 self._take(file, item)
             return
         self.count += 1

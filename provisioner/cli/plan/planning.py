@@ -116,7 +116,7 @@ def _objection(prepared: Prepared, pods: Sequence[Pod], greedy: Result, result: 
     placed += [pod.uid for some in result.existing.values() for pod in some]
     unplaced = {one.pod.uid for one in result.unplaced}
     if len(placed) != len(set(placed)) or {*placed, *unplaced} != {pod.uid for pod in pods}:
-        return "it does not have every pod once"
+        return "its plan does not contain every pod exactly once"
     if len(unplaced) > len(greedy.unplaced):
         return "it leaves more pods"
     verdict = prepared.judge(design_of(result))

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
+from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
@@ -20,6 +20,7 @@ from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.questions import opted_out
+from provisioner.scheduling.volumes import DEFAULT_CLASS
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.surroundings import SurroundingsKeeper
@@ -33,6 +34,8 @@ _SPOT_LABELS: Final = {
     "node.kubernetes.io/lifecycle": "spot",
 }
 _NAMED: Final = 5
+_DEFAULT: Final = "(default)"
+"""No class of a cluster has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     workloads = [*objects.loose, *objects.workloads]
     skip = unexpanded(objects.workloads, objects.pods)
     count = len(pods)
+    there = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in objects.volume_claims}
     for one in workloads:
         if id(one) in skip:
             continue
@@ -94,7 +98,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
             objects.complain(Problem(one.file, one.named, where if rest else "", text))
             continue
         count += one.replicas
-        pods += expanded(one, shape)
+        pods += expanded(one, shape, there)
     return tuple(pods)
 
 
@@ -273,7 +277,7 @@ def _around(cluster: Cluster, objects: Objects) -> None:
     def take(keeper: SurroundingsKeeper) -> None:
         for namespace in objects.namespaces:
             keeper.namespace_changed(None, namespace)
-        for storage_class in objects.storage_classes:
+        for storage_class in (*objects.storage_classes, *_unknown_classes(objects)):
             keeper.class_changed(None, storage_class)
         for volume in objects.volumes:
             keeper.volume_changed(None, volume)
@@ -281,6 +285,23 @@ def _around(cluster: Cluster, objects: Objects) -> None:
             keeper.claim_changed(None, claim)
 
     cluster.surrounding_changed(take)
+
+
+def _unknown_classes(objects: Objects) -> list[StorageClass]:
+    """A class that makes volumes anywhere for each that claim templates name and the input lacks, by name; so for the cluster's default."""
+    there = unexpanded(objects.workloads, objects.pods)
+    asked = {
+        template.spec.storage_class_name for one in objects.workloads if id(one) not in there for template in one.claims
+    }
+    known = {one.metadata.name for one in objects.storage_classes}
+    default = any(one.metadata.annotations.get(DEFAULT_CLASS) == "true" for one in objects.storage_classes)
+    found = [_anywhere(name, {}) for name in sorted(one for one in asked if one) if name not in known]
+    return [*found, *([_anywhere(_DEFAULT, {DEFAULT_CLASS: "true"})] if None in asked and not default else [])]
+
+
+def _anywhere(name: str, annotations: Mapping[str, str]) -> StorageClass:
+    metadata = StorageClassMeta(name=name, annotations=dict(annotations))
+    return StorageClass(metadata=metadata, volume_binding_mode="WaitForFirstConsumer")
 
 
 def _plain(world: World) -> World:
@@ -324,11 +345,17 @@ def _about(pods: Sequence[Pod], waiting: Sequence[Pod], *, anew: bool, objects: 
         notes.append(
             f"{bare} pods have no resource requests; they count only towards the maximum number of pods of a node."
         )
-    there = unexpanded(objects.workloads, objects.pods)
-    own = sorted({one.named for one in objects.workloads if one.claims and id(one) not in there})
-    if own:
-        more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
-        notes.append(f"Volumes from volumeClaimTemplates are not taken into account: {', '.join(own[:_NAMED])}{more}.")
+    volumes = sum(
+        volume.ephemeral is not None for pod in waiting if pod.owner is not None for volume in pod.shape.volumes
+    )
+    if any(one.claims for one in objects.workloads) and volumes:
+        notes.append(f"{volumes} volumes are yet to be made; their cost is not included.")
+    if missing := [one.metadata.name for one in _unknown_classes(objects)]:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        notes.append(
+            f"The input has no StorageClass {', '.join(missing[:_NAMED])}{more}, which volumeClaimTemplates name. Their volumes are planned as "
+            "if they could be made in any zone."
+        )
     if not anew and objects.nodes and not waiting:
         notes.append(
             "All pods in the input are assigned to nodes. Use --current to plan them from scratch and compare the cost."

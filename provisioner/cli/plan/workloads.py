@@ -1,15 +1,21 @@
 """Deployments, StatefulSets, Jobs and the like to the pods that they will make."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis.core import PodTemplateSpec
+from provisioner.apis.core import (
+    EphemeralVolumeSource,
+    PersistentVolumeClaimSource,
+    PersistentVolumeClaimTemplate,
+    PodTemplateSpec,
+    Volume,
+)
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
 from provisioner.apis.pods import Pod, template_shape
-from provisioner.apis.shapes import PodShape
+from provisioner.apis.shapes import PodShape, altered_shape
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
@@ -22,13 +28,18 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 _HASH: Final = "pod-template-hash"
 
 
+class _Ordinals(Object, frozen=True, kw_only=True):
+    start: int = 0
+
+
 class _Spec(Object, frozen=True, kw_only=True):
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
     template: PodTemplateSpec = PodTemplateSpec()
-    volume_claim_templates: tuple[msgspec.Raw, ...] = ()
+    volume_claim_templates: tuple[PersistentVolumeClaimTemplate, ...] = ()
+    ordinals: _Ordinals | None = None
 
 
 class _Status(Object, frozen=True, kw_only=True):
@@ -57,7 +68,8 @@ class Workload:
         template: of its pods.
         alone: it is a pod itself.
         bound: the Node that a pod names.
-        claims: how many volumes each of its pods gets of its own (volumeClaimTemplates).
+        claims: what each of its pods gets a PersistentVolumeClaim of its own from (volumeClaimTemplates).
+        first: number of its first pod.
     """
 
     file: str
@@ -71,7 +83,12 @@ class Workload:
     template: PodTemplateSpec
     alone: bool = False
     bound: str = ""
-    claims: int = 0
+    claims: tuple[PersistentVolumeClaimTemplate, ...] = ()
+    first: int = 0
+
+    def claim_of(self, template: PersistentVolumeClaimTemplate, number: int) -> str:
+        """The name of the PersistentVolumeClaim of its pod of that number."""
+        return f"{template.metadata.name}-{self.name}-{number}"
 
 
 def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
@@ -93,6 +110,12 @@ def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
         count = 1 if spec.replicas is None else spec.replicas
     if not 0 <= count <= MAX_REPLICAS:
         raise msgspec.ValidationError(f"{count} is not between 0 and {MAX_REPLICAS:,} - at `$.{path}`")
+    claims = spec.volume_claim_templates if kind == "StatefulSet" else ()
+    for number, template in enumerate(claims):
+        if not template.metadata.name:
+            raise msgspec.ValidationError(
+                f"a name is missing - at `$.spec.volumeClaimTemplates[{number}].metadata.name`"
+            )
     return Workload(
         file=file,
         named=named,
@@ -103,7 +126,8 @@ def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
         owner=next((each for each in metadata.owner_references if each.controller), None),
         replicas=count,
         template=spec.template,
-        claims=len(spec.volume_claim_templates),
+        claims=claims,
+        first=max(0, spec.ordinals.start) if kind == "StatefulSet" and spec.ordinals is not None else 0,
     )
 
 
@@ -166,8 +190,14 @@ def shape_in(one: Workload, priorities: Mapping[str, int]) -> PodShape:
     return template_shape(template, one.namespace)
 
 
-def expanded(one: Workload, shape: PodShape) -> list[Pod]:
-    """Its pods, without a node unless it is a pod that names one."""
+def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list[Pod]:
+    """Its pods, without a node unless it is a pod that names one.
+
+    Args:
+        one: it.
+        shape: of its pods, without the volumes of its claim templates.
+        there: PersistentVolumeClaims that exist, by "namespace/name"; the others are yet to be made.
+    """
     uid = one.uid or f"{one.kind}/{one.namespace}/{one.name}"
     owner = None if one.alone else OwnerReference(kind=one.kind, name=one.name, uid=uid, controller=True)
     gated = bool(one.template.spec.scheduling_gates)
@@ -176,14 +206,37 @@ def expanded(one: Workload, shape: PodShape) -> list[Pod]:
             name=one.name if one.alone else f"{one.name}-{number}",
             namespace=one.namespace,
             uid=f"{uid}/{number}",
-            shape=shape,
+            shape=_with_claims(one, shape, number, there),
             labels=shape.labels,
             owner=owner,
             node_name=one.bound,
             gated=gated,
         )
-        for number in range(one.replicas)
+        for number in range(one.first, one.first + one.replicas)
     ]
+
+
+def _with_claims(one: Workload, shape: PodShape, number: int, there: Container[str]) -> PodShape:
+    """The shape of a pod with its own claims: one that exists by its name, one that does not as the controller would make it.
+
+    What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
+    """
+    if not one.claims:
+        return shape
+    own = []
+    for template in one.claims:
+        name = one.claim_of(template, number)
+        if f"{one.namespace}/{name}" in there:
+            own.append(
+                Volume(
+                    name=template.metadata.name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=name)
+                )
+            )
+        else:
+            source = EphemeralVolumeSource(volume_claim_template=PersistentVolumeClaimTemplate(spec=template.spec))
+            own.append(Volume(name=template.metadata.name, ephemeral=source))
+    named = {volume.name for volume in own}  # they come before volumes of the same name in the pod's template
+    return altered_shape(shape, volumes=(*(each for each in shape.volumes if each.name not in named), *own))
 
 
 def workload_of(pod: Pod) -> str:

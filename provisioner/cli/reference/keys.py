@@ -29,10 +29,24 @@ OWN: Final = (
     Key(
         names.ON_DEMAND_SHARE_LABEL,
         "Pod label",
-        "webhook",
-        "Which of the two the pod is: `on-demand` or `spot`. The webhook counts pods by it.",
+        "webhook, provisioner",
+        "Which of the two the pod is: `on-demand` or `spot`. The webhook counts pods by it. "
+        "Where a share is repaired, the provisioner labels pods that were admitted without the webhook, by the node that they run on.",
     ),
     Key(names.ON_DEMAND_TICKET, "Pod annotation", "webhook", "The admission review that decided; counts a pod once."),
+    Key(
+        names.ON_DEMAND_REPAIR,
+        "Pod annotation",
+        "you",
+        "`evict` lets the provisioner evict pods of a ReplicaSet or StatefulSet, one at a time, while their share on demand is wrong by more than 2 pods "
+        "and more than 5 %; beside dovetail.dev/on-demand as an annotation of the pods.",
+    ),
+    Key(
+        names.ON_DEMAND_REPAIRED,
+        "Pod annotation",
+        "provisioner",
+        "The last eviction that was to repair the share of the owner of this pod, and how many in a row did not help.",
+    ),
     Key(
         names.STAMP_NODEPOOL,
         "Pod annotation, Namespace label",

@@ -1,4 +1,4 @@
-"""Every text of an event, a condition or a log line: what the `messages.py` modules say, read from their sources.
+"""Every text of an event, a condition, a log line or an error: what the `messages.py` modules say, read from their sources.
 
 Of a log, level and fields are those of the calls that write it; of a function, placeholders are named as in its source.
 """
@@ -62,10 +62,10 @@ def text() -> str:
     parts = [f"## {name}\n\n{_table(found[name])}" for name in sorted(found)]
     return page(
         "Messages",
-        "The texts of events, conditions and logs, by the package that publishes them, each by its name in the package's\n"
-        "`messages.py`. Words in braces stand for what is said there. A part is a piece of other texts, or of a field.\n"
-        "Reasons why a pod gets no node, or why a node is not disrupted, are values of `scheduling` and `disruption`; their texts\n"
-        "are at the end.\n",
+        "The texts of events, conditions, logs and errors, by the package that publishes or raises them, each by its name in the\n"
+        "package's `messages.py`. Words in braces are placeholders. A part belongs to other texts, to an error or to a field.\n"
+        "Reasons why a pod gets no node, and what blocks a drain, are values of `scheduling` and `disruption`; their texts are at\n"
+        "the end.\n",
         *parts,
         f"## Reasons\n\n{table(('value', 'module', 'text'), _reasons())}",
     )

@@ -1,1 +1,1 @@
-"""EC2: machines launched with boto3, and all that has to be known before and after."""
+"""EC2: instances launched with boto3, and all that has to be known before and after."""

@@ -23,3 +23,6 @@ UNHEALTHY: Final = EventMessage("Warning", "InstanceUnhealthy", "EC2 reports thi
 
 # interruption/queue.py: log
 FAILED_TO_DELETE_QUEUE_MESSAGE: Final = "Failed to delete a queue message; it will be delivered again"
+
+# provider.py
+INSTANCE_TYPES_NOT_READ: Final = "the list of EC2 instance types has not been read yet"

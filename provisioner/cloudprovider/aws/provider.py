@@ -8,12 +8,12 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws import labels, messages
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, Machine, RepairPolicy
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RepairPolicy
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 
@@ -36,21 +36,21 @@ class CatalogueNotReadError(CloudError):
     """EC2 has not said yet what it sells."""
 
     def __str__(self) -> str:
-        return "the list of EC2 instance types has not been read yet"
+        return messages.INSTANCE_TYPES_NOT_READ
 
 
-class Machines(Protocol):
-    """Who launches, finds and ends machines."""
+class LaunchedInstances(Protocol):
+    """Who launches, finds and ends instances."""
 
-    def create(self, claim: NodeClaim) -> Machine: ...
+    def create(self, claim: NodeClaim) -> LaunchedInstance: ...
 
     def listen(self, answered: Callable[[str], None]) -> None: ...
 
     def delete(self, claim: NodeClaim) -> None: ...
 
-    def get(self, provider_id: str) -> Machine: ...
+    def get(self, provider_id: str) -> LaunchedInstance: ...
 
-    def list(self) -> Sequence[Machine]: ...
+    def list(self) -> Sequence[LaunchedInstance]: ...
 
     def resume(self, claims: Iterable[NodeClaim]) -> None: ...
 
@@ -59,10 +59,10 @@ class AwsProvider:
     """EC2 as a `CloudProvider`; thread-safe.
 
     Args:
-        machines: launches and ends them.
+        instances: launches and ends them.
         market: what there is to launch.
         node_class: the EC2NodeClass of that name, from the watch.
-        drifted: why a claim's machine is no longer what its class asks for.
+        drifted: why a claim's instance is no longer what its class asks for.
         clock: for the wait at the start.
     """
 
@@ -72,41 +72,41 @@ class AwsProvider:
 
     def __init__(
         self,
-        machines: Machines,
+        instances: LaunchedInstances,
         market: RegionMarket,
         node_class: Callable[[str], EC2NodeClass | None],
         drifted: Callable[[NodeClaim], str],
         clock: Clock,
     ) -> None:
-        self._machines, self._market, self._node_class, self._drifted = machines, market, node_class, drifted
+        self._instances, self._market, self._node_class, self._drifted = instances, market, node_class, drifted
         self._clock = clock
         self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
 
-    # ------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------ instances
 
-    def create(self, claim: NodeClaim) -> Machine:
-        """Launch one machine for `claim`, see `CloudProvider.create`."""
-        return self._machines.create(claim)
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        """Launch one instance for `claim`, see `CloudProvider.create`."""
+        return self._instances.create(claim)
 
     def listen(self, answered: Callable[[str], None]) -> None:
         """Tell `answered` of launches that were under way."""
-        self._machines.listen(answered)
+        self._instances.listen(answered)
 
     def delete(self, claim: NodeClaim) -> None:
-        """Terminate the claim's machine, see `CloudProvider.delete`."""
-        self._machines.delete(claim)
+        """Terminate the claim's instance, see `CloudProvider.delete`."""
+        self._instances.delete(claim)
 
-    def get(self, provider_id: str) -> Machine:
-        """The machine of that ID, see `CloudProvider.get`."""
-        return self._machines.get(provider_id)
+    def get(self, provider_id: str) -> LaunchedInstance:
+        """The instance of that ID, see `CloudProvider.get`."""
+        return self._instances.get(provider_id)
 
-    def list(self) -> Sequence[Machine]:
-        """Every machine of this cluster, in order of provider ID."""
-        return self._machines.list()
+    def list(self) -> Sequence[LaunchedInstance]:
+        """Every instance of this cluster, in order of provider ID."""
+        return self._instances.list()
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         """Finish what an earlier process began for these claims."""
-        self._machines.resume(claims)
+        self._instances.resume(claims)
 
     # ------------------------------------------------------------------ what there is
 
@@ -135,7 +135,7 @@ class AwsProvider:
             return ()
 
     def is_drifted(self, claim: NodeClaim) -> str:
-        """Why the machine is no longer what its class asks for; "" where it is.
+        """Why the instance is no longer what its class asks for; "" where it is.
 
         Raises:
             CloudError: nobody knows now.

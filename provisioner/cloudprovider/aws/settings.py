@@ -27,7 +27,7 @@ class AwsSettings:
         cluster_ca_bundle: base64 PEM; "" is discovered.
         isolated_vpc: no service without an endpoint in the VPC is called.
         eks_control_plane: the version of the cluster is EKS's word.
-        vm_memory_overhead: share of a machine's memory that its nodes are guessed not to see.
+        vm_memory_overhead: share of an instance's memory that its nodes are guessed not to see.
         interruption_queue: name of the queue; "" reads none.
         dry_run_validation: whether a class is checked by dry runs.
         enable_zonal_shift: whether ARC is asked for zones to avoid.
@@ -40,10 +40,10 @@ class AwsSettings:
         template_retention: an unused launch template lives so long.
         fleet_idle: a batch of launches is sent when no claim joined for so long.
         fleet_longest: and at the latest after this.
-        spot_lead: evictions of an interrupted spot machine begin so long before its end, replacement or not.
-        scheduled_drain: before a scheduled change, its machine is drained within budgets.
+        spot_lead: evictions of an interrupted spot instance begin so long before its end, replacement or not.
+        scheduled_drain: before a scheduled change, its instance is drained within budgets.
         scheduled_force: before a scheduled change, it is drained regardless.
-        orphan_after: a machine whose claim is gone is left so long.
+        orphan_after: an instance whose claim is gone is left so long.
     """
 
     cluster_name: str
@@ -84,7 +84,7 @@ class AwsSettings:
 
         Args:
             options: of the program.
-            region: `options.aws_region`, or where that is empty, what the machine says.
+            region: `options.aws_region`, or where that is empty, what the instance says.
         """
         return cls(
             cluster_name=options.cluster_name,

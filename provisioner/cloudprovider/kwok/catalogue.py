@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from provisioner.apis import names
+from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values import jsontext
 from provisioner.values.quantity import QuantityError
@@ -48,7 +49,7 @@ class CatalogueError(Exception):
         self.path, self.problem = path, problem
 
     def __str__(self) -> str:
-        return f"instance types file {self.path}: {self.problem}"
+        return messages.instance_types_file(self.path, self.problem)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class BadEntry:
     def __str__(self) -> str:
         named = f" ({self.name})" if self.name else ""
         field = f"{self.field}: " if self.field else ""
-        return f"instance types file {self.path}: entry [{self.entry}]{named} is ignored: {field}{self.problem}"
+        return messages.entry_ignored(self.path, self.entry, named, field, self.problem)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,27 +125,27 @@ def load(path: str) -> KwokCatalogue:
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise CatalogueError(path, f"cannot be read: {error.strerror}; check INSTANCE_TYPES_FILE_PATH") from error
+        raise CatalogueError(path, messages.cannot_be_read(error.strerror)) from error
     try:
         entries = jsontext.decoder(object)(text)
     except msgspec.DecodeError as error:
-        raise CatalogueError(path, f"is not JSON: {error}") from error
+        raise CatalogueError(path, messages.not_json(error)) from error
     if not isinstance(entries, list):
-        raise CatalogueError(path, f"must be a JSON list of instance types, is {_kind(entries)}")
+        raise CatalogueError(path, messages.not_a_list_of_types(_kind(entries)))
     types: dict[str, InstanceType] = {}
     left_out: list[BadEntry] = []
     for index, entry in enumerate(entries):
         try:
             one = _read(entry)
             if one.name in types:
-                raise _FieldError("name", "another entry has the same name; use a unique name for each instance type")
+                raise _FieldError("name", messages.NAME_USED_TWICE)
         except _FieldError as error:
             left_out.append(BadEntry(path, index, _name_of(entry), error.field, error.problem))
         else:
             types[one.name] = one
     if not types:
         first = f"; the first: {left_out[0]}" if left_out else ""
-        raise CatalogueError(path, f"has no usable instance type among {len(entries)} entries{first}")
+        raise CatalogueError(path, messages.no_usable_type(len(entries), first))
     return KwokCatalogue(tuple(types[name] for name in sorted(types)), tuple(left_out))
 
 
@@ -222,20 +223,20 @@ def _read(entry: object) -> InstanceType:
 
 def _capacity(value: object) -> Resources:
     if not isinstance(value, dict):
-        raise _FieldError("resources", f'must be an object like {{"cpu": "4", "memory": "16Gi"}}, is {_kind(value)}')
+        raise _FieldError("resources", messages.resources_are_no_object(_kind(value)))
     for name, amount in value.items():
         if isinstance(amount, bool) or not isinstance(amount, str | int | float):
-            raise _FieldError(f"resources.{name}", f"must be a quantity like 4 or 16Gi, is {_kind(amount)}")
+            raise _FieldError(f"resources.{name}", messages.no_quantity(_kind(amount)))
     for name in (CPU, MEMORY):
         if name not in value:
-            raise _FieldError(f"resources.{name}", "is missing; every instance type needs cpu and memory")
+            raise _FieldError(f"resources.{name}", messages.RESOURCE_IS_MISSING)
     try:
         capacity = Resources.parse({PODS: _DEFAULT_PODS, **value})
     except QuantityError as error:
         raise _FieldError("resources", str(error)) from error
     for name, amount in capacity.items():
         if amount < 0 or (amount == 0 and name in (CPU, MEMORY)):
-            raise _FieldError(f"resources.{name}", f"is {value[name]}, must be more than 0")
+            raise _FieldError(f"resources.{name}", messages.not_above_zero(value[name]))
     return capacity
 
 
@@ -244,20 +245,22 @@ def _offering(field: str, value: object) -> Offering:
     price = fields.get("price")
     if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
         shown = price if isinstance(price, int | float) and not isinstance(price, bool) else _kind(price)
-        raise _FieldError(f"{field}.Price", f"must be USD per hour, a number of 0 or more, is {shown}")
+        raise _FieldError(f"{field}.Price", messages.no_price(shown))
     available = fields.get("available", True)
     if not isinstance(available, bool):
-        raise _FieldError(f"{field}.Available", f"must be true or false, is {_kind(available)}")
+        raise _FieldError(f"{field}.Available", messages.no_boolean(_kind(available)))
     where = f"{field}.Requirements"
     given = _list(where, fields.get("requirements"), "one of the zone and one of the capacity type")
     requirements = Requirements.of(_requirement(f"{where}[{index}]", one) for index, one in enumerate(given))
     for key in (names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL):
         if requirements.requirement(key).single_value is None:
-            raise _FieldError(where, f"must fix {key} to one value with operator In")
+            raise _FieldError(where, messages.not_fixed_to_one_value(key))
     offering = Offering(_shared(requirements), float(price), available)
     if offering.capacity_type not in names.CAPACITY_TYPES:
         known = ", ".join(sorted(names.CAPACITY_TYPES))
-        raise _FieldError(where, f"{names.CAPACITY_TYPE_LABEL} must be one of {known}, is {offering.capacity_type}")
+        raise _FieldError(
+            where, messages.unknown_capacity_type(names.CAPACITY_TYPE_LABEL, known, offering.capacity_type)
+        )
     return offering
 
 
@@ -265,15 +268,15 @@ def _requirement(field: str, value: object) -> Requirement:
     fields = _object(field, value)
     key = fields.get("key")
     if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
-        raise _FieldError(f"{field}.key", f"must be a label key such as {names.ZONE_LABEL}, is {_kind(key)}")
+        raise _FieldError(f"{field}.key", messages.no_label_key(names.ZONE_LABEL, _kind(key)))
     operator = fields.get("operator", Operator.IN)
     if not isinstance(operator, str):
-        raise _FieldError(f"{field}.operator", f"must be a string such as In, is {_kind(operator)}")
+        raise _FieldError(f"{field}.operator", messages.no_operator(_kind(operator)))
     values = fields.get("values")
     if values is None:
         values = []
     if not isinstance(values, list):
-        raise _FieldError(f"{field}.values", f"must be a list of label values, is {_kind(values)}")
+        raise _FieldError(f"{field}.values", messages.no_label_values(_kind(values)))
     texts = [_label_value(f"{field}.values[{index}]", one, "a label value") for index, one in enumerate(values)]
     try:
         return Requirement.of(names.normalized_label(key), operator, texts)
@@ -283,20 +286,20 @@ def _requirement(field: str, value: object) -> Requirement:
 
 def _object(field: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise _FieldError(field, f"must be a JSON object, is {_kind(value)}")
+        raise _FieldError(field, messages.no_json_object(_kind(value)))
     return {str(key).lower(): inner for key, inner in value.items()}
 
 
 def _list(field: str, value: object, example: str) -> list[object]:
     if not isinstance(value, list) or not value:
-        raise _FieldError(field, f"must be a list with {example}, is {_kind(value)}")
+        raise _FieldError(field, messages.no_list(example, _kind(value)))
     return value
 
 
 def _label_value(field: str, value: object, what: str) -> str:
     if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
         rule = "letters, digits, '-', '_', '.', at most 63"
-        raise _FieldError(field, f"must be {what} ({rule}), is {_kind(value)}")
+        raise _FieldError(field, messages.not_the_kind(what, rule, _kind(value)))
     return value
 
 

@@ -1,4 +1,4 @@
-"""Machines that nobody runs: a launch makes a Node object, and kwok plays its kubelet.
+"""Instances that nobody runs: a launch makes a Node object, and kwok plays its kubelet.
 
 The Node's name follows from the claim's, and the Node says which claim it is for. So a create that is tried again, in this process or
 in the next one, finds its Node instead of making a second one.
@@ -18,14 +18,14 @@ from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.cloudprovider.errors import (
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, Machine, Offering, RepairPolicy, by_price
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, RepairPolicy, by_price
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
 from provisioner.support import logs
@@ -44,7 +44,7 @@ _MAX_NAME: Final = 63  # the name is the value of the hostname label too
 _REPAIR_AFTER: Final = timedelta(minutes=10)
 _JOINING_THREADS: Final = 4
 _WATCH_LAG_SECONDS: Final = 30.0
-_NOT_OF_THE_MACHINE: Final = frozenset(
+_NOT_OF_THE_INSTANCE: Final = frozenset(
     {
         names.HOSTNAME_LABEL,
         names.REGISTERED_LABEL,
@@ -88,7 +88,7 @@ class DelayQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A machine whose Node the watch has not shown yet.
+    """An instance whose Node the watch has not shown yet.
 
     Attributes:
         node: what is, or will be, created.
@@ -147,12 +147,12 @@ class KwokProvider:
         """Stop making delayed Nodes; those that wait are made by `resume` in the next process."""
         self._queue.stop()
 
-    # ------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------ instances
 
-    def create(self, claim: NodeClaim) -> Machine:
-        """Launch the cheapest available machine that fits `claim`; its Node comes after the NodeClass' registration delay.
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        """Launch the cheapest available instance that fits `claim`; its Node comes after the NodeClass' registration delay.
 
-        Returns at once, before a delayed Node exists. Called again for the same claim it returns the same machine. One API
+        Returns at once, before a delayed Node exists. Called again for the same claim it returns the same instance. One API
         write, two requests where the Node turns out to exist.
 
         Raises:
@@ -164,30 +164,30 @@ class KwokProvider:
         node_name = node_name_of(claim.metadata.name)
         known = self._known(node_name)
         if known is not None and _belongs(known, claim):
-            return _machine(known)
+            return _instance(known)
         delay = self._delay(claim)
         node = self._node(claim, *self._choose(claim))
         if delay <= timedelta(0):
-            return _machine(self._put(node))
+            return _instance(self._put(node))
         self._put_later(node, delay)
-        return _machine(node)
+        return _instance(node)
 
     def listen(self, answered: Callable[[str], None]) -> None:
         """Nothing: no launch is ever under way."""
 
     def delete(self, claim: NodeClaim) -> None:
-        """Terminate the claim's machine, which takes no time: what is left is a Node object with finalizers, or nothing.
+        """Terminate the claim's instance, which takes no time: what is left is a Node object with finalizers, or nothing.
 
-        Always ends in MachineNotFoundError, also when called again. Costs no request when the Node is being deleted already, was
+        Always ends in InstanceNotFoundError, also when called again. Costs no request when the Node is being deleted already, was
         seen to be gone, or was never made; one delete when it still lives; a look at the server only for
         a claim that never registered.
 
         Raises:
-            MachineNotFoundError: the machine is terminated.
+            InstanceNotFoundError: the instance is terminated.
             ApiError: the API server did not answer as hoped; try again.
         """
         node_name = _name_in(claim.status.provider_id) or node_name_of(claim.metadata.name)
-        gone = MachineNotFoundError(ID_PREFIX + node_name)
+        gone = InstanceNotFoundError(ID_PREFIX + node_name)
         with self._lock:
             launch = self._launches.pop(node_name, None)
         node = self._nodes.get(node_name)
@@ -203,26 +203,26 @@ class KwokProvider:
             self._delete(node)
         raise gone
 
-    def get(self, provider_id: str) -> Machine:
-        """The machine of that ID, its Node there or still to come.
+    def get(self, provider_id: str) -> LaunchedInstance:
+        """The instance of that ID, its Node there or still to come.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
         """
         node_name = _name_in(provider_id)
         node = self._known(node_name) if node_name else None
         if node is None or node.spec.provider_id != provider_id:
-            raise MachineNotFoundError(provider_id)
-        return _machine(node)
+            raise InstanceNotFoundError(provider_id)
+        return _instance(node)
 
-    def list(self) -> list[Machine]:
-        """Every machine, its Node there or still to come, in order of provider ID. No request."""
+    def list(self) -> list[LaunchedInstance]:
+        """Every instance, its Node there or still to come, in order of provider ID. No request."""
         joined = {one.metadata.name: one for one in self._nodes.list() if one.spec.provider_id.startswith(ID_PREFIX)}
         with self._lock:
             self._launches = {key: launch for key, launch in self._launches.items() if not self._is_old(launch)}
             coming = {node_name: launch.node for node_name, launch in self._launches.items()}
-        machines = [_machine(node) for node in {**coming, **joined}.values()]
-        return sorted(machines, key=lambda machine: machine.provider_id)
+        instances = [_instance(node) for node in {**coming, **joined}.values()]
+        return sorted(instances, key=lambda instance: instance.provider_id)
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         """Make the Nodes that an earlier process had promised, and delete those whose claim is gone.
@@ -245,8 +245,8 @@ class KwokProvider:
         """The catalogue, always the same tuple."""
         return self._catalogue.types
 
-    def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002
-        """Never: a KWOKNodeClass says nothing that a machine could differ from."""
+    def is_drifted(self, claim: NodeClaim) -> str:  # noqa: ARG002 - the seam has it
+        """Never: a KWOKNodeClass says nothing that an instance could differ from."""
         return ""
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
@@ -290,7 +290,7 @@ class KwokProvider:
         reference = claim.spec.node_class_ref
         status, _, message = self.node_class_ready(reference)
         if status != names.TRUE:
-            raise NodeClassNotReadyError(reference.kind, reference.name, message or f"its status is {status}")
+            raise NodeClassNotReadyError(reference.kind, reference.name, message or messages.node_class_status(status))
         return self._registration_delay(reference)
 
     def _registration_delay(self, reference: NodeClassReference) -> timedelta:
@@ -301,7 +301,7 @@ class KwokProvider:
         try:
             return parse_duration(text)
         except DurationError as error:
-            problem = f"spec.nodeRegistrationDelay: {error}"
+            problem = messages.invalid_registration_delay(error)
             raise NodeClassNotReadyError(reference.kind, reference.name, problem) from error
 
     def _choose(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
@@ -309,9 +309,9 @@ class KwokProvider:
             requirements = requirements_of(claim.spec.requirements)
             requests = Resources.parse(claim.spec.resources.requests)
         except RequirementError as error:
-            raise CreateError(names.LAUNCH_FAILED, f"spec.requirements: {error}") from error
+            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
         except QuantityError as error:
-            raise CreateError(names.LAUNCH_FAILED, f"spec.resources.requests: {error}") from error
+            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
         wanted = requirements.requirement(names.INSTANCE_TYPE_LABEL)
         types = self._overlaid(claim.pool, self._catalogue.types) if claim.pool else self._catalogue.types
         named = [one for one in types if wanted.has(one.name)]
@@ -323,13 +323,11 @@ class KwokProvider:
 
     def _why_not(self, named: Sequence[InstanceType], ways: Sequence[tuple[InstanceType, Offering]]) -> str:
         if not named:
-            return (
-                f"none of its instance types is among the {len(self._catalogue.types)} instance types of the catalogue"
-            )
+            return messages.types_not_in_catalogue(len(self._catalogue.types))
         if not ways:
-            return f"none of its {len(named)} instance types has an available offering that its requirements allow"
+            return messages.no_offering_allowed(len(named))
         fitting = len({instance_type.name for instance_type, _ in ways})
-        return f"its resource requests fit none of the {fitting} instance types that its requirements allow"
+        return messages.requests_fit_no_type(fitting)
 
     def _node(self, claim: NodeClaim, instance_type: InstanceType, offering: Offering) -> Node:
         requirements = requirements_of(claim.spec.requirements).merged(instance_type.requirements)
@@ -344,9 +342,7 @@ class KwokProvider:
         except AlreadyExists:
             created = self._client.get(NODES, node.metadata.name)
             if not _same_claim(created, node):
-                raise CreateError(
-                    names.LAUNCH_FAILED, f"Node {node.metadata.name} exists already and belongs to another NodeClaim"
-                ) from None
+                raise CreateError(names.LAUNCH_FAILED, messages.node_of_other_nodeclaim(node.metadata.name)) from None
         with self._lock:
             self._launches[node.metadata.name] = _Launch(created, sent=True, joined_at=self._clock.monotonic())
         return created
@@ -399,7 +395,7 @@ class KwokProvider:
         )
 
     def _promise_again(self, claim: NodeClaim) -> None:
-        """Take the machine from what the launch wrote on the claim; the catalogue may have changed since."""
+        """Take the instance from what the launch wrote on the claim; the catalogue may have changed since."""
         try:
             capacity, allocatable = Resources.parse(claim.status.capacity), Resources.parse(claim.status.allocatable)
         except QuantityError as error:
@@ -408,7 +404,7 @@ class KwokProvider:
         try:
             delay = self._registration_delay(claim.spec.node_class_ref)
         except NodeClassNotReadyError:
-            delay = timedelta(0)  # the machine runs already, whatever became of its class
+            delay = timedelta(0)  # the instance runs already, whatever became of its class
         launched = condition(claim.status.conditions, names.LAUNCHED)
         since = launched.last_transition_time if launched is not None else None
         passed = self._clock.now() - since if since is not None else timedelta(0)
@@ -466,9 +462,9 @@ def _node(claim: NodeClaim, labels: dict[str, str], capacity: Resources, allocat
     )
 
 
-def _machine(node: Node) -> Machine:
-    labels = {key: value for key, value in node.metadata.labels.items() if key not in _NOT_OF_THE_MACHINE}
-    return Machine(
+def _instance(node: Node) -> LaunchedInstance:
+    labels = {key: value for key, value in node.metadata.labels.items() if key not in _NOT_OF_THE_INSTANCE}
+    return LaunchedInstance(
         provider_id=node.spec.provider_id,
         instance_type=labels.get(names.INSTANCE_TYPE_LABEL, ""),
         zone=labels.get(names.ZONE_LABEL, ""),

@@ -34,7 +34,7 @@ class NoFreeNameError(Exception):
         self.pool = pool
 
     def __str__(self) -> str:
-        return f"found no unused name for a NodeClaim of NodePool {self.pool!r} in {_NAME_TRIES} attempts"
+        return messages.no_unused_name(self.pool, _NAME_TRIES)
 
 
 class ClaimCreator:

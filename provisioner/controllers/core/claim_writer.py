@@ -12,6 +12,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS, ConditionChangedError
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
+from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
@@ -145,7 +146,7 @@ def _rebased(claim: NodeClaim, wanted: tuple[Condition, ...], current: NodeClaim
             claim.status.conditions, wanted, current.status.conditions, generation=current.metadata.generation
         )
     except ConditionChangedError as error:
-        raise Conflict(409, "Conflict", f"NodeClaim {claim.name}: {error}") from error
+        raise Conflict(409, "Conflict", messages.claim_not_written(claim.name, error)) from error
 
 
 def age_seconds(since: datetime | None, now: datetime) -> float:

@@ -350,7 +350,7 @@ class CommandQueue:
             return self._call_off(command, memory, following.why, blamed=following.names)
         if following.step is Step.AWAIT_END and coming and command.record.phase is Phase.COMMITTED:
             # a user deleted it, and no pause holds the drain of that
-            return self._call_off(command, memory, f"NodeClaim {command.record.holder} is being deleted")
+            return self._call_off(command, memory, messages.claim_is_being_deleted(command.record.holder))
         memory.looks = None
         self._say(command.record.candidate_names, messages.disruption_blocked(paused))
         return Result(requeue_after=PAUSED_SECONDS)
@@ -544,7 +544,7 @@ class CommandQueue:
     def _own(self, one: Candidate) -> NodeClaim:
         claim = self._cluster.claim(one.name)
         if claim is None or claim.metadata.uid != one.uid or claim.metadata.deletion_timestamp is not None:
-            raise NotFound(404, "NotFound", f"NodeClaim {one.name} is being deleted or no longer exists")
+            raise NotFound(404, "NotFound", messages.claim_is_leaving(one.name))
         return claim
 
     def _mark(self, record: CommandRecord, those: Iterable[str]) -> None:

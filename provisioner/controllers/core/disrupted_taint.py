@@ -15,6 +15,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import DecodeError
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
+from provisioner.values.jsontext import pointer
 
 _MOST = 20_000
 
@@ -52,7 +53,7 @@ def _without_hostname(node: Node) -> list[dict[str, Any]]:
     key = names.HOSTNAME_LABEL
     if key not in node.metadata.labels:
         return []
-    return [{"op": "remove", "path": f"/metadata/labels/{key.replace('/', '~1')}"}]
+    return [{"op": "remove", "path": pointer("metadata", "labels", key)}]
 
 
 class NodeFacts(Object, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.world import Machines
+from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
@@ -208,7 +208,7 @@ class Disruption:
         self._types: tuple[float, tuple[object, ...]] | None = None
         self._eligible: dict[str, dict[str, int]] = {}
         self._preparing = threading.Lock()
-        self._machines = Machines()
+        self._bins = BinCache()
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
@@ -510,7 +510,7 @@ class Disruption:
             known, now = self._prepared, self._clock.monotonic()
             old = known is None or now - known.at > WORLD_SECONDS
             if known is None or old or any(one is not other for one, other in zip(known.around, around, strict=True)):
-                world = self._worlds.of(snapshot, self._machines).world
+                world = self._worlds.of(snapshot, self._bins).world
                 prepared = prepare(world, known.prepared if known is not None else None)
                 known = self._prepared = _World(around, now, prepared)
             return known.prepared
@@ -544,7 +544,7 @@ class Disruption:
                 self._recorder.publish(reference_of(view.pool), *messages.paused(why), ttl=PAUSED_SECONDS)
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
-        """For how long each machine is seen empty without a break; memory of this process only."""
+        """For how long each node is seen empty without a break; memory of this process only."""
         now = self._clock.monotonic()
         seen = {
             node.key.name

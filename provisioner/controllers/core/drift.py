@@ -1,4 +1,4 @@
-"""Keeps the condition Drifted of NodeClaims: whether a machine is what its NodePool and NodeClass ask for now.
+"""Keeps the condition Drifted of NodeClaims: whether an instance is what its NodePool and NodeClass ask for now.
 
 Source: core spec 6.7. Nothing here disrupts anything.
 """

@@ -36,7 +36,7 @@ class Told:
     """Which pods were told lately why they wait, so that each sentence is said once in five minutes.
 
     However many pods wait, a run tells `AT_ONCE` of them at most: events share the request budget with the writes
-    that get machines going. The next run tells the next ones.
+    that get nodes going. The next run tells the next ones.
     """
 
     AT_ONCE = 250
@@ -100,7 +100,7 @@ def stopped(stop: Stop) -> str:
 
 
 def unready(pools: Iterable[NodePool]) -> tuple[str, ...]:
-    """What to say of those among the pools that would make machines, were they Ready; by name."""
+    """What to say of those among the pools that would make nodes, were they Ready; by name."""
     return tuple(
         messages.pool_not_ready(pool.name, _cause(pool))[:_MOST_OF_A_POOL]
         for pool in sorted(pools, key=lambda one: one.name)

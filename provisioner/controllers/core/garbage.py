@@ -1,6 +1,6 @@
-"""Machines without a claim are terminated, claims without a machine are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
+"""Instances without a claim are terminated, claims without an instance are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
 
-Differs: a machine is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
+Differs: an instance is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
 not a cache, has said that no claim has it. Live pods on it are evicted first.
 """
 
@@ -12,7 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -33,7 +33,7 @@ _log = logs.get_logger(__name__)
 
 
 class Instance(Protocol):
-    """What is needed of a provider's own description of a machine."""
+    """What is needed of a provider's own description of an instance."""
 
     @property
     def id(self) -> str: ...
@@ -50,34 +50,34 @@ InstanceT_co = TypeVar("InstanceT_co", bound=Instance, covariant=True)
 
 
 class SortedOut(Protocol[InstanceT_co]):
-    """Machines that no claim has by its provider ID."""
+    """Instances that no claim has by its provider ID."""
 
     @property
     def awaited(self) -> Sequence[str]:
-        """Names of the claims that wait for a machine which is there."""
+        """Names of the claims that wait for an instance which is there."""
         ...
 
     @property
     def orphans(self) -> Sequence[InstanceT_co]:
-        """Machines of no claim; those that end already are left out."""
+        """Instances of no claim; those that end already are left out."""
         ...
 
 
-class MachineCollector(Generic[InstanceT]):
-    """Looks for machines that no claim has.
+class InstanceCollector(Generic[InstanceT]):
+    """Looks for instances that no claim has.
 
     Args:
-        list_machines: every machine of the cluster, asked for now; raises CloudError.
-        sort_out: deals machines to claims, as the provider marks them; pure.
+        list_instances: every instance of the cluster, asked for now; raises CloudError.
+        sort_out: deals instances to claims, as the provider marks them; pure.
         list_claims: every claim, asked of the API server now; raises ApiError.
-        end: drains a machine and ends it, by provider ID; raises ApiError and CloudError.
-        look_again: a claim, by name, whose machine is there.
-        orphan_after: how long a machine must have been nobody's.
+        end: drains an instance and ends it, by provider ID; raises ApiError and CloudError.
+        look_again: a claim, by name, whose instance is there.
+        orphan_after: how long an instance must have been nobody's.
     """
 
     def __init__(
         self,
-        list_machines: Callable[[], Sequence[InstanceT]],
+        list_instances: Callable[[], Sequence[InstanceT]],
         sort_out: Callable[[Iterable[InstanceT], Iterable[NodeClaim]], SortedOut[InstanceT]],
         list_claims: Callable[[], Sequence[NodeClaim]],
         end: Callable[[str], Ending],
@@ -88,7 +88,7 @@ class MachineCollector(Generic[InstanceT]):
         look_again: Callable[[str], None],
         orphan_after: timedelta,
     ) -> None:
-        self._list_machines, self._sort_out = list_machines, sort_out
+        self._list_instances, self._sort_out = list_instances, sort_out
         self._list_claims, self._terminate = list_claims, end
         self._cluster, self._client, self._clock = cluster, client, clock
         self._look_again, self._orphan_after = look_again, orphan_after
@@ -99,10 +99,10 @@ class MachineCollector(Generic[InstanceT]):
         """Look once; seconds until the next look.
 
         Raises:
-            CloudError: machines could not be listed.
+            CloudError: instances could not be listed.
             ApiError: claims could not be listed.
         """
-        found = self._sort_out(self._list_machines(), self._cluster.claims())
+        found = self._sort_out(self._list_instances(), self._cluster.claims())
         for name in found.awaited:
             self._look_again(name)
         now = self._clock.monotonic()
@@ -112,27 +112,27 @@ class MachineCollector(Generic[InstanceT]):
         self._polls += 1
         return min([FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS, *again])
 
-    def _end(self, machine: InstanceT) -> float:
+    def _end(self, orphan: InstanceT) -> float:
         """Begin its end, once live pods have left it; seconds until it should be looked at again."""
         try:
-            ending = self._terminate(machine.provider_id)
+            ending = self._terminate(orphan.provider_id)
         except (CloudError, ApiError) as error:
             _log.warning(
                 messages.FAILED_TO_TERMINATE_ORPHAN,
-                instance=machine.id,
+                instance=orphan.id,
                 error=str(error),
             )
             return POLL_SECONDS
         if ending.state is State.HELD:
-            _log.info(messages.DRAINING_ORPHAN, instance=machine.id, reason=ending.why)
+            _log.info(messages.DRAINING_ORPHAN, instance=orphan.id, reason=ending.why)
             return ending.requeue_after
-        self._since.pop(machine.id, None)
-        _log.info(messages.TERMINATED_ORPHAN, instance=machine.id, launched=machine.launched)
-        self._delete_node(machine)
+        self._since.pop(orphan.id, None)
+        _log.info(messages.TERMINATED_ORPHAN, instance=orphan.id, launched=orphan.launched)
+        self._delete_node(orphan)
         return POLL_SECONDS
 
-    def _delete_node(self, machine: InstanceT) -> None:
-        node = self._node_of(machine)
+    def _delete_node(self, orphan: InstanceT) -> None:
+        node = self._node_of(orphan)
         if node is None or node.metadata.deletion_timestamp is not None:
             return
         try:
@@ -146,18 +146,18 @@ class MachineCollector(Generic[InstanceT]):
                 error=str(error),
             )
 
-    def _node_of(self, machine: InstanceT) -> Node | None:
+    def _node_of(self, orphan: InstanceT) -> Node | None:
         for view in self._cluster.snapshot().nodes:
-            if view.claim is None and view.provider_id == machine.provider_id:
+            if view.claim is None and view.provider_id == orphan.provider_id:
                 return self._cluster.node(view.name)
         return None
 
 
 class ClaimCollector:
-    """Looks for registered claims whose machine vanished behind our back.
+    """Looks for registered claims whose instance vanished behind our back.
 
     Args:
-        uncertain: of which claims nobody can say now whether their machine is there.
+        uncertain: of which claims nobody can say now whether their instance is there.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class ClaimCollector:
         """Look once; seconds until the next look.
 
         Raises:
-            CloudError: machines could not be listed.
+            CloudError: instances could not be listed.
         """
-        claims = self._cluster.claims()  # before the machines: whoever is launched meanwhile is not among them
-        there = {machine.provider_id for machine in self._provider.list()}
+        claims = self._cluster.claims()  # before the instances: whoever is launched meanwhile is not among them
+        there = {one.provider_id for one in self._provider.list()}
         for claim in claims:
             if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):
                 try:
@@ -206,7 +206,7 @@ class ClaimCollector:
         """Asked for by its id: a list may lag behind."""
         try:
             self._provider.get(claim.status.provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return True
         except CloudError as error:
             _log.info(messages.COULD_NOT_FIND_OUT_ABOUT_INSTANCE, nodeclaim=claim.name, error=str(error))

@@ -1,7 +1,7 @@
-"""Carries out what `provisioner.disruption.interruption` decides about machines that their cloud takes back.
+"""Carries out what `provisioner.disruption.interruption` decides about instances that their cloud takes back.
 
 An interruption is written on the claim before anything else (`Interruptions.mark`), so whoever leads next goes on with
-it. Closing a machine is the disrupted taint: from then on the state counts its pods as leaving, and the provisioner plans
+it. Closing an instance is the disrupted taint: from then on the state counts its pods as leaving, and the provisioner plans
 them like pods that wait. Evictions are the ordinary end of a claim.
 """
 
@@ -30,7 +30,7 @@ from provisioner.support.workers import StillRunningError, run_parallel
 from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
-#: While a machine is being closed its pods are planned as soon as the watch shows the taint.
+#: While an instance is being closed its pods are planned as soon as the watch shows the taint.
 BUSY_SECONDS = 0.1
 #: A call that hangs holds up the other machines no longer than this; it goes on by itself.
 PATIENCE_SECONDS = 5.0
@@ -40,7 +40,7 @@ _log = logs.get_logger(__name__)
 
 
 class Interruptions:
-    """Marks machines and does, every second, what is due about the marked ones.
+    """Marks instances and does, every second, what is due about the marked ones.
 
     Args:
         taints: closes Nodes.
@@ -87,7 +87,7 @@ class Interruptions:
             self._thread.join(10)
 
     def mark(self, claim: NodeClaim, interruption: Interruption) -> bool:
-        """Write on a claim what will become of its machine, together with what is known already.
+        """Write on a claim what will become of its instance, together with what is known already.
 
         Returns:
             Whether anything is new.
@@ -95,7 +95,9 @@ class Interruptions:
         Raises:
             ApiError: it is not written.
         """
-        with self._locks[hash(claim.name) % len(self._locks)]:  # two notices of one machine are merged, not overwritten
+        with self._locks[
+            hash(claim.name) % len(self._locks)
+        ]:  # two notices of one instance are merged, not overwritten
             claim = self._cluster.claim(claim.name) or claim
             known = interruption_of(claim.metadata.annotations)
             wanted = merged(known, interruption)

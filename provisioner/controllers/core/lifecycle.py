@@ -24,7 +24,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProviderView, Machine
+from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of, grace_end
@@ -39,6 +39,7 @@ from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.joining import Rivals
+from provisioner.state.launches import Launch
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
@@ -50,6 +51,8 @@ FINALIZE_REQUEUE_SECONDS = 5.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
 ELSEWHERE_SECONDS = 0.5
+#: A claim whose pods are being planned again is looked at again after so long.
+REPLANNING_SECONDS = 0.5
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
@@ -80,7 +83,7 @@ class Lifecycle:
 
     Args:
         register: takes the name of a claim whose Node has come.
-        health: notes whether a machine of a pool came up.
+        health: notes whether an instance of a pool came up.
         elsewhere: whether all pods that wait for a claim would find other places now.
         timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
@@ -162,20 +165,26 @@ class Lifecycle:
 
     def _launch(self, claim: NodeClaim) -> Result:
         if self._cluster.is_unneeded(claim.metadata.name):
-            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
-            self._writer.delete(claim)
-            return DONE
+            return self._unneeded(claim)
         waited = self._waited(claim, names.LAUNCHED)
         late = waited > self._timeouts.launch.total_seconds()
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
+        match self._cluster.launch_begins(claim.metadata.name):
+            case Launch.UNNEEDED:
+                return self._unneeded(claim)
+            case Launch.HELD:
+                return Result(requeue_after=REPLANNING_SECONDS)
+            case Launch.BEGIN:
+                pass
         try:
-            machine = self._provider.create(claim)
+            launched = self._provider.create(claim)
         except LaunchUnderWayError as error:
             if error.reason:
                 self._not_launched(claim, error.reason, error)
             return Result(requeue_after=error.retry_after)
         except InsufficientCapacityError as error:
+            self._cluster.launch_refused(claim.metadata.name)
             return self._short(claim, error)
         except NodeClassNotReadyError as error:
             self._event(claim, messages.nodeclass_not_ready(claim.metadata.name, str(error)))
@@ -183,13 +192,20 @@ class Lifecycle:
         except CloudError as error:
             if late:
                 return self._give_up(claim, "launch_timeout", unhealthy=True)
+            if isinstance(error, CreateError):
+                self._cluster.launch_refused(claim.metadata.name)
             reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
             self._not_launched(claim, reason, error)
             return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
-        self._launched(claim, machine)
+        self._launched(claim, launched)
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
+
+    def _unneeded(self, claim: NodeClaim) -> Result:
+        _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
+        self._writer.delete(claim)
+        return DONE
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""
@@ -217,10 +233,10 @@ class Lifecycle:
         message = messages.launch_pending(reason, str(error)[:_MESSAGE_LENGTH])
         self._writer.status(claim, self._with(claim, message))
 
-    def _launched(self, claim: NodeClaim, machine: Machine) -> None:
-        labels = {key: value for key, value in machine.labels.items() if key not in claim.metadata.labels}
-        if labels or machine.annotations:
-            claim = self._writer.metadata(claim, labels=labels, annotations=dict(machine.annotations))
+    def _launched(self, claim: NodeClaim, launched: LaunchedInstance) -> None:
+        labels = {key: value for key, value in launched.labels.items() if key not in claim.metadata.labels}
+        if labels or launched.annotations:
+            claim = self._writer.metadata(claim, labels=labels, annotations=dict(launched.annotations))
         conditions = self._with(claim, messages.LAUNCHED)
         conditions = CLAIM_CONDITIONS.set(
             conditions,
@@ -231,18 +247,18 @@ class Lifecycle:
         self._writer.status(
             claim,
             conditions,
-            providerID=machine.provider_id,
-            imageID=machine.image_id,
-            capacity=machine.capacity.to_wire(),
-            allocatable=machine.allocatable.to_wire(),
+            providerID=launched.provider_id,
+            imageID=launched.image_id,
+            capacity=launched.capacity.to_wire(),
+            allocatable=launched.allocatable.to_wire(),
         )
         _log.info(
             messages.LAUNCHED_NODECLAIM,
             nodeclaim=claim.metadata.name,
-            provider_id=machine.provider_id,
-            instance_type=machine.instance_type,
-            zone=machine.zone,
-            capacity_type=machine.capacity_type,
+            provider_id=launched.provider_id,
+            instance_type=launched.instance_type,
+            zone=launched.zone,
+            capacity_type=launched.capacity_type,
         )
 
     # ------------------------------------------------------------------ registration and initialisation
@@ -394,7 +410,7 @@ class Lifecycle:
 
 
 def _may_still_come(claim: NodeClaim) -> bool:
-    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its machine may have been launched already."""
+    """Whether age is no reason to give the claim up unasked: it waits for capacity, or its instance may have been launched already."""
     launched = condition(claim.status.conditions, names.LAUNCHED)
     waits = launched is not None and launched.reason == names.INSUFFICIENT_CAPACITY
     return waits or names.LAUNCH_ANNOTATION in claim.metadata.annotations

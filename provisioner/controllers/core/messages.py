@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
 from provisioner.disruption.protections import ELAPSED, Protection
+from provisioner.disruption.shares import MOST_ATTEMPTS, Hold
 from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
@@ -91,6 +92,33 @@ def recreated(scheduler: str, seconds: float) -> EventMessage:
 def evicted(reason: str) -> EventMessage:
     """`reason` is why the node is disrupted."""
     return EventMessage("Normal", "Evicted", f"Evicted pod: {reason}")
+
+
+def evicted_for_share(owner: str, on_demand: int, wanted: int) -> EventMessage:
+    """To a pod that is evicted so that the webhook gives its successor the other capacity; `owner` as "KIND NAMESPACE/NAME"."""
+    return EventMessage(
+        "Normal",
+        "Evicted",
+        f"Evicted pod: {on_demand} pods of {owner} run on demand, and {names.STAMP_ON_DEMAND} asks for {wanted}",
+    )
+
+
+_NOT_REPAIRED: Final = {
+    Hold.STOPPED: f"after {MOST_ATTEMPTS} evictions, no new pod was assigned to the capacity that lacks pods; the next attempt is in a day. Check that the "
+    "webhook runs with --on-demand-shares, and that nothing else sets the capacity type of the pods",
+    Hold.UNKNOWN: f"the node of a pod has no label {names.CAPACITY_TYPE_LABEL}",
+    Hold.HELD: f"each pod that could be evicted is protected by {names.DO_NOT_DISRUPT}, by its own node selector or affinity, or by a pause of its NodePool",
+    Hold.BUDGET: "no PodDisruptionBudget of the pods allows an eviction now",
+}
+
+
+def share_not_repaired(why: Hold) -> EventMessage:
+    """To the owner of pods of which too many or too few run on demand."""
+    return EventMessage(
+        "Warning",
+        "OnDemandShareNotRepaired",
+        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): {_NOT_REPAIRED[why]}",
+    )
 
 
 def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
@@ -279,12 +307,12 @@ def transitioned(type: str, text: str) -> EventMessage:  # noqa: A002  (the API'
     return EventMessage("Normal", type, text)
 
 
-def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002
+def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002 - the API's word for it
     """The status of a condition changed."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
 
 
-def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002
+def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002 - the API's word for it
     """The same where the condition has a message."""
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: {message}"
 
@@ -843,6 +871,11 @@ PLANNED_NODE_REMOVED: Final = "A node was removed while pods were planned for it
 REGISTERING_BATCH_FAILED: Final = "Registering a batch of NodeClaims failed; retrying"
 REGISTRATION_FAILED: Final = "Registration failed; retrying"
 
+# replanning.py
+REPLANNED_WAITING_NODECLAIMS: Final = (
+    "Planned the pods of NodeClaims that were not launched yet again, at a lower price"
+)
+
 # reports.py
 REFUSED_REPORTS_OF_OTHER_CLIENT: Final = "Refused reports because the client certificate is for another name"
 REFUSED_REPORTS: Final = "Refused reports"
@@ -851,6 +884,14 @@ REFUSED_REPORTS: Final = "Refused reports"
 SCHEDULER_IS_SILENT: Final = "A scheduler has processed no pod for a minute while pods wait for it; check that it runs"
 FAILED_TO_RECREATE_POD: Final = "Failed to delete a pod whose scheduler is silent; retrying"
 NO_PODS_WAIT_FOR_SILENT_SCHEDULER: Final = "No pods wait for the silent scheduler anymore"
+
+# share_repair.py
+EVICTED_FOR_SHARE: Final = "Evicted a pod to repair the share of its owner's pods that run on demand"
+SHARE_REPAIR_FAILED: Final = "Failed to repair the share of pods that run on demand; retrying"
+SHARE_REPAIR_STOPPED: Final = (
+    "Stopped repairing a share of pods that run on demand because evictions did not help; "
+    "check that the webhook runs with --on-demand-shares"
+)
 
 # static_capacity.py
 FAILED_TO_SCALE_STATIC_NODEPOOL: Final = "Failed to bring a static NodePool to spec.replicas; retrying"
@@ -868,3 +909,106 @@ NOT_WAITING_FOR_VOLUMES_DETACH: Final = "Not waiting for volumes to detach, beca
 IGNORING_UNREADABLE_NODEPOOL: Final = "Ignoring a NodePool that cannot be read"
 IGNORING_UNREADABLE_FIELD: Final = "Ignoring an unreadable field of a NodePool"
 IGNORING_NODEPOOL_OF_UNKNOWN_TYPES: Final = "Ignoring a NodePool because its instance types are unknown"
+
+# claim_creator.py
+
+
+def no_unused_name(pool: str, tries: int) -> str:
+    """What `NoFreeNameError` says."""
+    return f"found no unused name for a NodeClaim of NodePool {pool!r} in {tries} attempts"
+
+
+# commands.py
+
+
+def claim_is_being_deleted(claim: str) -> str:
+    """Part of a reason."""
+    return f"NodeClaim {claim} is being deleted"
+
+
+def claim_is_leaving(claim: str) -> str:
+    """What `NotFound` says."""
+    return f"NodeClaim {claim} is being deleted or no longer exists"
+
+
+# planner.py
+PLANNER_NOT_ASKED: Final = "the provisioner could not ask it, or not read its answer"
+
+# planner_process.py
+
+
+def planner_wrote_too_much(size: int) -> str:
+    """What `ProtocolError` says."""
+    return f"it wrote an answer of {size} bytes"
+
+
+PLANNER_ANSWERED_UNASKED: Final = "it answered a question that was not asked"
+PLANNER_CLOSED_PIPES: Final = "it closed its pipes"
+
+
+def planner_needed_memory(mib: int) -> str:
+    """Part of a reason."""
+    return f"it needed more than {mib} MiB of address space"
+
+
+def planner_not_started(error: Exception) -> str:
+    """Part of a reason."""
+    return f"it could not be started: {error}"
+
+
+PLANNER_STARTED_LATE: Final = "it did not start in time"
+PLANNER_ANSWERED_LATE: Final = "it did not answer in time"
+
+
+def planner_ended_by_signal(signal: int) -> str:
+    """Part of a reason."""
+    return f"it was ended by signal {signal}"
+
+
+def planner_ended_with_status(status: int) -> str:
+    """Part of a reason."""
+    return f"it ended with status {status}"
+
+
+# reports.py
+
+
+def reports_need_certificates(host: str) -> str:
+    """`host` is "" for all addresses."""
+    return f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
+
+
+def only_one_may_report(wanted: str) -> str:
+    """Part of a reason."""
+    return f"only {wanted} may send reports\n"
+
+
+# terminator.py
+
+
+def unreadable_node(node: object, error: str) -> str:
+    """Part of a reason."""
+    return f"Node {node}, which cannot be read ({error})"
+
+
+def pod_on_unreadable_node(pod: object, node: str, error: str) -> str:
+    """Part of a reason."""
+    return f"pod {pod} on node {node}, which cannot be read ({error})"
+
+
+def pods_of_nodes(count: int, node: str) -> str:
+    """Part of a reason."""
+    return f"pods of {count} nodes, among them {node}"
+
+
+def pod_on_node(pod: str, node: str) -> str:
+    """Part of a reason."""
+    return f"pod {pod} on node {node}"
+
+
+# claim_writer.py
+
+
+def claim_not_written(claim: str, error: Exception) -> str:
+    """What `Conflict` says."""
+    return f"NodeClaim {claim}: {error}"

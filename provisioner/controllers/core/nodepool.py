@@ -86,7 +86,7 @@ class Health:
 
 
 def used_by(claims: list[NodeClaim], capacities: Mapping[str, Resources]) -> Resources:
-    """What the machines of a pool have together, zero-filled, with the number of nodes."""
+    """What the nodes of a pool have together, zero-filled, with the number of nodes."""
     total = Resources.of(dict.fromkeys(_ALWAYS_TOLD, 0))
     for claim in claims:
         total += capacities.get(claim.metadata.name, Resources.of({}))

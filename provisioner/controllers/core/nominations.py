@@ -120,31 +120,31 @@ class Nominations:
         if found:
             _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
-    def nominate(self, machines: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
-        """Nominate the pods that these machines were made for, as far as they may be; before the first is let in.
+    def nominate(self, joining: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
+        """Nominate the pods that these nodes were made for, as far as they may be; before the first is let in.
 
         More than once: a cycle that began before a nomination may fail after it, and clears it.
 
         Args:
-            machines: that are about to be let in.
+            joining: NodeClaims and Nodes that are about to be let in.
             patience: seconds that one round of writes is waited for; None for any time.
 
         Returns:
             By claim, how many of its pods were withheld: their room is not kept. Empty where nobody is nominated.
         """
-        machines = list(machines)
+        joining = list(joining)
         withheld: Counter[str] = Counter()
         nominating = self._steering.nominates()
         if not (nominating or self._steering.learns):
             return withheld
         policy = self._policy()
         if not nominating:
-            pods = (pod for claim, _ in machines for pod in self._cluster.assigned(NodeKey(claim.name)))
+            pods = (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name)))
             self._steering.left(pod.uid for pod in pods if policy.withheld(pod) is None)
             return withheld
         for number in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
-            for claim, node in machines:
+            for claim, node in joining:
                 for pod in self._cluster.assigned(NodeKey(claim.name)):
                     why = policy.withheld(pod)
                     if why is not None:
@@ -162,7 +162,7 @@ class Nominations:
         return withheld
 
     def lost(self, pod: Pod, claim_name: str) -> None:
-        """The nomination of a pod whose machine is let in was cleared: give it back, a few times, where it was ours."""
+        """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""
         with self._lock:
             entry = self._written.get(pod.uid)
         if entry is None or entry.claim != claim_name or entry.over:

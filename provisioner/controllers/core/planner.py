@@ -136,7 +136,7 @@ class Planner:
             found, least, outcome = self._improved(prepared, result, seconds)
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception(messages.SEARCH_FAILED)
-            self._process.distrust("the provisioner could not ask it, or not read its answer")
+            self._process.distrust(messages.PLANNER_NOT_ASKED)
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + _EPSILON:
             raise AssertionError("a plan that is dearer than the greedy one")

@@ -120,7 +120,7 @@ class PlannerProcess:
                     env=environment(os.environ, sys.path),
                 )
             except OSError as error:
-                self._failed(f"it could not be started: {error}")
+                self._failed(messages.planner_not_started(error))
                 return Refusal.FAILED
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -155,7 +155,7 @@ class PlannerProcess:
         try:
             if not self._ready:
                 if self._clock.monotonic() - self._started_at >= _START_SECONDS:
-                    self._fail("it did not start in time")
+                    self._fail(messages.PLANNER_STARTED_LATE)
                     return Refusal.FAILED
                 if not self._readable(wait_until):
                     return Refusal.STARTING
@@ -169,7 +169,7 @@ class PlannerProcess:
             answered = self._answer(number, wait_until)
         except TimeoutError:
             if self._late:
-                self._fail("it did not answer in time")
+                self._fail(messages.PLANNER_ANSWERED_LATE)
             self._late = True
             return Refusal.LATE
         except (OSError, EOFError):
@@ -219,12 +219,12 @@ class PlannerProcess:
             if answered.number == number:
                 return answered
             if not 0 < answered.number < number:
-                raise ProtocolError("it answered a question that nobody asked")
+                raise ProtocolError(messages.PLANNER_ANSWERED_UNASKED)
 
     def _read(self, until: float) -> Answered:
         size = int.from_bytes(self._peek(FRAME_BYTES, until), "little")
         if size > _MOST_ANSWER:
-            raise ProtocolError(f"it wrote an answer of {size} bytes")
+            raise ProtocolError(messages.planner_wrote_too_much(size))
         data = self._peek(FRAME_BYTES + size, until)[FRAME_BYTES:]
         del self._unread[: FRAME_BYTES + size]
         return read_answer(data)
@@ -272,7 +272,7 @@ class PlannerProcess:
         try:
             status = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._fail("it closed its pipes")
+            self._fail(messages.PLANNER_CLOSED_PIPES)
             return Refusal.FAILED
         self._ended(status)
         return Refusal.FAILED if self._installed is not False else Refusal.NOT_INSTALLED
@@ -285,11 +285,11 @@ class PlannerProcess:
         if status == NOT_INSTALLED:
             self._missing(self._packages)
         elif status == OUT_OF_MEMORY:
-            self._failed(f"it needed more than {MEMORY_BYTES >> 20} MiB of address space")
+            self._failed(messages.planner_needed_memory(MEMORY_BYTES >> 20))
         elif status < 0:
-            self._failed(f"it was ended by signal {-status}")
+            self._failed(messages.planner_ended_by_signal(-status))
         else:
-            self._failed(f"it ended with status {status}")
+            self._failed(messages.planner_ended_with_status(status))
 
     def _fail(self, why: str) -> None:
         self._end()

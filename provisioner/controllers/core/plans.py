@@ -22,9 +22,10 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.support.workers import Pool as Workers
+from provisioner.values.jsontext import pointer
 
 _TRIES = 4
-_PATH = "/metadata/annotations/" + names.PLAN_ANNOTATION.replace("~", "~0").replace("/", "~1")
+_PATH = pointer("metadata", "annotations", names.PLAN_ANNOTATION)
 #: A kubelet that writes the annotation again and again is not followed at its pace: nobody reads it.
 REMOVE_AGAIN_SECONDS = 3600.0
 _log = logs.get_logger(__name__)

@@ -19,6 +19,7 @@ from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.replanning import Replanning
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference, reference_of
@@ -33,9 +34,10 @@ from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packin
 from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import DEFAULTS, Machines, Policies, without
+from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
+from provisioner.state.effects import Effect
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -108,6 +110,9 @@ class Provisioner:
 
     The state learns of a claim before it is written, so the next batch plans around it at once; a create that
     fails takes that back and the pods are planned again.
+
+    Args:
+        taken_back: carries out what follows where NodeClaims that are not being launched yet are planned again with a batch; None: they never are.
     """
 
     def __init__(
@@ -131,12 +136,18 @@ class Provisioner:
         buffers: CapacityBuffers | None = None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
         improve: Callable[[Prepared, Result], Planned] = as_scheduled,
+        taken_back: Callable[[Iterable[Effect]], None] | None = None,
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
         self._buffers, self._improve = buffers, improve
-        self._worlds, self._machines, self._told = Worlds(provider, policies), Machines(), events.Told()
+        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.Told()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
+        self._replanning = (
+            Replanning(cluster, self._worlds, improve, taken_back, 3 * self._deadline)
+            if taken_back is not None
+            else None
+        )
         self._cluster, self._creator, self._plans = cluster, creator, plans
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
         self._counts, self._retry, self._chance = counts, retry, chance
@@ -161,10 +172,12 @@ class Provisioner:
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
-            gathered = self._worlds.of(snapshot, self._machines)
+            gathered = self._worlds.of(snapshot, self._bins)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
             greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
             planned = self._improve(prepared, greedy)
+            if self._replanning is not None and pods:
+                planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
         self._note_buffers(virtual, snapshot, planned.result.existing)
         result = _of_real_pods(planned.result) if virtual else planned.result
         seconds = self._clock.monotonic() - started
@@ -209,7 +222,7 @@ class Provisioner:
         return batch
 
     def fits_elsewhere(self, claim_name: str) -> bool:
-        """Whether every pod that waits for a claim would find another place now, on machines of today or others that can be had."""
+        """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
         snapshot, pods = without(self._cluster.snapshot(), claim_name)
         if not pods:
             return False

@@ -34,6 +34,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
+from provisioner.values.jsontext import pointer
 from provisioner.values.message import ConditionMessage
 from provisioner.values.taints import Taint
 
@@ -155,10 +156,7 @@ def merged(path: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> 
         return []
     if not present:
         return [{"op": "add", "path": path, "value": changes}]
-    return [
-        {"op": "add", "path": f"{path}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
-        for key, value in changes.items()
-    ]
+    return [{"op": "add", "path": path + pointer(key), "value": value} for key, value in changes.items()]
 
 
 def appended(path: str, present: Iterable[str], key: str, value: object) -> list[dict[str, Any]]:
@@ -338,7 +336,7 @@ class Registrar:
         name = claim.metadata.name
         known = self._cluster.claim(name)  # nominating takes a while
         if known is None or known.metadata.deletion_timestamp is not None:
-            return  # its machine is being ended: pods would be let in there to die
+            return  # its instance is being ended: pods would be let in there to die
         claim = known
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             claim, node

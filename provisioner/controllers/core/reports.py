@@ -63,9 +63,7 @@ class ReportServer:
         client_name: str = CLIENT_NAME,
     ) -> None:
         if context is None and not is_loopback(host):
-            raise ValueError(
-                f"accepting reports on {host or 'all addresses'} requires certificates: set --report-cert-dir, or listen on 127.0.0.1"
-            )
+            raise ValueError(messages.reports_need_certificates(host))
         wanted = client_name if context is not None else ""
 
         def handle(request: Request) -> Response:
@@ -74,7 +72,7 @@ class ReportServer:
                     messages.REFUSED_REPORTS_OF_OTHER_CLIENT,
                     names=sorted(request.peer_names),
                 )
-                return Response(HTTPStatus.FORBIDDEN, f"only {wanted} may send reports\n".encode())
+                return Response(HTTPStatus.FORBIDDEN, messages.only_one_may_report(wanted).encode())
             return take(request, accept)
 
         self._context = context

@@ -1,4 +1,4 @@
-"""The end of a Node: taint, drain through the Eviction API, end the machine, let the Node go. Source: core spec 7."""
+"""The end of a Node: taint, drain through the Eviction API, end the instance, let the Node go. Source: core spec 7."""
 
 import threading
 from collections import Counter
@@ -12,7 +12,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -139,7 +139,7 @@ class Termination:
     def _end(self, node: Node, claim: NodeClaim | None) -> Result:
         if claim is not None:
             self._writer.delete(claim)
-            if not is_true(node.status.conditions, names.READY) and self._machine_is_gone(claim):
+            if not is_true(node.status.conditions, names.READY) and self._instance_is_gone(claim):
                 return self._let_go(node, claim)
         node = self._taints.close(node, ending=True)
         deadline = deadline_of(claim) if claim is not None else None
@@ -269,10 +269,10 @@ class Termination:
             now=self._clock.now(),
         )
 
-    def _machine_is_gone(self, claim: NodeClaim) -> bool:
+    def _instance_is_gone(self, claim: NodeClaim) -> bool:
         try:
             self._provider.get(claim.status.provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return True
         except CloudError:  # while nobody says, its pods leave as from any other
             return False

@@ -21,7 +21,7 @@ from provisioner.apis.core import BriefMeta, Node, VolumeAttachmentSpec
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Object, is_true
 from provisioner.apis.pods import Pod, is_drainable
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import messages
@@ -191,7 +191,7 @@ class Terminator:
             provider.delete(claim)
             self._note(uid, provider_id)
             provider.delete(claim)  # a provider that is done at once says so now
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             self._note(uid, provider_id)
             return Ending(State.GONE, sight.nodes)
         return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
@@ -216,7 +216,7 @@ class Terminator:
             return held
         try:
             terminate(provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return Ending(State.GONE, sight.nodes)
         return Ending(State.UNDER_WAY, sight.nodes)
 
@@ -266,9 +266,7 @@ class Terminator:
         known = every.of.get(provider_id, ()) if provider_id else ()
         mark = re.compile(rb'"providerID":\s*"' + re.escape(provider_id.encode()) + rb'"')
         unreadable = [
-            f"Node {one}, which cannot be read ({one.error})"
-            for one in every.unreadable
-            if provider_id and mark.search(one.raw)
+            messages.unreadable_node(one, one.error) for one in every.unreadable if provider_id and mark.search(one.raw)
         ]
         nodes: list[Node] = []
         wanted: list[str] = []  # Nodes whose pods run on the instance
@@ -279,7 +277,7 @@ class Terminator:
                 wanted.append(name)  # gone a moment ago, its pods are not
                 continue
             except DecodeError as error:
-                unreadable.append(f"Node {name}, which cannot be read ({error.message})")
+                unreadable.append(messages.unreadable_node(name, error.message))
                 continue
             if node.spec.provider_id == provider_id:
                 nodes.append(self._taints.close(node) if close else node)
@@ -304,7 +302,7 @@ class Terminator:
                 self._client, resources.PODS, decode=resources.PODS.decode, field_selector=f"spec.nodeName={name}"
             )
             pods += found.objects
-            unreadable += (f"pod {one} on node {name}, which cannot be read ({one.error})" for one in found.unreadable)
+            unreadable += (messages.pod_on_unreadable_node(one, name, one.error) for one in found.unreadable)
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 
     def _volumes(self, sight: Sight, provider_id: str) -> tuple[str, ...]:
@@ -361,11 +359,11 @@ class Terminator:
         ids = {one.status.provider_id for one in self._claims()}
         candidates = [one.metadata.name for one in every.unregistered if _may_be_its(one, claim, ids)]
         if len(candidates) > _MOST_STRANGERS:
-            return (f"pods of {len(candidates)} nodes, among them {candidates[0]}",)
+            return (messages.pods_of_nodes(len(candidates), candidates[0]),)
         found = []
         for name in candidates:
             pods, unreadable = self._pods([name])
-            found += [f"pod {pod.key} on node {name}" for pod in _living(pods, self._clock.now())]
+            found += [messages.pod_on_node(pod.key, name) for pod in _living(pods, self._clock.now())]
             found += unreadable
         return tuple(found)
 
@@ -443,7 +441,7 @@ class Terminator:
             return False
         try:
             self._provider.get(provider_id)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             return True
         except CloudError:
             return False

@@ -4,7 +4,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core import messages
 from provisioner.scheduling.spending import PricedTypes
-from provisioner.scheduling.world import DEFAULTS, Gathered, Machines, Policies, world_of
+from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
 
@@ -12,20 +12,20 @@ _log = logs.get_logger(__name__)
 
 
 class Worlds:
-    """Makes the worlds of one controller; any thread, where `machines` is used by one thread only."""
+    """Makes the worlds of one controller; any thread, where `cache` is used by one thread only."""
 
     def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
         self._provider, self._policies, self._priced = provider, policies, PricedTypes()
 
-    def of(self, snapshot: Snapshot, machines: Machines | None = None) -> Gathered:
-        """The world at this instant; `machines` keeps machines from one instant to the next."""
+    def of(self, snapshot: Snapshot, cache: BinCache | None = None) -> Gathered:
+        """The world at this instant; `cache` keeps what was made of nodes from one instant to the next."""
         gathered = world_of(
             snapshot,
             self.types_of,
             self._provider.well_known_labels,
             self.manages,
             self._policies,
-            machines,
+            cache,
             self._provider.reservation_label,
             self._priced,
         )

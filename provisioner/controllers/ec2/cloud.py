@@ -71,7 +71,7 @@ class AwsCloud:
 
     Args:
         options: with provider "aws".
-        connection: to the API server; its authority is what machines trust.
+        connection: to the API server; its authority is what instances trust.
         client: over that connection.
         caches: the watches.
         clock: for everything.
@@ -187,7 +187,7 @@ class AwsCloud:
     # ------------------------------------------------------------------ the cloud
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """What machines of the pool have; prices may be old."""
+        """What instances of the pool have; prices may be old."""
         return self.provider.known_types(pool)
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class AwsCloud:
         self.market.start()
 
     def is_uncertain(self, claim: NodeClaim) -> bool:
-        """Whether the machine is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
+        """Whether the instance is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
         return is_in_zone(claim, self._shifted())
 
     def lead(self, parts: Parts) -> Term:
@@ -391,7 +391,7 @@ def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> 
 
 
 def is_in_zone(claim: NodeClaim, zone_ids: Container[str]) -> bool:
-    """Whether the claim's machine is in one of these zones."""
+    """Whether the claim's instance is in one of these zones."""
     return claim.metadata.labels.get(labels.ZONE_ID, "") in zone_ids
 
 
@@ -418,7 +418,7 @@ def classes_concerned(change: Change) -> tuple[str, ...]:
 
 
 def region_of(session: botocore.session.Session) -> str:
-    """The region that this machine is in, as every SDK finds it; else what the machine says of itself.
+    """The region that this machine is in, as every SDK finds it; else what the instance says of itself.
 
     Raises:
         OptionsError: nobody says.
@@ -430,7 +430,5 @@ def region_of(session: botocore.session.Session) -> str:
         except BotoCoreError as error:
             _log.info(messages.NO_REGION_IN_INSTANCE_METADATA, error=str(error))
     if not found:
-        raise OptionsError(
-            "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
-        )
+        raise OptionsError(messages.REGION_REQUIRED)
     return str(found)

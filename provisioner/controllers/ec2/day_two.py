@@ -1,4 +1,4 @@
-"""Everything that happens to machines of EC2 after their launch, wired: one `Term` for the leader.
+"""Everything that happens to instances of EC2 after their launch, wired: one `Term` for the leader.
 
 Interruptions, health, garbage, tags, reservations and zonal shifts; each is a module of its own beside this one.
 """
@@ -20,7 +20,7 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import Change
 from provisioner.controllers.clouds import Parts
-from provisioner.controllers.core.garbage import MachineCollector
+from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import health, reservations
 from provisioner.controllers.ec2.interruption_queue import QueueReader
@@ -139,7 +139,7 @@ class DayTwo:
                 ec2.settings,
                 clock,
             ).poll,
-            "instance-garbage": MachineCollector(
+            "instance-garbage": InstanceCollector(
                 ec2.inventory.refresh,
                 sort_out,
                 fresh_claims,

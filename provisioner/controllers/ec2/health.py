@@ -1,4 +1,4 @@
-"""Asks EC2 every minute which machines are impaired or will be worked on. Source: spec/karpenter-aws.md 6.6.
+"""Asks EC2 every minute which instances are impaired or will be worked on. Source: spec/karpenter-aws.md 6.6.
 
 Differs: where the permission is missing it is tried again every hour, not only after a restart.
 """
@@ -46,7 +46,7 @@ def read_statuses(aws: Clients) -> Iterator[Mapping[str, Any]]:
 
 
 class HealthPoller:
-    """Marks machines that EC2 says are impaired; asks once an hour where it may not."""
+    """Marks instances that EC2 says are impaired; asks once an hour where it may not."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class HealthPoller:
         for finding in mine:
             self._act(finding, claims[finding.instance])
         self._known = {(finding.instance, finding.category) for finding in mine}
-        for machine in found.cleared:
-            if (claim := claims.get(machine)) is not None:
+        for instance_id in found.cleared:
+            if (claim := claims.get(instance_id)) is not None:
                 self._call_off(claim)
         return POLL_SECONDS
 

@@ -1,4 +1,4 @@
-"""Reads the interruption queue and marks the machines that its messages name. Source: spec/karpenter-aws.md 6.5.
+"""Reads the interruption queue and marks the instances that its messages name. Source: spec/karpenter-aws.md 6.5.
 
 A message is deleted once what it says is written on the claims, or nothing is to be done about it; one whose write failed
 comes again after 20 seconds. Two readers, or a message that comes twice, do no harm: marking twice changes nothing.
@@ -34,7 +34,7 @@ from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import run_parallel
 
 MALFORMED = "malformed"
-#: A machine that nobody knows may be one whose launch is not written yet: its message may come again for so long.
+#: An instance that nobody knows may be one whose launch is not written yet: its message may come again for so long.
 UNKNOWN_PATIENCE = timedelta(seconds=90)
 SPOT_CODE = "SpotInterruption"
 #: One message whose handling hangs holds up the queue no longer than this; it is not deleted, so it comes again.
@@ -174,12 +174,12 @@ class QueueReader:
 
 
 def claims_by_instance(claims: Sequence[NodeClaim]) -> dict[str, NodeClaim]:
-    """Claims by the id of their machine; those that have none, or none of EC2's, are left out."""
+    """Claims by the id of their instance; those that have none, or none of EC2's, are left out."""
     return {name: claim for claim in claims if (name := instance_id_of(claim.status.provider_id))}
 
 
 def offer_of(claim: NodeClaim) -> OfferingKey:
-    """What the claim's machine was bought as."""
+    """What the claim's instance was bought as."""
     found = claim.metadata.labels
     return OfferingKey(
         capacity_type=found.get(names.CAPACITY_TYPE_LABEL, ""),

@@ -1,4 +1,4 @@
-"""Labels that EC2 decides or changes after the launch: reservations that a machine has left, partitions that EC2 has chosen.
+"""Labels that EC2 decides or changes after the launch: reservations that an instance has left, partitions that EC2 has chosen.
 
 Source: spec/karpenter-aws.md 3.6, 6.3.
 Differs: the label that says a reservation may be taken back falls with the others; a Node registers without waiting for its
@@ -25,26 +25,26 @@ ON_DEMAND: Mapping[str, str | None] = {
     names.CAPACITY_TYPE_LABEL: names.CAPACITY_ON_DEMAND,
     **dict.fromkeys(labels.RESERVATION_LABELS),
 }
-"""What a machine is labelled that has left its reservation; None is no such label."""
+"""What an instance is labelled that has left its reservation; None is no such label."""
 
 _log = logs.get_logger(__name__)
 
 
 def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Instance]) -> tuple[NodeClaim, ...]:
-    """Claims labelled reserved whose machine runs on demand now, by name. Pure."""
+    """Claims labelled reserved whose instance runs on demand now, by name. Pure."""
     by_id = {one.id: one for one in instances}
     return tuple(
         claim
         for claim in sorted(claims, key=lambda one: one.name)
         if claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_RESERVED
         and claim.metadata.deletion_timestamp is None
-        and (machine := by_id.get(instance_id_of(claim.status.provider_id))) is not None
-        and machine.capacity_type == names.CAPACITY_ON_DEMAND
+        and (instance := by_id.get(instance_id_of(claim.status.provider_id))) is not None
+        and instance.capacity_type == names.CAPACITY_ON_DEMAND
     )
 
 
 def lacks_partition(claim: NodeClaim) -> bool:
-    """Whether the claim's machine is in a placement group, and nobody has said in which partition. Pure."""
+    """Whether the claim's instance is in a placement group, and nobody has said in which partition. Pure."""
     found = claim.metadata.labels
     return (
         bool(found.get(labels.PLACEMENT_GROUP_ID))
@@ -84,11 +84,11 @@ class Relabeller:
 
 
 class CapacityTypeSync:
-    """Relabels machines that have left their reservation.
+    """Relabels instances that have left their reservation.
 
     Args:
         claims: every claim.
-        instances: the machines as they were listed last.
+        instances: the instances as they were listed last.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class CapacityTypeSync:
 
 
 class PartitionSync:
-    """Labels machines with the partition of their placement group, where EC2 has chosen it.
+    """Labels instances with the partition of their placement group, where EC2 has chosen it.
 
     Args:
         claims: every claim.
-        get_all: those of some machines that are there, by provider ID, as EC2 says now; raises CloudError.
+        get_all: those of some instances that are there, by provider ID, as EC2 says now; raises CloudError.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PartitionSync:
         relabeller: Relabeller,
     ) -> None:
         self._claims, self._get_all, self._relabeller = claims, get_all, relabeller
-        self._without: set[str] = set()  # machines of groups that have no partitions
+        self._without: set[str] = set()  # instances of groups that have no partitions
 
     def poll(self) -> float:
         """Look once; seconds until the next look.
@@ -133,10 +133,10 @@ class PartitionSync:
         waiting = {claim.status.provider_id: claim for claim in self._claims() if lacks_partition(claim)}
         self._without &= waiting.keys()
         if unknown := waiting.keys() - self._without:
-            for provider_id, machine in self._get_all(unknown).items():
-                if machine.partition:
-                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(machine.partition)}
+            for provider_id, instance in self._get_all(unknown).items():
+                if instance.partition:
+                    partition = {labels.PLACEMENT_GROUP_PARTITION: str(instance.partition)}
                     self._relabeller.relabel(waiting[provider_id], partition)
-                elif machine.state == RUNNING:
+                elif instance.state == RUNNING:
                     self._without.add(provider_id)
         return PARTITION_SECONDS

@@ -150,3 +150,8 @@ ZONAL_SHIFTS_CHANGED: Final = "Zonal shifts changed"
 # translation.py
 TRANSLATING_NOTHING: Final = "Translating no Provisioners"
 FAILED_TO_TRANSLATE: Final = "Failed to translate an object; retrying"
+
+# cloud.py
+REGION_REQUIRED: Final = (
+    "--aws-region (or AWS_REGION) is required because the Region could not be determined from the environment"
+)

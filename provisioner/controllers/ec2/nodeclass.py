@@ -65,7 +65,7 @@ class Around:
         node_class: the class of that name.
         claims: all.
         pools: all.
-        cluster: that machines join; raises `NotKnownYet`.
+        cluster: that instances join; raises `NotKnownYet`.
     """
 
     node_class: Callable[[str], EC2NodeClass | None]

@@ -1,4 +1,4 @@
-"""Machines of capacity blocks that end are replaced before EC2 takes them back. Source: spec/karpenter-aws.md 3.4, 6.3."""
+"""Instances of capacity blocks that end are replaced before EC2 takes them back. Source: spec/karpenter-aws.md 3.4, 6.3."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -45,7 +45,7 @@ def read_reservations(aws: Clients, ids: Sequence[str]) -> list[Mapping[str, Any
 
 
 class BlockExpiry:
-    """Marks the machines of capacity blocks that end soon.
+    """Marks the instances of capacity blocks that end soon.
 
     Args:
         read: rows of reservations by id.

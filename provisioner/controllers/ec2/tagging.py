@@ -1,6 +1,6 @@
-"""Gives machines the tags that can only be known once their Node has joined. Source: spec/karpenter-aws.md 6.2.
+"""Gives instances the tags that can only be known once their Node has joined. Source: spec/karpenter-aws.md 6.2.
 
-Differs: what a machine has is read from the last list, and tags wait until a launch has had its turn, for half a minute at most;
+Differs: what an instance has is read from the last list, and tags wait until a launch has had its turn, for half a minute at most;
 launches and tags share one allowance of calls, so tags take at most two of its five a second.
 """
 
@@ -32,7 +32,7 @@ _log = logs.get_logger(__name__)
 
 
 def missing_tags(present: Mapping[str, str], claim: NodeClaim, cluster: str) -> dict[str, str]:
-    """Tags that the claim's machine still lacks; a Name that the class gives it stays. Pure."""
+    """Tags that the claim's instance still lacks; a Name that the class gives it stays. Pure."""
     wanted = {
         ec2.NAME_TAG: claim.status.node_name,
         ec2.NODECLAIM_TAG: claim.name,
@@ -42,7 +42,7 @@ def missing_tags(present: Mapping[str, str], claim: NodeClaim, cluster: str) -> 
 
 
 def is_due(claim: NodeClaim) -> bool:
-    """Whether the claim's machine may lack tags that are known now. Pure."""
+    """Whether the claim's instance may lack tags that are known now. Pure."""
     annotations = claim.metadata.annotations
     return (
         bool(claim.status.node_name)
@@ -57,10 +57,10 @@ class TaggingController:
     """One key is a claim's name.
 
     Args:
-        find: a machine by provider ID, as it was listed last; raises CloudError.
+        find: an instance by provider ID, as it was listed last; raises CloudError.
         tag: adds tags to an instance; raises CloudError.
         cluster_name: value of the tag that names the cluster.
-        shifted: ids of zones whose machines are left alone now.
+        shifted: ids of zones whose instances are left alone now.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class TaggingController:
                 return
 
     def reconcile(self, name: str) -> Result:
-        """Tag one machine, and note it on its claim."""
+        """Tag one instance, and note it on its claim."""
         claim = self._cluster.claim(name)
         if claim is None or not is_due(claim):
             return DONE
         if self._gives_way(claim):
             return Result(requeue_after=self._delay)
         try:
-            machine = self._find(claim.status.provider_id)
-            if machine.zone_id in self._shifted():
+            instance = self._find(claim.status.provider_id)
+            if instance.zone_id in self._shifted():
                 return Result(requeue_after=SHIFTED_SECONDS)
-            if lacking := missing_tags(machine.tags, claim, self._cluster_name):
+            if lacking := missing_tags(instance.tags, claim, self._cluster_name):
                 self._allowance.take()
-                self._tag(machine.id, lacking)
+                self._tag(instance.id, lacking)
             self._writer.metadata(claim, annotations=dict(_TAGGED))
         except NotFound:
             return DONE

@@ -30,6 +30,7 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.resources import Resource
 from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.values.jsontext import pointer
 from provisioner.values.message import ConditionMessage
 
 MARKER: Final = "dovetail-conversion"
@@ -200,7 +201,7 @@ class Translator:
                 {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]},
                 {"op": "replace", "path": "/spec", "value": wanted["spec"]},
                 *(
-                    {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": one}
+                    {"op": "add", "path": pointer("metadata", "annotations", key), "value": one}
                     for key, one in ours.items()
                 ),
             ]

@@ -19,7 +19,7 @@ _log = logs.get_logger(__name__)
 
 
 def may_use(pool: NodePool, zone: str, zone_id: str) -> bool:
-    """Whether the pool's requirements allow machines in a zone; "" for a zone's name where it is unknown. Pure."""
+    """Whether the pool's requirements allow instances in a zone; "" for a zone's name where it is unknown. Pure."""
     try:
         wanted = requirements_of(pool.spec.template.spec.requirements).merged(Requirements.from_labels(pool.labels))
     except RequirementError:

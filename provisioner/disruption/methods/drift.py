@@ -7,6 +7,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
+from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
@@ -184,13 +185,7 @@ def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
     if new <= 1:
         return ""
     if one.usd_per_hour > 0 and result.usd_per_hour > _DEAR * one.usd_per_hour:
-        return (
-            f"Its pods would need {new} nodes for ${result.usd_per_hour:.2f} per hour, instead of one for "
-            f"${one.usd_per_hour:.2f}"
-        )
+        return messages.replacement_dearer(new, result.usd_per_hour, one.usd_per_hour)
     if one.node.pool in moving:
-        return (
-            f"Replacing this node takes {new} nodes; waiting until no other nodes of its NodePool are being "
-            "launched or terminated"
-        )
+        return messages.several_nodes_needed(new)
     return ""

@@ -7,6 +7,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price
+from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
 from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted, unjudged
@@ -57,7 +58,7 @@ def propose(view: View) -> MethodAnswer:
             rechecks.append(awaited[name])
             continue
         if not is_true(pool.status.conditions, names.READY):
-            blocked += [Blocked(one.key, name, f'NodePool "{name}" is not Ready') for one in mine]
+            blocked += [Blocked(one.key, name, messages.pool_not_ready(name)) for one in mine]
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
         if isinstance(template, str):
@@ -66,7 +67,7 @@ def propose(view: View) -> MethodAnswer:
         room = _room(view, pool)
         for one in mine:
             if room is not None and room <= 0:
-                blocked.append(Blocked(one.key, name, f'NodePool "{name}" has reached its limit for nodes'))
+                blocked.append(Blocked(one.key, name, messages.pool_reached_its_limit(name)))
             elif not allowance.lacks(name):
                 allowance.take(name)
                 room = None if room is None else room - 1
@@ -123,7 +124,7 @@ def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | st
         return str(error)
     ways = by_price(types, asked.merged(Requirements.from_labels(labels)))
     if not ways:
-        return f'No instance type meets the requirements of NodePool "{pool.metadata.name}"'
+        return messages.no_type_meets_requirements(pool.metadata.name)
     kind, offering = ways[0]
     return PlannedClaim(
         pool=pool.metadata.name,

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
+from provisioner.support.http import messages
 from provisioner.support.http.values import Request, Response
 
 RECEIVE_BYTES: Final = 16 * 1024
@@ -268,7 +269,7 @@ class Connection:
         if self._short is not None:
             _check_length(self._short.length, most)
             if self._broken:
-                raise RefusedError(HTTPStatus.BAD_REQUEST, "the peer ended the connection in the middle of a body")
+                raise RefusedError(HTTPStatus.BAD_REQUEST, messages.BODY_BROKE_OFF)
             return Step.MORE if self._missing else Step.WHOLE
         try:
             while True:
@@ -497,7 +498,7 @@ def _announced(request: h11.Request) -> int:
 
 def _check_length(length: int, most: int) -> None:
     if length > most:
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {most} bytes")
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, messages.body_too_long(most))
 
 
 def _is_plain(content_type: str) -> bool:

@@ -92,7 +92,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "graceful_timeout": self._graceful_seconds,
             "max_requests": 0,
             "preload_app": False,
-            "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,  # noqa: S108
+            "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,  # noqa: S108 - shared memory: a heartbeat must not wait for a disk
             "control_socket_disable": True,
             "accesslog": None,
             "logger_class": _Log,
@@ -152,7 +152,7 @@ class HttpWorker(Worker):  # type: ignore[misc]
         if self.alive:  # none came while the program was made
             self.server.run(self._beat)
 
-    def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002
+    def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002 - gunicorn's signature
         """SIGTERM: finish what is under way."""
         self.alive = False
         if self.booted:
@@ -169,7 +169,7 @@ class HttpWorker(Worker):  # type: ignore[misc]
 class _Log(Logger):  # type: ignore[misc]
     """gunicorn's own messages in our format."""
 
-    def setup(self, cfg: Any) -> None:  # noqa: ARG002
+    def setup(self, cfg: Any) -> None:  # noqa: ARG002 - gunicorn's signature
         self.error_log = logs.get_logger("gunicorn").logger
         self.access_log = logs.get_logger("gunicorn.access").logger
 

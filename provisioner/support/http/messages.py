@@ -13,3 +13,31 @@ FAILED_TO_SEND_RESPONSE: Final = "Failed to send a response"
 REQUEST_NOT_ANSWERED_IN_TIME: Final = "A request was not answered in time"
 WAITED_FOR_THREAD: Final = "the request was waiting for a thread"
 HANDLER_NOT_FINISHED: Final = "the handler has not finished"
+
+# connection.py
+
+
+BODY_BROKE_OFF: Final = "the peer ended the connection in the middle of a body"
+
+
+def body_too_long(most: int) -> str:
+    """What `RefusedError` says."""
+    return f"the body is longer than {most} bytes"
+
+
+# server.py
+
+
+def cannot_listen(where: str, port: int, strerror: object) -> str:
+    """What `OSError` says."""
+    return f"cannot listen on {where}:{port}: {strerror}"
+
+
+def server_has_ended(server: str) -> str:
+    """What `ConnectionError` says."""
+    return f"the server {server} has ended"
+
+
+def server_closed_connection(server: str) -> str:
+    """What `ConnectionError` says."""
+    return f"the server {server} closed the connection without a response"

@@ -85,7 +85,7 @@ def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
         where = f"[{host}]" if ":" in host else host or "*"
-        raise OSError(error.errno, f"cannot listen on {where}:{port}: {error.strerror}") from error
+        raise OSError(error.errno, messages.cannot_listen(where, port, error.strerror)) from error
 
 
 class HttpServer:
@@ -216,7 +216,7 @@ class HttpServer:
             OSError: no answer in `timeout` seconds.
         """
         if self._ended:
-            raise ConnectionError(f"the server {self.name} has ended")
+            raise ConnectionError(messages.server_has_ended(self.name))
         end = time.monotonic() + timeout
         here, there = socket.socketpair()
         with here:
@@ -231,7 +231,7 @@ class HttpServer:
                 answer += more
         head, _, text = answer.partition(b"\r\n\r\n")
         if not head[9:12].isdigit():
-            raise ConnectionError(f"the server {self.name} closed the connection without a response")
+            raise ConnectionError(messages.server_closed_connection(self.name))
         return int(head[9:12]), text.decode(errors="replace")
 
     # The loop

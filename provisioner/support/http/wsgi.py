@@ -21,7 +21,7 @@ def handler(application: Application) -> Handler:
         given: list[Any] = ["", []]
         written: list[bytes] = []
 
-        def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Any:  # noqa: ARG001
+        def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Any:  # noqa: ARG001 - WSGI has it
             given[:] = status, headers
             return written.append
 

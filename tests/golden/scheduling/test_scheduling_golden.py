@@ -241,7 +241,7 @@ ROWS = {
         problem([pod("bad", shape(terms=[term((ZONE, "Like", ["a"]))])), pod("good")], pool()),
         "default/small: good",
         "bad: spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator: "
-        "'Like' is unknown, use one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte"),
+        "'Like' is unknown; use one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte"),
     "preferences never keep a pod from a place": row(problem(one(shape(affinity=PREFERS_MARS)), pool()), "default/small: p"),
     # --- custom labels ---
     "a custom label must be the pool's": row(
@@ -250,7 +250,7 @@ ROWS = {
         problem(one(shape(selector={"team": "x"})), pool(labels={"team": "x"})), "default/small: p"),
     "a custom label of the pool with another value does not": row(
         problem(one(shape(selector={"team": "y"})), pool(labels={"team": "x"})),
-        'p: NodePool "default": team In [x] does not go with team In [y]'),
+        'p: NodePool "default": team In [x] conflicts with team In [y]'),
     "a misspelt label gets a hint": row(
         problem(one(shape(selector={"karpenter.sh/capacity-typ": "spot"})), pool()),
         'p: NodePool "default": label karpenter.sh/capacity-typ has no known values (typo of karpenter.sh/capacity-type?)'),
@@ -274,7 +274,7 @@ ROWS = {
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])), pool(types=(SMALL,)), bins=[node("n1")]), "default/small: p"),
     "a machine to come is never without a hostname": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), pool(types=(SMALL,))),
-        'p: NodePool "default": kubernetes.io/hostname In [not known yet] does not go with kubernetes.io/hostname DoesNotExist'),
+        'p: NodePool "default": kubernetes.io/hostname In [not known yet] conflicts with kubernetes.io/hostname DoesNotExist'),
     "a daemon that avoids one hostname runs on machines to come": row(
         problem(one(shape("2")), pool(types=(SMALL, MEDIUM)), daemons=[shape("100m", "1Mi", terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])]),
         "default/medium: p"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
 from provisioner.scheduling.result import Result
@@ -98,13 +98,21 @@ def test_little_time_and_little_effort_make_no_false_yes(asked: Problem, budget:
     assert not wrong, "\n".join([*wrong, told(only, result)])
 
 
+def is_of_order(fault: Fault) -> bool:
+    """Whether the judge is stricter than the solver: pods that a spread counts may come after its own, and a whole set has no order."""
+    return fault.problem.startswith("topology spread over") and any(
+        fault.problem.endswith(one.topology_key) for one in fault.pod.shape.spread
+    )
+
+
 @EXAMPLES
 @given(PROBLEMS)
 def test_what_the_solver_plans_its_judge_finds_legal(asked: Problem) -> None:
     prepared = prepare(asked)
     result = prepared.solve(asked.pods, explain=False)
     verdict = prepared.judge(design_of(result))
-    other_faults = [one for one in verdict.faults if "not settled" not in one.problem]
+    other_faults = [one for one in verdict.faults if "not decided yet" not in one.problem and not is_of_order(one)]
+    assert not checker.violations(asked, result)
     assert not other_faults, "\n".join([*map(str, other_faults), told(asked, result)])
 
 

@@ -35,12 +35,12 @@ UNREADABLE = {
     "no JSON": ("plan", "not a plan"),
     "a list": ("[]", "not a plan"),
     "a count that is text": ('{"v":1,"pods":[{"class":"a","count":"2"}]}', "pods"),
-    "another version": ('{"v":2,"pods":[]}', "plan version 2"),
+    "another version": ('{"v":2,"pods":[]}', "the plan has version 2"),
     "a count of none": ('{"v":1,"pods":[{"class":"a","count":0}]}', r"pods\[0\]: count 0"),
     "more pods than counted": ('{"v":1,"pods":[{"class":"a","count":1,"uids":["b","c"]}]}', "with 2 uids"),
     "no class": ('{"v":1,"pods":[{"count":1}]}', "class"),
     "half a character": ("\ud800", "not a plan"),
-    "too long": (" " * (MAX_BYTES + 1), "at most"),
+    "too long": (" " * (MAX_BYTES + 1), "the maximum is"),
 }
 
 

@@ -8,11 +8,11 @@ from provisioner.apis.karpenter import NodeClaim, NodeClaimSpec, NodeClassRefere
 from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.errors import InsufficientCapacityError, LaunchUnderWayError
 from provisioner.cloudprovider.metering import metered
-from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
 
-MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 
 
 class Script:
@@ -20,10 +20,10 @@ class Script:
 
     name = "scripted"
 
-    def __init__(self, clock: FakeClock, *steps: Machine | Exception) -> None:
+    def __init__(self, clock: FakeClock, *steps: LaunchedInstance | Exception) -> None:
         self.clock, self.steps = clock, list(steps)
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         self.clock.advance(2.0)
         step = self.steps.pop(0)
         if isinstance(step, Exception):

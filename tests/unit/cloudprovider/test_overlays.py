@@ -7,7 +7,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.cloudprovider.overlays import RECHECK_SECONDS, OverlayError, overlaid, read
-from provisioner.cloudprovider.types import CloudProvider, Machine, cheapest_first
+from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance, cheapest_first
 from tests.support.cluster import claim
 from tests.support.overlays import Stage, catalogue, kind, overlay
 
@@ -218,9 +218,9 @@ class Base:
     def instance_types(self, pool: object) -> Any:
         return self.stage.types
 
-    def create(self, one: Any) -> Machine:
+    def create(self, one: Any) -> LaunchedInstance:
         chosen = cheapest_first(self.stage.overlays.applied(one.pool, self.stage.types))[0]
-        return Machine(f"base://{one.name}", chosen.name, "a", "spot", annotations={"own": "1"})
+        return LaunchedInstance(f"base://{one.name}", chosen.name, "a", "spot", annotations={"own": "1"})
 
 
 def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_machine() -> None:

@@ -71,6 +71,7 @@ def test_a_stale_pid_file_harms_nobody(tmp_path: Path) -> None:
 
 def test_nothing_to_stop_is_fine(tmp_path: Path) -> None:
     teardown.stop_everything(tmp_path / "nowhere", CLOCK)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
 from tests.support.clock import FakeClock
+from tests.support.eventually import eventually
 from tests.support.extender import World, cpus, entry, member
 
 
@@ -206,6 +207,7 @@ def test_where_there_is_no_node_nobody_was_refused() -> None:
 def test_the_thread_starts_and_stops(bench: Bench) -> None:
     bench.releaser.start()
     bench.releaser.stop()
+    eventually(lambda: not bench.releaser._thread.is_alive(), "the thread ends", 10.0)
 
 
 def test_refusals_are_bounded() -> None:

@@ -67,8 +67,8 @@ BAD = {
     "an empty uid": (b'{"reports":[{"uid":"","reason":"held"}]}', r"reports\[0\].uid"),
     "a long uid": (b'{"reports":[{"uid":"' + b"u" * 300 + b'","reason":"held"}]}', "300 characters"),
     "a long node": (b'{"reports":[{"uid":"u","node":"' + b"n" * 300 + b'","reason":"held"}]}', r"reports\[0\].node"),
-    "too many": (encode_reports([ONE] * (MAX_REPORTS + 1)), f"at most {MAX_REPORTS} reports"),
-    "too long": (b" " * (MAX_BYTES + 1), f"at most {MAX_BYTES} bytes"),
+    "too many": (encode_reports([ONE] * (MAX_REPORTS + 1)), f"the maximum is {MAX_REPORTS}"),
+    "too long": (b" " * (MAX_BYTES + 1), f"the maximum is {MAX_BYTES}"),
 }
 
 
@@ -88,6 +88,8 @@ FULL = Identity("ca", "cert", "key")
 )
 def test_addresses_that_may_be_used(url: str) -> None:
     check_address(url, FULL)
+    with pytest.raises(AddressError):
+        check_address(url.replace("//", "//user:password@"), FULL)
 
 
 REFUSED = {

@@ -103,7 +103,7 @@ def test_forms(argv: list[str], env: dict[str, str], name: str, want: object) ->
 
 WRONG = {
     "a flag that does not exist": (["--metrics-prt=1"], {}, "unknown flag --metrics-prt; did you mean --metrics-port?"),
-    "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists them all"),
+    "a flag like no other": (["--zzz"], {}, "unknown flag --zzz; --help lists all flags"),
     "a word that is no flag": (["run"], {}, "'run' is not a flag; flags begin with --"),
     "a flag without its value": (["--metrics-port"], {}, "flag --metrics-port requires a value"),
     "a flag followed by a flag": (["--metrics-port", "--enable-profiling"], {}, "flag --metrics-port requires a value"),

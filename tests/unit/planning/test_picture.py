@@ -73,4 +73,4 @@ def test_equal_nodes_share_a_row_and_rows_are_bounded(monkeypatch: pytest.Monkey
 
 
 def test_a_fleet_of_no_nodes_is_a_picture_too() -> None:
-    drawn(picture("nothing", (), by_prefix))
+    assert drawn(picture("nothing", (), by_prefix)).tag.endswith("svg")

@@ -15,7 +15,7 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Packing, Problem
+from provisioner.scheduling.problem import Bin, Packing, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
@@ -423,3 +423,17 @@ def test_controllers_do_not_load_the_planner() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_memory_that_is_left_on_nodes_without_cpu_makes_no_new_node_dearer(seed: int) -> None:
+    """Existing room counts towards the bound as a whole, as if the memory of one node went with the CPU of another; the search must not."""
+    labels = {names.ZONE_LABEL: "us-east-1a", names.ARCH_LABEL: "amd64", names.OS_LABEL: "linux"}
+    room = Resources.of({"cpu": 5, "memory": 20 << 30, "pods": 50})
+    full = tuple(Bin(name=f"full-{number}", labels=labels, room=room, pool="default") for number in range(20))
+    some = priced_fleets.workload("zonal", 150, seed)
+    costs = []
+    for bins in ((), full):
+        prepared = prepare(replace(priced_fleets.world_of(priced_fleets.ec2_types(most_cpus=16)), bins=bins))
+        costs.append(improve(prepared, some, prepared.solve(some), iterations=5).usd_per_hour)
+    assert costs[1] == pytest.approx(costs[0], rel=0.01)

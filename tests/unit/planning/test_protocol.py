@@ -162,13 +162,13 @@ def refusal(answered: Answered, asked: Problem) -> str:
 @pytest.mark.parametrize(
     ("kept", "nodes", "says"),
     [
-        ((), (lean(*range(11)),), "every pod once"),
-        ((), (lean(*range(12), 3),), "every pod once"),
+        ((), (lean(*range(11)),), "every pod exactly once"),
+        ((), (lean(*range(12), 3),), "every pod exactly once"),
         ((), (lean(*range(11), 12),), "pods that do not exist"),
         ((), (lean(*range(11), -1),), "pods that do not exist"),
-        ((9,), (), "claims that do not exist"),
-        ((0, 0), (), "claims that do not exist"),
-        ((0,), (lean(*range(12)),), "every pod once"),
+        ((9,), (), "NodeClaims that do not exist"),
+        ((0, 0), (), "NodeClaims that do not exist"),
+        ((0,), (lean(*range(12)),), "every pod exactly once"),
         ((), (lean(*range(12), name="nobody"),), "moves pods to NodePool 'nobody'"),
         ((), (lean(*range(12), name="light"),), "moves pods to NodePool 'light'"),
         ((), (lean(*range(12), name="greedy"),), "moves pods to NodePool 'greedy'"),

@@ -393,7 +393,7 @@ DESIGNS: dict[str, tuple[Design, str]] = {
     "two that must be apart": (designed(on("large", "c", *A)), "anti-affinity"),
     "each on its own": (designed(on("small", "c", A[0]), on("small", "c", A[1])), ""),
     "a machine of now": (designed(n=W[:2]), "topology spread"),
-    "a machine that is not there": (designed(x=pods(1)), "no such machine"),
+    "a machine that is not there": (designed(x=pods(1)), "the node does not exist"),
     "a machine of now that is full": (designed(n=pods(5)), "does not fit"),
 }
 

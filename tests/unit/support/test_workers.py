@@ -172,6 +172,20 @@ def test_a_result_may_ask_to_run_again_later() -> None:
     assert queue.stop()
 
 
+def test_a_wait_that_the_clock_cannot_tell_from_none_is_no_spin() -> None:
+    clock = FakeClock()
+    clock.advance(1e6)
+    assert clock.monotonic() + 1e-12 == clock.monotonic()
+    work = Working(lambda key, run: Result(requeue_after=1e-12))
+    queue = KeyedQueue("test", work, clock)
+    queue.start()
+    queue.add("a")
+    work.until(lambda: len(work.runs) == 1)
+    time.sleep(0.05)
+    assert len(work.runs) == 1, "it runs again although no time has passed"
+    assert queue.stop()
+
+
 def test_a_result_may_say_that_it_failed_without_raising(caplog: pytest.LogCaptureFixture) -> None:
     work = Working(lambda key, run: Result(failed=run < 2))
     queue = KeyedQueue("test", work)
@@ -401,8 +415,8 @@ def test_a_call_never_waits_behind_another_while_a_thread_may_be_started() -> No
     for _ in range(30):  # three of ten runs would fail if threads were counted as idle that have taken a call
         together = threading.Barrier(24, timeout=10.0)
         with pool(24) as threads:
-            for outcome in run_parallel(threads, lambda _: together.wait(), range(24)):  # noqa: B023  (called in the block)
-                outcome.unwrap()
+            outcomes = run_parallel(threads, lambda _: together.wait(), range(24))  # noqa: B023  (called in the block)
+            assert sorted(outcome.unwrap() for outcome in outcomes) == list(range(24))
 
 
 def test_a_call_that_hangs_is_left_behind_and_ends_by_itself() -> None:

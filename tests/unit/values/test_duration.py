@@ -42,6 +42,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(DurationError, match="write one like 720h") as caught:
+    with pytest.raises(DurationError, match="use a value such as 720h") as caught:
         parse_duration(text)
     assert repr(text)[:40] in str(caught.value)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.values import jsontext
-from provisioner.values.jsontext import MAX_DEPTH, TooDeepError, decode_trimmed, elements, strings_at, trim
+from provisioner.values.jsontext import MAX_DEPTH, TooDeepError, decode_trimmed, elements, pointer, strings_at, trim
 from tests.support.kube import nested
 
 json_values = st.recursive(
@@ -88,9 +88,9 @@ def test_trimming_is_cutting_at_a_depth(value: Any, depth: int) -> None:
 @given(st.binary(max_size=300))
 def test_no_text_breaks_the_scanners(text: bytes) -> None:
     for data in (text, b'{"metadata":{"name":"' + text, b'{"items":[' + text):
-        trim(data, 2)
-        strings_at(data, [("metadata", "name")])
-        elements(data, "items")
+        assert len(trim(data, 2)) <= 2 * len(data)
+        assert set(strings_at(data, [("metadata", "name")])) <= {("metadata", "name")}
+        assert all(bytes(one) in data for one in elements(data, "items") or ())
 
 
 NAME = ("metadata", "name")
@@ -147,3 +147,16 @@ def test_a_bad_element_costs_itself() -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"items": {}}', b'{"a": {"items": []}}', b'{"items": [{"a": 1}'])
 def test_where_there_is_no_such_list_there_is_none(text: bytes) -> None:
     assert elements(text, "items") is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        (("metadata", "annotations", "dovetail.dev/plan"), "/metadata/annotations/dovetail.dev~1plan"),
+        (("spec", "containers", 0, "a~b/c"), "/spec/containers/0/a~0b~1c"),
+        (("spec", "tolerations", "-"), "/spec/tolerations/-"),
+        ((), ""),
+    ],
+)
+def test_a_pointer_escapes_its_parts(parts: tuple[str | int, ...], path: str) -> None:
+    assert pointer(*parts) == path

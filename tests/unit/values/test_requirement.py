@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[str, str, Iterable[str], int | None, str]] = {
         "Equals",
         ("a",),
         None,
-        "operator: 'Equals' is unknown, use one of In, NotIn, Exists",
+        "operator: 'Equals' is unknown; use one of In, NotIn, Exists",
     ),
     "In without values": ("size", "In", (), None, "values: operator In needs at least one"),
     "NotIn without values": ("size", "NotIn", (), None, "values: operator NotIn needs at least one"),
@@ -227,7 +227,7 @@ def test_on_a_node_that_exists_no_label_may_be_undefined() -> None:
 SENTENCES = {
     "two sides are shown": (
         Requirements.from_labels({ZONE: "a"}).conflict(Requirements.from_labels({ZONE: "b"})),
-        f"{ZONE} In [a] does not go with {ZONE} In [b]",
+        f"{ZONE} In [a] conflicts with {ZONE} In [b]",
     ),
     "a label of another domain is probably the known one": (
         NONE.incompatibility(Requirements.from_labels({"topology.k8s.io/zone": "a"}), WELL_KNOWN),

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.meta import ObjectMeta, OwnerReference
+from provisioner.apis.shares import Share, Side, parse
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from tests.support.clock import FakeClock
-from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, Share, ShareLedger, Side, parse
+from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, ShareLedger
 
 WEB: Final = Owner("shop", "web")
 THIRD: Final = Share(percent=30)

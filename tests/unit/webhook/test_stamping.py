@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis.shares import Share, Side
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.shares import Owner, Seat, Share, Side
+from webhook.shares import Owner, Seat
 from webhook.stamping import (
     MAX_ANNOTATION_BYTES,
     MAX_IMAGES,
@@ -714,6 +715,29 @@ def test_a_share_is_not_applied(document: dict[str, Any], facts: Facts, text: st
     assert [text in one for one in decision.warnings] == [True]
     if "--on-demand-shares" not in text:
         assert share_of(decode_pod(msgspec.json.encode(document)), facts) is None
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "r", "controller": True}
+ASKED = {"dovetail.dev/on-demand": "30%"}
+REPAIRS: dict[str, tuple[dict[str, Any], str]] = {
+    "asked for": (owned({**ASKED, "dovetail.dev/on-demand-repair": "evict"}), ""),
+    "in another word": (
+        owned({**ASKED, "dovetail.dev/on-demand-repair": "true"}),
+        "'true' is not supported; use evict",
+    ),
+    "by a Job": (owned({**ASKED, "dovetail.dev/on-demand-repair": "evict"}, owner=JOB), "no effect on pods of Jobs"),
+    "without a share of its own": (
+        owned({"dovetail.dev/on-demand-repair": "evict"}),
+        "requires the annotation dovetail.dev/on-demand",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "text"), REPAIRS.values(), ids=REPAIRS)
+def test_whoever_asks_for_a_repair_that_will_not_be_is_told(document: dict[str, Any], text: str) -> None:
+    decision = decision_for(document, SPOT)
+    assert SHARE_STAMP in decision.stamped
+    assert [text in one for one in decision.warnings] == [True] * bool(text)
 
 
 def test_whose_pods_are_counted() -> None:

@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     """What sort of failure it is."""
 
     SHORTAGE = "shortage"
-    """EC2 has no such machine there now, or will not sell it."""
+    """EC2 has no such instance there now, or will not sell it."""
     ADDRESSES = "addresses"
     """The subnet has no free addresses."""
     QUOTA = "quota"
@@ -71,7 +71,7 @@ class Scope(enum.Enum):
     VCPU_QUOTA = "vCPU quota"
     """Every type that the same vCPU quota counts, in this capacity type: `quota_class`."""
     FLEET_QUOTA = "fleet quota"
-    """All launches: it says nothing about machines."""
+    """All launches: it says nothing about instances."""
     RESERVATION = "reservation"
     """The reservation is used up."""
 
@@ -539,7 +539,7 @@ def _classify_last(error: BaseException) -> Failure:
 
 
 def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:
-    """The error of a launch that gave no machine.
+    """The error of a launch that gave no instance.
 
     All failures unfulfillable, or none at all: insufficient capacity. Else the first that is not: what a person should see.
     """

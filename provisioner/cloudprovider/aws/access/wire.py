@@ -13,13 +13,15 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 
 import msgspec
 
+from provisioner.cloudprovider.aws.access import messages
+
 
 class WireError(ValueError):
     """A page that is no answer of EC2: cut off, or from something in between."""
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):
-    """One kind of GPU in a machine; the memory is MiB of one GPU."""
+    """One kind of GPU in an instance; the memory is MiB of one GPU."""
 
     name: str
     manufacturer: str
@@ -28,7 +30,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accelerator(msgspec.Struct, frozen=True, gc=False):
-    """One kind of inference accelerator in a machine."""
+    """One kind of inference accelerator in an instance."""
 
     name: str
     manufacturer: str
@@ -36,7 +38,7 @@ class Accelerator(msgspec.Struct, frozen=True, gc=False):
 
 
 class NeuronDevice(msgspec.Struct, frozen=True, gc=False):
-    """One kind of Neuron device in a machine, and how many cores each has."""
+    """One kind of Neuron device in an instance, and how many cores each has."""
 
     name: str
     count: int
@@ -216,10 +218,10 @@ def _root(page: bytes, name: str) -> tuple[Element, str]:
     try:
         root = fromstring(page)  # noqa: S314  (from AWS over TLS; expat expands no external entities)
     except ParseError as error:
-        raise WireError(f"expected {name}, got no XML: {error}") from None
+        raise WireError(messages.no_xml(name, error)) from None
     namespace, brace, tag = root.tag.rpartition("}")
     if tag != name:
-        raise WireError(f"expected {name}, got {tag}")
+        raise WireError(messages.other_element(name, tag))
     return root, namespace + brace
 
 

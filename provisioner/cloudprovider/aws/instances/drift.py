@@ -1,4 +1,4 @@
-"""Why a machine is no longer what its EC2NodeClass asks for. Pure. Source: spec/karpenter-aws.md 6.4."""
+"""Why an instance is no longer what its EC2NodeClass asks for. Pure. Source: spec/karpenter-aws.md 6.4."""
 
 from collections.abc import Callable, Collection, Mapping, Sized
 from typing import Final
@@ -7,10 +7,11 @@ from provisioner.apis import ec2_hash, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
 from provisioner.cloudprovider.aws.market.instance_types import image_for
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
 
 NODE_CLASS: Final = "NodeClassDrift"
@@ -38,7 +39,7 @@ def drifted(
     instance_type: InstanceType | None,
     group_id: str = "",
 ) -> str:
-    """The first reason why the machine is no longer what the class asks for; "" where there is none.
+    """The first reason why the instance is no longer what the class asks for; "" where there is none.
 
     Args:
         claim: launched.
@@ -62,10 +63,10 @@ def drifted(
 
 
 class DriftJudge:
-    """Why a claim's machine is no longer what its class asks for; thread-safe.
+    """Why a claim's instance is no longer what its class asks for; thread-safe.
 
     Args:
-        inventory: the machines.
+        inventory: the instances.
         node_class: the EC2NodeClass of that name.
         types: of a class, as they are known; nobody waits for them.
         group_of: id of the placement group that a class resolved to; "" without one; raises while it is not known.
@@ -95,12 +96,12 @@ class DriftJudge:
         instance_type = next((one for one in self._types(node_class) if one.name == kind), None)
         group = self._group_of(node_class)
         try:
-            machine = self._inventory.find(claim.status.provider_id)
-            found = drifted(claim, node_class, machine, instance_type, group)
-            if found == RESERVATION:  # machines leave reservations by themselves: not on an old word
-                machine = self._inventory.get(claim.status.provider_id)
-                found = drifted(claim, node_class, machine, instance_type, group)
-        except MachineNotFoundError:
+            described = self._inventory.find(claim.status.provider_id)
+            found = drifted(claim, node_class, described, instance_type, group)
+            if found == RESERVATION:  # instances leave reservations by themselves: not on an old word
+                described = self._inventory.get(claim.status.provider_id)
+                found = drifted(claim, node_class, described, instance_type, group)
+        except InstanceNotFoundError:
             return ""  # garbage collection finds it
         return found
 
@@ -114,7 +115,7 @@ def _image_drift(claim: NodeClaim, node_class: EC2NodeClass, instance_type: Inst
     images = node_class.status.amis
     _must_know(claim, {"its image": claim.status.image_id, "the images of its class": images})
     if instance_type is None:
-        raise NotJudgedError(f"{claim.name}: its type is not known")
+        raise NotJudgedError(messages.type_not_known(claim.name))
     usable = {one.id for one in images if image_for(instance_type.requirements, (one,)) is not None}
     return _if(AMI, claim.status.image_id not in usable)
 
@@ -132,14 +133,16 @@ def _subnet_drift(claim: NodeClaim, node_class: EC2NodeClass, instance: Instance
 
 
 def _must_know(claim: NodeClaim, facts: Mapping[str, Sized]) -> None:
-    """A class whose discovery found nothing says nothing of machines that run."""
+    """A class whose discovery found nothing says nothing of instances that run."""
     missing = next((what for what, known in facts.items() if not known), "")
     if missing:
-        raise NotJudgedError(f"{claim.name}: {missing} {'are' if missing.endswith(('s', 'class')) else 'is'} not known")
+        raise NotJudgedError(
+            messages.fact_not_known(claim.name, missing, "are" if missing.endswith(("s", "class")) else "is")
+        )
 
 
 def _outside(instance: Instance, reservations: Collection[str]) -> bool:
-    """Whether it was bought in a reservation that the class has not; EC2 counts on-demand machines to open reservations by itself."""
+    """Whether it was bought in a reservation that the class has not; EC2 counts on-demand instances to open reservations by itself."""
     return (
         instance.capacity_type == names.CAPACITY_RESERVED
         and bool(instance.reservation_id)

@@ -17,9 +17,10 @@ from provisioner.cloudprovider.aws.access.batcher import Gatherer
 from provisioner.cloudprovider.aws.access.bisection import FOR_ALL, each_its_own
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
@@ -43,9 +44,7 @@ MOST_CALLS: Final = 40
 
 _TROUBLED_AT_ONCE: Final = 8
 _MAX_TROUBLED: Final = 1024
-_WAITS: Final = Failure(
-    Kind.UNKNOWN, "", "", "EC2 refused this request before; other refused requests are retried first"
-)
+_WAITS: Final = Failure(Kind.UNKNOWN, "", "", messages.REFUSED_BEFORE)
 
 _Tags = tuple[tuple[str, str], ...]
 _Tagging = tuple[str, _Tags]
@@ -73,10 +72,7 @@ class InstanceUnseenError(InstanceError):
         self.instance_id, self.patience = instance_id, patience
 
     def __str__(self) -> str:
-        return (
-            f"EC2 does not currently report instance {self.instance_id}; the instance counts as terminated once EC2 has not reported it "
-            f"for {self.patience:.0f} s"
-        )
+        return messages.instance_not_reported(self.instance_id, self.patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +204,17 @@ class Instances:
         """The instance of that provider ID; asked for now.
 
         Raises:
-            MachineNotFoundError: it has terminated, or EC2 has described none for minutes.
+            InstanceNotFoundError: it has terminated, or EC2 has described none for minutes.
             InstanceUnseenError: EC2 does not describe it now.
             InstanceError: EC2 did not answer.
         """
         instance_id = instance_id_of(provider_id)
         if not instance_id:
-            raise MachineNotFoundError(provider_id)
+            raise InstanceNotFoundError(provider_id)
         return self._descriptions.ask(instance_id)
 
     def get_all(self, provider_ids: Iterable[str]) -> dict[str, Instance]:
-        """Those of these machines that are there, by the provider ID that was asked for; one call for every 200.
+        """Those of these instances that are there, by the provider ID that was asked for; one call for every 200.
 
         Raises:
             InstanceError: EC2 did not answer.
@@ -255,7 +251,7 @@ class Instances:
         """Begin the end of an instance; one whose end has begun is left alone, one that EC2 does not describe is not.
 
         Raises:
-            MachineNotFoundError: it is gone.
+            InstanceNotFoundError: it is gone.
             InstanceError: EC2 did not do it, or its zone is shifted away from; try again.
         """
         try:
@@ -274,9 +270,7 @@ class Instances:
         if found.ending:
             return
         if found.zone_id in self._shifted():
-            raise InstanceError(
-                f"instance {found.id} is not terminated while a zonal shift moves traffic away from {found.zone} ({found.zone_id})"
-            )
+            raise InstanceError(messages.zonal_shift_delays_termination(found.id, found.zone, found.zone_id))
         try:
             self._terminations.ask(found.id)
         except InstanceError:
@@ -301,9 +295,9 @@ class Instances:
             for instance in some:
                 one = described.get(instance)
                 if one is not None:
-                    found[instance] = one if one.state != TERMINATED else MachineNotFoundError(instance)
+                    found[instance] = one if one.state != TERMINATED else InstanceNotFoundError(instance)
                 elif self._absences.missed(instance, asked):
-                    found[instance] = MachineNotFoundError(instance)
+                    found[instance] = InstanceNotFoundError(instance)
                 else:
                     found[instance] = InstanceUnseenError(instance, self._absences.patience)
         return found
@@ -335,7 +329,7 @@ class Instances:
                 forget_oldest(self._troubled, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
-        silent = InstanceError("EC2 did not confirm that the instance is terminating")
+        silent = InstanceError(messages.TERMINATION_NOT_CONFIRMED)
         return {instance: SHUTTING_DOWN if instance in ended else silent for instance in ids}
 
     def _create_tags(self, wanted: Sequence[_Tagging]) -> dict[_Tagging, Exception | None]:

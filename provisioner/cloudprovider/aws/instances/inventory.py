@@ -1,4 +1,4 @@
-"""The machines of the cluster as EC2 listed them last, for everybody who needs no newer word."""
+"""The instances of the cluster as EC2 listed them last, for everybody who needs no newer word."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ class Source(Protocol):
     """Who asks EC2: `Instances`."""
 
     def get(self, provider_id: str) -> Instance:
-        """One machine, as it is now."""
+        """One instance, as it is now."""
         ...
 
     def list(self) -> Sequence[Instance]:
-        """Every machine of the cluster."""
+        """Every instance of the cluster."""
         ...
 
 
@@ -49,14 +49,14 @@ class Inventory:
             return tuple(self._found.values())
 
     def find(self, provider_id: str) -> Instance:
-        """A machine as it was listed, or as EC2 says now where it was not; the first to ask has them all listed.
+        """An instance as it was listed, or as EC2 says now where it was not; the first to ask has them all listed.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
             CloudError: EC2 did not answer.
         """
         if self.listed_at is None:
-            with self._first:  # one list, rather than a question for every machine
+            with self._first:  # one list, rather than a question for every instance
                 if self.listed_at is None:
                     self.refresh()
         with self._lock:
@@ -64,10 +64,10 @@ class Inventory:
         return found if found is not None else self._source.get(provider_id)
 
     def get(self, provider_id: str) -> Instance:
-        """A machine as EC2 says now.
+        """An instance as EC2 says now.
 
         Raises:
-            MachineNotFoundError: there is none.
+            InstanceNotFoundError: there is none.
             CloudError: EC2 did not answer.
         """
         return self._source.get(provider_id)

@@ -1,7 +1,7 @@
-"""Which machines belong to which claims, and which to none. Pure.
+"""Which instances belong to which claims, and which to none. Pure.
 
 Source: spec/karpenter-aws.md 6.3.
-Differs: a machine is known by the launch it came from and by its tag, so one whose claim has not heard of it yet is taken
+Differs: an instance is known by the launch it came from and by its tag, so one whose claim has not heard of it yet is taken
 over by that claim instead of being terminated.
 """
 
@@ -17,11 +17,11 @@ from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, Mark, M
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """Machines that no claim has by its provider ID.
+    """Instances that no claim has by its provider ID.
 
     Attributes:
-        awaited: names of the claims that wait for a machine which is there, sorted.
-        orphans: machines of no claim, in order of id; those that end already are left out.
+        awaited: names of the claims that wait for an instance which is there, sorted.
+        orphans: instances of no claim, in order of id; those that end already are left out.
     """
 
     awaited: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class SortedOut:
 
 
 def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut:
-    """Deal machines to claims. Cost: O(instances + claims)."""
+    """Deal instances to claims. Cost: O(instances + claims)."""
     owned: set[str] = set()
     waiting: set[str] = set()
     launches: defaultdict[str, list[str]] = defaultdict(list)
@@ -57,7 +57,7 @@ def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> Sort
 
 
 def _launch_of(claim: NodeClaim) -> str:
-    """The tag that the machines of the claim's launch carry; "" without a launch."""
+    """The tag that the instances of the claim's launch carry; "" without a launch."""
     try:
         return Mark.parse(claim.metadata.annotations.get(names.LAUNCH_ANNOTATION, "")).tag
     except MarkError:

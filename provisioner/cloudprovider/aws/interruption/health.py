@@ -1,4 +1,4 @@
-"""What EC2's status checks and scheduled events say of machines. Pure, and the questions that are asked for it.
+"""What EC2's status checks and scheduled events say of instances. Pure, and the questions that are asked for it.
 
 Source: spec/karpenter-aws.md 6.6.
 Differs: completed and cancelled events count as none, and an event counts from the time that it is planned for.
@@ -33,7 +33,7 @@ class Category(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that is wrong with one machine; `starts` is when an event is planned for, None where unknown."""
+    """One thing that is wrong with one instance; `starts` is when an event is planned for, None where unknown."""
 
     instance: str
     category: Category
@@ -45,8 +45,8 @@ class Health:
     """What some answers mean together.
 
     Attributes:
-        findings: each once, in order of machine and category.
-        cleared: machines all of whose events are completed or cancelled, sorted.
+        findings: each once, in order of instance and category.
+        cleared: instances all of whose events are completed or cancelled, sorted.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -58,26 +58,26 @@ def judge(rows: Iterable[Mapping[str, Any]], now: datetime) -> Health:
     findings: dict[tuple[str, Category], Finding] = {}
     quiet: set[str] = set()
     for row in rows:
-        machine = row.get("InstanceId", "")
-        for found in _findings(machine, row, now):
-            known = findings.get((machine, found.category))
+        instance_id = row.get("InstanceId", "")
+        for found in _findings(instance_id, row, now):
+            known = findings.get((instance_id, found.category))
             if known is None or _start(found) < _start(known):
-                findings[machine, found.category] = found
+                findings[instance_id, found.category] = found
         if row.get("Events") and not any(_is_live(event) for event in row["Events"]):
-            quiet.add(machine)
-    events = {machine for machine, category in findings if category is Category.EVENT}
+            quiet.add(instance_id)
+    events = {instance_id for instance_id, category in findings if category is Category.EVENT}
     return Health(tuple(findings[key] for key in sorted(findings)), tuple(sorted(quiet - events)))
 
 
-def _findings(machine: str, row: Mapping[str, Any], now: datetime) -> Iterator[Finding]:
-    if not machine:
+def _findings(instance_id: str, row: Mapping[str, Any], now: datetime) -> Iterator[Finding]:
+    if not instance_id:
         return
     for field, category in (("InstanceStatus", Category.INSTANCE), ("SystemStatus", Category.SYSTEM)):
         if any(_has_failed(detail, now) for detail in (row.get(field) or {}).get("Details", ())):
-            yield Finding(machine, category)
+            yield Finding(instance_id, category)
     for event in row.get("Events", ()):
         if _is_live(event):
-            yield Finding(machine, Category.EVENT, event.get("NotBefore"))
+            yield Finding(instance_id, Category.EVENT, event.get("NotBefore"))
 
 
 def _has_failed(detail: Mapping[str, Any], now: datetime) -> bool:

@@ -39,7 +39,7 @@ class Notice:
 
     Attributes:
         kind: NO_OP where there is nothing to do.
-        instances: ids of the machines it names, sorted.
+        instances: ids of the instances it names, sorted.
         at: when AWS said it; None where it does not say.
         starts: of a scheduled change; None where unknown.
         why: of a NO_OP, for the log.

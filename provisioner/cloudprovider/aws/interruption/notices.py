@@ -1,4 +1,4 @@
-"""What each notice of AWS means for a machine: when it is closed, when it is drained, when it is gone. Pure.
+"""What each notice of AWS means for an instance: when it is closed, when it is drained, when it is gone. Pure.
 
 Source: spec/karpenter-aws.md 6.5 and 6.6, where each of them drains at once.
 Differs: the time that AWS leaves is used: a replacement comes first, and scheduled changes wait for budgets.
@@ -13,13 +13,13 @@ from provisioner.cloudprovider.aws.interruption.messages import Kind, Notice
 from provisioner.cloudprovider.aws.settings import AwsSettings
 
 NOTICE: Final = timedelta(seconds=120)
-"""What EC2 leaves between a warning and the end of a machine."""
+"""What EC2 leaves between a warning and the end of an instance."""
 
 FORCED_GRACE: Final = timedelta(minutes=2)
 """What pods get that budgets or do-not-disrupt have held until a scheduled change is near."""
 
 BLOCK_RECLAIMED: Final = timedelta(minutes=30)
-"""EC2 takes the machines of a capacity block back so long before its end."""
+"""EC2 takes the instances of a capacity block back so long before its end."""
 
 BLOCK_LEAD: Final = timedelta(minutes=5)
 """Before that, evictions wait no longer for replacements."""
@@ -37,7 +37,7 @@ EVENTS: Final = {
 
 
 def interruption(notice: Notice, settings: AwsSettings, now: datetime) -> Interruption | None:
-    """What becomes of the machines of `notice`; None for nothing."""
+    """What becomes of the instances of `notice`; None for nothing."""
     match notice.kind:
         case Kind.SPOT_INTERRUPTED | Kind.RESERVATION_INTERRUPTED:
             ends = (notice.at or now) + NOTICE
@@ -59,7 +59,7 @@ def scheduled(reason: str, starts: datetime | None, settings: AwsSettings, now: 
 
     Args:
         reason: for metrics.
-        starts: None, where AWS does not say, is taken for: as soon as the machine may be drained from now.
+        starts: None, where AWS does not say, is taken for: as soon as the instance may be drained from now.
         settings: how long before.
         now: UTC.
     """
@@ -76,11 +76,11 @@ def scheduled(reason: str, starts: datetime | None, settings: AwsSettings, now: 
 
 
 def impaired(reason: str, now: datetime) -> Interruption:
-    """A machine that does not work: its pods are deleted, nothing is waited for."""
+    """An instance that does not work: its pods are deleted, nothing is waited for."""
     return Interruption(reason, ends=now)
 
 
 def block_ends(end: datetime) -> Interruption:
-    """A machine of a capacity block that ends then: replaced before EC2 takes it back."""
+    """An instance of a capacity block that ends then: replaced before EC2 takes it back."""
     reclaimed = end - BLOCK_RECLAIMED
     return Interruption("capacity_block_expiring", replaced=True, evicts=reclaimed - BLOCK_LEAD, ends=reclaimed)

@@ -1,4 +1,4 @@
-"""CreateFleet: the request for a batch of equal machines, and what its answer means. Pure.
+"""CreateFleet: the request for a batch of equal instances, and what its answer means. Pure.
 
 Source: spec/karpenter-aws.md 5.4 and 5.6.
 Differs: a client token and a tag per batch; at most 50 launch template configurations; the errors of one answer are judged together.
@@ -26,7 +26,7 @@ class Override:
     """One offering that the fleet may take.
 
     Attributes:
-        template: name of the launch template that machines of it are made from.
+        template: name of the launch template that instances of it are made from.
         offer: what it is.
         subnet: where in its zone.
         reservation: the reservation that its template names, "" for none.
@@ -42,7 +42,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One machine of an answer."""
+    """One instance of an answer."""
 
     instance: str
     instance_type: str
@@ -64,7 +64,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class FleetAnswer:
-    """What an answer says: the machines by id, and every refusal once."""
+    """What an answer says: the instances by id, and every refusal once."""
 
     launched: tuple[Launched, ...]
     refused: tuple[Refused, ...]
@@ -88,8 +88,8 @@ def request(
         overrides: any order; of the same template, type and zone the cheapest stands. Where there are more than 50 templates, those
             with the cheapest overrides are kept.
         capacity_type: on-demand, spot or reserved; one for all.
-        count: how many machines.
-        tags: of fleet, machines and volumes; the batch's is added.
+        count: how many instances.
+        tags: of fleet, instances and volumes; the batch's is added.
         mark: of any claim of the batch.
         reservation_type: for reserved: "" for one of demand, CAPACITY_BLOCK or INTERRUPTIBLE.
         by_priority: whether prices were adjusted (NodeOverlay), so that EC2 must go by ours.
@@ -97,10 +97,10 @@ def request(
         dry_run: only ask whether we may.
 
     Raises:
-        ValueError: there is no override, or no machine is wanted.
+        ValueError: there is no override, or no instance is wanted.
     """
     if count < 1:
-        raise ValueError(f"a fleet of {count} machines")
+        raise ValueError(f"a fleet of {count} instances")
     grouped = _grouped(overrides)
     if not grouped:
         raise ValueError("a fleet without overrides")
@@ -187,7 +187,7 @@ def outcome(answer: Mapping[str, Any], overrides: Sequence[Override], capacity_t
         failure = classify(entry.get("ErrorCode", ""), entry.get("ErrorMessage", ""))
         subnet = echo.get("SubnetId") or (one.subnet if one else "")
         refused[Refused(failure, offer, subnet, one.reservation if one else "")] = None
-    return FleetAnswer(tuple(sorted(launched, key=lambda machine: machine.instance)), tuple(refused))
+    return FleetAnswer(tuple(sorted(launched, key=lambda one: one.instance)), tuple(refused))
 
 
 def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, now: datetime) -> tuple[str, ...]:
@@ -200,12 +200,12 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
         The reservations that turned out to be used up, in order.
     """
     offers = {(one.offer.instance_type, one.offer.zone): one.offer for one in overrides}
-    machines: dict[OfferingKey, int] = {}
-    for machine in found.launched:
-        offer = offers.get((machine.instance_type, machine.zone))
+    instances: dict[OfferingKey, int] = {}
+    for launched in found.launched:
+        offer = offers.get((launched.instance_type, launched.zone))
         if offer is not None:
-            machines[offer] = machines.get(offer, 0) + 1
-    for offer, count in machines.items():
+            instances[offer] = instances.get(offer, 0) + 1
+    for offer, count in instances.items():
         table.succeeded(offer, now, count)
     empty = set()
     differ = bool(found.launched) or len({one.failure.code for one in found.refused}) > 1

@@ -1,7 +1,7 @@
-"""Which claims are launched by one call, and which machine is whose, so that a crash at any point can be continued. Pure.
+"""Which claims are launched by one call, and which instance is whose, so that a crash at any point can be continued. Pure.
 
 Claims with equal requests form a batch. Before the call each is marked `<batch>/<attempt>/<ordinal>`; client token and tag of the fleet follow from
-batch and attempt alone. Whoever comes later looks the tag up, or sends the same call again, and finds the same machines (`recovery`); their
+batch and attempt alone. Whoever comes later looks the tag up, or sends the same call again, and finds the same instances (`recovery`); their
 ids, in order, belong to the ordinals, in order.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.aws.launch import messages
 
 BATCH_TAG: Final = "dovetail.dev/launch"
 _BATCH_LENGTH: Final = 20
@@ -49,15 +50,15 @@ class Mark:
         """
         parts = text.split("/")
         if len(parts) != 3 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
-            raise MarkError(f"{text!r} is not <batch>/<attempt>/<ordinal>")
+            raise MarkError(messages.not_a_launch_mark(text))
         mark = cls(parts[0], int(parts[1]), int(parts[2]))
         if mark.attempt < 1:
-            raise MarkError(f"{text!r}: attempts count from 1")
+            raise MarkError(messages.attempt_below_one(text))
         return mark
 
     @property
     def tag(self) -> str:
-        """The value of `BATCH_TAG` on the fleet and its machines."""
+        """The value of `BATCH_TAG` on the fleet and its instances."""
         return f"{self.batch}/{self.attempt}"
 
     @property
@@ -72,16 +73,16 @@ def batch_of(request: Mapping[str, Any], claims: Iterable[str]) -> str:
     return hashlib.blake2b(content, digest_size=_BATCH_LENGTH // 2).hexdigest()
 
 
-def dealt(marks: Iterable[Mark], machines: Sequence[str]) -> dict[Mark, str]:
-    """Whose machine is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the machines get none.
+def dealt(marks: Iterable[Mark], instances: Sequence[str]) -> dict[Mark, str]:
+    """Whose instance is which: the n-th id, in order, is that of ordinal n. Ordinals beyond the instances get none.
 
-    `machines` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
+    `instances` must be all that the attempt launched, those that are gone again too: a list that misses some deals wrongly. The answer of
     CreateFleet is such a list, also when it is repeated with the same token; a describing call right after a launch is not.
 
     Raises:
         ValueError: two claims have the same ordinal, or the marks are of several attempts.
     """
-    ordered = sorted(set(machines))
+    ordered = sorted(set(instances))
     owners: dict[int, Mark] = {}
     for mark in marks:
         known = owners.setdefault(mark.ordinal, mark)

@@ -1,4 +1,4 @@
-"""Launches: NodeClaims in, machines out.
+"""Launches: NodeClaims in, instances out.
 
 `Launcher.create` never waits. It collects claims for a moment (35 ms after the last, a second at most), puts those with equal orders into one
 CreateFleet, and tells `listen`'s callable when a claim has its answer. The way of a batch, each step on the next one's shoulders:
@@ -57,12 +57,12 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import InstanceType, Machine
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
@@ -101,7 +101,7 @@ class Subnets(Protocol):
 
     def by_zone(self, node_class: EC2NodeClass, now: datetime) -> Mapping[str, Any]: ...
 
-    def reserve(self, subnet_id: str, machines: int, now: datetime) -> None: ...
+    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None: ...
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
 
@@ -111,7 +111,7 @@ class Subnets(Protocol):
 class Reservations(Protocol):
     """What of `ReservationBook` is needed."""
 
-    def launched(self, reservation_id: str, machines: int, now: datetime) -> None: ...
+    def launched(self, reservation_id: str, instances: int, now: datetime) -> None: ...
 
     def terminated(self, reservation_id: str, now: datetime) -> None: ...
 
@@ -125,7 +125,7 @@ class World:
     Attributes:
         class_of: the class that a claim refers to.
         types_of: the catalogue of a class; () while EC2 has not listed it.
-        cluster: that machines join; raises a `CloudError` while it is not known.
+        cluster: that instances join; raises a `CloudError` while it is not known.
         max_pods: what the kubelet of an instance type is told, for a class.
         claims: all NodeClaims that there are, from a cache.
         claims_now: the same, asked of the API server now; raises `ApiError`.
@@ -146,7 +146,7 @@ class World:
     read: Callable[[str], NodeClaim]
     write: Callable[[NodeClaim, Mark | None], NodeClaim]
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
     overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
 
     def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
@@ -184,7 +184,7 @@ class _NotToldError(Exception):
 
 
 class Launcher:
-    """Launches and ends machines; thread-safe, and only `delete`, `get` and `list` wait for EC2.
+    """Launches and ends instances; thread-safe, and only `delete`, `get` and `list` wait for EC2.
 
     Args:
         aws: the way to EC2.
@@ -227,7 +227,7 @@ class Launcher:
         self._changed = threading.Condition()
         self._waiting: dict[str, NodeClaim] = {}
         self._under_way: dict[str, bool] = {}  # whether a lane has it
-        self._answers: dict[str, Machine | CloudError] = {}
+        self._answers: dict[str, LaunchedInstance | CloudError] = {}
         self._spent: dict[str, None] = {}  # tags of attempts, the following three too
         self._busy: set[str] = set()  # somebody works on it
         self._sent: dict[str, _Sent] = {}
@@ -254,12 +254,12 @@ class Launcher:
         """Call `answered` with a claim's name when `create` has an answer for it."""
         self._answered = answered
 
-    def create(self, claim: NodeClaim) -> Machine:
-        """The machine of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
+        """The instance of a claim, launched if there is none yet; see `CloudProvider.create`. Never waits."""
         uid = claim.metadata.uid
         with self._changed:
             answer = self._answers.get(uid)
-            if isinstance(answer, Machine):
+            if isinstance(answer, LaunchedInstance):
                 return answer
             if answer is not None:
                 del self._answers[uid]
@@ -285,26 +285,26 @@ class Launcher:
                 self._changed.notify_all()
 
     def delete(self, claim: NodeClaim) -> None:
-        """Begin the end of the claim's machine, also of one that nobody has written down yet; see `CloudProvider.delete`."""
+        """Begin the end of the claim's instance, also of one that nobody has written down yet; see `CloudProvider.delete`."""
         uid = claim.metadata.uid
         with self._changed:
             self._waiting.pop(uid, None)
             if uid in self._under_way:
-                return  # its machine is about to be known
+                return  # its instance is about to be known
             answer = self._answers.get(uid)
-        known = claim.status.provider_id or (answer.provider_id if isinstance(answer, Machine) else "")
+        known = claim.status.provider_id or (answer.provider_id if isinstance(answer, LaunchedInstance) else "")
         try:
             if not known:
-                known = self._lost_machine(claim)
+                known = self._lost_instance(claim)
             if known:
                 self._must_be_its_own(claim, known)
                 self._instances.terminate(known)
-        except MachineNotFoundError:
+        except InstanceNotFoundError:
             self._ended(claim)
             raise
 
     def _must_be_its_own(self, claim: NodeClaim, provider_id: str) -> None:
-        """Raises `MachineNotFoundError` where another claim, which stays, has the same machine: then this one has none of its own."""
+        """Raises `InstanceNotFoundError` where another claim, which stays, has the same instance: then this one has none of its own."""
         for other in self._world.claims():
             if (
                 other.status.provider_id == provider_id
@@ -317,15 +317,15 @@ class Launcher:
                     other=other.metadata.name,
                     provider_id=provider_id,
                 )
-                raise MachineNotFoundError("")
+                raise InstanceNotFoundError("")
 
-    def get(self, provider_id: str) -> Machine:
-        """The machine of that ID; see `CloudProvider.get`."""
-        return _machine(self._instances.get(provider_id))
+    def get(self, provider_id: str) -> LaunchedInstance:
+        """The instance of that ID; see `CloudProvider.get`."""
+        return _instance(self._instances.get(provider_id))
 
-    def list(self) -> Sequence[Machine]:
-        """Every machine of this cluster, in order of provider ID."""
-        return sorted(map(_machine, self._instances.list()), key=lambda machine: machine.provider_id)
+    def list(self) -> Sequence[LaunchedInstance]:
+        """Every instance of this cluster, in order of provider ID."""
+        return sorted(map(_instance, self._instances.list()), key=lambda one: one.provider_id)
 
     def stop(self) -> None:
         """Begin nothing more. What was begun or waited is continued by `resume` of the next process."""
@@ -355,7 +355,7 @@ class Launcher:
                 stuck = [claim for claim in claims if self._under_way.get(claim.metadata.uid) is False]
                 self._turn_away(
                     stuck,
-                    CreateError(names.LAUNCH_FAILED, "internal error; the log of the provisioner has the details"),
+                    CreateError(names.LAUNCH_FAILED, messages.INTERNAL_ERROR),
                     _LONGEST_WAIT,
                 )
 
@@ -402,7 +402,7 @@ class Launcher:
         interrupted: dict[str, list[NodeClaim]] = {}
         asks: dict[bytes, list[NodeClaim]] = {}
         for claim in claims:
-            if self._has_machine(claim):
+            if self._has_instance(claim):
                 continue
             mark = launch_marks.mark_of(claim)
             if mark is not None and not self._is_spent(mark.tag):
@@ -431,11 +431,11 @@ class Launcher:
         for order, some in groups.values():
             self._begin(order, some)
 
-    def _has_machine(self, claim: NodeClaim) -> bool:
-        """Whether the claim got a machine while it waited for another try; whoever asked is told."""
+    def _has_instance(self, claim: NodeClaim) -> bool:
+        """Whether the claim got an instance while it waited for another try; whoever asked is told."""
         with self._changed:
             answer = self._answers.get(claim.metadata.uid)
-        if not isinstance(answer, Machine):
+        if not isinstance(answer, LaunchedInstance):
             return False
         self._answer(claim, answer)
         return True
@@ -499,7 +499,7 @@ class Launcher:
         node_class = with_kept_kubelet(orders.ready(claim, world.class_of(claim)), claim.metadata.annotations)
         types = world.types_for(claim, node_class)
         if not types:
-            raise CreateError(_NO_TYPES, "the list of EC2 instance types has not been read yet")
+            raise CreateError(_NO_TYPES, messages.INSTANCE_TYPES_NOT_READ)
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         return Around(
@@ -542,7 +542,7 @@ class Launcher:
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
-            self._wait_their_turn(claims, "the EC2 Fleet quota of this Region is used up", min(quota, _LONGEST_WAIT))
+            self._wait_their_turn(claims, messages.FLEET_QUOTA_USED_UP, min(quota, _LONGEST_WAIT))
             return
         lent: dict[OfferingKey, int] = {}
         if order.doubted:
@@ -551,7 +551,7 @@ class Launcher:
             if not lent:
                 self._wait_their_turn(
                     claims,
-                    f"no recent capacity for its instance types; other launches test them first, retrying in {_SHORT_WAIT:g} s",
+                    messages.no_recent_capacity(_SHORT_WAIT),
                     _SHORT_WAIT,
                 )
                 return
@@ -564,7 +564,7 @@ class Launcher:
             self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
         self._wait_their_turn(
             claims[size:],
-            f"capacity for its instance types was short; a smaller batch is launched first, retrying in {_SHORT_WAIT:g} s",
+            messages.capacity_was_short(_SHORT_WAIT),
             _SHORT_WAIT,
         )
 
@@ -625,12 +625,12 @@ class Launcher:
                     self._spend(marks[0].tag)  # it is never sent
                     self._let_go(marks[0].tag)
             for claim, why in done.turned_away:
-                message = f"the launch could not be recorded on the NodeClaim: {why}"
+                message = messages.launch_not_recorded(why)
                 self._answer(claim, _later(CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT))
             if done.written:
                 return done.written
             claims = done.left
-        message = "the API server did not confirm that the launch was recorded on the NodeClaim"
+        message = messages.RECORD_NOT_CONFIRMED
         self._turn_away(claims, CreateError(names.LAUNCH_FAILED, message), _SHORT_WAIT)
         return {}
 
@@ -691,10 +691,7 @@ class Launcher:
             answer = {"Errors": [{"ErrorCode": failure.code, "ErrorMessage": failure.message}]}
         found = fleet.outcome(answer, order.overrides, order.capacity_type)
         if not recovery.tells(found, count, repeated=not first or may_repeat(answer)):
-            raise _NotToldError(
-                f"EC2 answered a repeated CreateFleet with fleet {answer.get('FleetId', '')} but without its instances; "
-                "looking for instances by batch tag"
-            )
+            raise _NotToldError(messages.repeated_call_left_out_instances(answer.get("FleetId", "")))
         return found
 
     def _templates_are_gone(self, order: Order, found: FleetAnswer) -> bool:
@@ -712,7 +709,7 @@ class Launcher:
         wanted: int,
         held: Mapping[str, str] | None = None,
     ) -> None:
-        """Learn from an answer, deal its machines, and tell the claims.
+        """Learn from an answer, deal its instances, and tell the claims.
 
         Args:
             order: that it answers.
@@ -722,15 +719,15 @@ class Launcher:
             held: who has which instance; by default what the cache says, which is enough for instances that were not there before.
         """
         self._note(order, found, self._clock.now())
-        by_id = {machine.instance: machine for machine in found.launched}
+        by_id = {launched.instance: launched for launched in found.launched}
         named = {mark: claim.metadata.name for mark, claim in marked.items()}
         owners = recovery.shares(named, by_id, self._held(self._world.claims()) if held is None else held)
         empty = [claim for mark, claim in marked.items() if mark not in owners]
         if empty:
             self._marker.take_off(empty)  # first: a process that is killed after it need not be continued for them
         for mark, instance in owners.items():
-            machine = by_id[instance]
-            self._give(marked[mark], Made.launched(machine, order), order.types.get(machine.instance_type))
+            launched = by_id[instance]
+            self._give(marked[mark], Made.launched(launched, order), order.types.get(launched.instance_type))
         self._spend(next(iter(marked)).tag)  # after all are given: who finds it spent launches anew
         with self._changed:
             self._pacing.answered(order.lane, wanted, len(found.launched), self._clock.monotonic())
@@ -758,8 +755,8 @@ class Launcher:
         """What the answer says about capacity, reservations and subnets."""
         for reservation in fleet.note(found, order.overrides, self._shortages, now):
             self._reservations.exhausted(reservation, now)
-        for machine in found.launched:
-            override = order.override(machine.instance_type, machine.zone)
+        for launched in found.launched:
+            override = order.override(launched.instance_type, launched.zone)
             if override is not None and override.reservation:
                 self._reservations.launched(override.reservation, 1, now)
         for one in found.refused:
@@ -777,7 +774,7 @@ class Launcher:
             bundle = self._world.cluster().ca_bundle
         except CloudError:
             bundle = ""  # the class is stamped as a rule
-        self._answer(claim, orders.machine_of(made, claim, node_class, instance_type, bundle))
+        self._answer(claim, orders.instance_of(made, claim, node_class, instance_type, bundle))
 
     def _failed(self, order: Order, claims: Collection[NodeClaim], failure: Failure, *, known: bool = True) -> None:
         """No launch, for a reason that is no shortage as a rule: tell the claims, and hold the lane back.
@@ -926,7 +923,7 @@ class Launcher:
             given = [
                 (answer.claim_name, instance_id_of(answer.provider_id))
                 for answer in self._answers.values()
-                if isinstance(answer, Machine)
+                if isinstance(answer, LaunchedInstance)
             ]
         return recovery.held_by([*written, *given], instances)
 
@@ -937,7 +934,7 @@ class Launcher:
         seen: Sequence[Instance],
         every: Sequence[NodeClaim],
     ) -> None:
-        """Deal what EC2 describes; claims without a machine, or whose machine is gone again, are launched anew."""
+        """Deal what EC2 describes; claims without an instance, or whose instance is gone again, are launched anew."""
         by_id = {one.id: one for one in seen}
         owners = self._shares(everybody, seen, every)
         mine = {mark: claim for mark, claim in everybody.items() if not claim.status.provider_id}
@@ -963,17 +960,17 @@ class Launcher:
         named = {mark: claim.metadata.name for mark, claim in everybody.items()}
         return recovery.shares(named, [one.id for one in seen], self._held(every, seen))
 
-    def _lost_machine(self, claim: NodeClaim) -> str:
-        """The provider ID of a machine that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
+    def _lost_instance(self, claim: NodeClaim) -> str:
+        """The provider ID of an instance that a claim may have without anybody knowing; "" while EC2 may still be hiding it.
 
         Raises:
-            MachineNotFoundError: it has none.
+            InstanceNotFoundError: it has none.
             InstanceError: EC2 or the API server did not answer.
         """
         try:
             mark = launch_marks.mark_of(self._world.read(claim.metadata.name))
             if mark is None or self._is_spent(mark.tag):
-                raise MachineNotFoundError("")
+                raise InstanceNotFoundError("")
             if not self._hold(mark.tag):
                 return ""
             try:
@@ -986,13 +983,11 @@ class Launcher:
             finally:
                 self._let_go(mark.tag)
         except NotFound as gone:
-            raise MachineNotFoundError("") from gone
+            raise InstanceNotFoundError("") from gone
         except ApiError as error:
-            raise InstanceError(
-                f"could not determine which instance was launched for the NodeClaim: {error}"
-            ) from error
+            raise InstanceError(messages.instance_not_determined(error)) from error
         if found is None or everybody[mark].metadata.uid != claim.metadata.uid:
-            raise MachineNotFoundError("")
+            raise InstanceNotFoundError("")
         return next(one.provider_id for one in seen if one.id == found)
 
     # ------------------------------------------------------------------ bookkeeping
@@ -1016,13 +1011,13 @@ class Launcher:
                     self._waiting[claim.metadata.uid] = claim
             self._changed.notify_all()
 
-    def _answer(self, claim: NodeClaim, answer: Machine | CloudError) -> None:
+    def _answer(self, claim: NodeClaim, answer: LaunchedInstance | CloudError) -> None:
         with self._changed:
             waited = self._under_way.pop(claim.metadata.uid, None) is not None
             known = self._answers.get(claim.metadata.uid)
-            if not waited and (known is not None or not isinstance(answer, Machine)):
+            if not waited and (known is not None or not isinstance(answer, LaunchedInstance)):
                 return  # it has its answer
-            if not isinstance(known, Machine):  # that it has one is never dropped
+            if not isinstance(known, LaunchedInstance):  # that it has one is never dropped
                 self._answers[claim.metadata.uid] = answer
         self._answered(claim.metadata.name)
 
@@ -1031,7 +1026,7 @@ class Launcher:
             self._answer(claim, _later(_fresh(error, claim), seconds))
 
     def _let_wait(self, claims: Iterable[NodeClaim], reason: str, problem: str, seconds: float) -> None:
-        """Tell claims that may have a machine that nobody knows yet, and why."""
+        """Tell claims that may have an instance that nobody knows yet, and why."""
         self._turn_away(claims, LaunchUnderWayError("", seconds, reason, problem), seconds)
 
     def _wait_their_turn(self, claims: Iterable[NodeClaim], why: str, seconds: float) -> None:
@@ -1108,9 +1103,9 @@ def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
     return made
 
 
-def _machine(instance: Instance) -> Machine:
-    """An instance as everybody knows machines; what its claim says of it is not repeated."""
-    return Machine(
+def _instance(instance: Instance) -> LaunchedInstance:
+    """An instance as everybody knows instances; what its claim says of it is not repeated."""
+    return LaunchedInstance(
         provider_id=instance.provider_id,
         instance_type=instance.instance_type,
         zone=instance.zone,

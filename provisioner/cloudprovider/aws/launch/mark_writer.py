@@ -131,7 +131,7 @@ class Marker:
             MarkUnknownError: the API server did not say.
         """
         before = launch_marks.mark_of(claim)
-        error, may_come = ApiError(0, "", "no attempt was made"), False
+        error, may_come = ApiError(0, "", messages.NO_ATTEMPT_WAS_MADE), False
         for _ in range(TRIES):
             may_come = True
             try:
@@ -147,15 +147,15 @@ class Marker:
             except ApiError:
                 continue  # the same guarded write again: it cannot be done twice
             if current.metadata.uid != claim.metadata.uid:
-                raise MarkRefusedError("another NodeClaim with the same name exists")
+                raise MarkRefusedError(messages.OTHER_NODECLAIM_OF_THE_NAME)
             there = launch_marks.mark_of(current)
             if there == mark:
                 return current
             if current.metadata.resource_version != claim.metadata.resource_version:
                 if current.metadata.deletion_timestamp is not None or current.status.provider_id:
-                    raise MarkRefusedError("the NodeClaim is being deleted or already has an instance")
+                    raise MarkRefusedError(messages.NODECLAIM_NEEDS_NO_INSTANCE)
                 if there is not None and there != before and not self._spent(there.tag):
-                    raise MarkRefusedError("the NodeClaim is part of another launch")
+                    raise MarkRefusedError(messages.PART_OF_OTHER_LAUNCH)
                 claim, may_come = current, False
         if may_come:
             raise MarkUnknownError(str(error)) from error

@@ -34,3 +34,166 @@ RESUMED_LAUNCH_FROM_BATCH_TAG: Final = "Resumed a launch from its batch tag"
 # mark_writer.py
 FAILED_TO_REMOVE_LAUNCH_MARK: Final = "Failed to remove a launch mark; it is resolved after the next restart"
 FAILED_TO_WRITE_LAUNCH_MARK: Final = "Failed to write the launch mark of a NodeClaim"
+
+# launcher.py
+RECORD_NOT_CONFIRMED: Final = "the API server did not confirm that the launch was recorded on the NodeClaim"
+
+
+def capacity_was_short(short_wait: float) -> str:
+    """Why a NodeClaim is not launched."""
+    return f"capacity for its instance types was short; a smaller batch is launched first, retrying in {short_wait:g} s"
+
+
+INSTANCE_TYPES_NOT_READ: Final = "the list of EC2 instance types has not been read yet"
+FLEET_QUOTA_USED_UP: Final = "the EC2 Fleet quota of this Region is used up"
+
+
+def launch_not_recorded(why: str) -> str:
+    """Why a NodeClaim is not launched."""
+    return f"the launch could not be recorded on the NodeClaim: {why}"
+
+
+def repeated_call_left_out_instances(fleet: str) -> str:
+    """What `_NotToldError` says."""
+    return (
+        f"EC2 answered a repeated CreateFleet with fleet {fleet} but without its instances; looking for "
+        "instances by batch tag"
+    )
+
+
+def no_recent_capacity(short_wait: float) -> str:
+    """Why a NodeClaim is not launched."""
+    return f"no recent capacity for its instance types; other launches test them first, retrying in {short_wait:g} s"
+
+
+def instance_not_determined(error: Exception) -> str:
+    """What `InstanceError` says."""
+    return f"could not determine which instance was launched for the NodeClaim: {error}"
+
+
+INTERNAL_ERROR: Final = "internal error; the log of the provisioner has the details"
+
+# mark_writer.py
+NO_ATTEMPT_WAS_MADE: Final = "no attempt was made"
+OTHER_NODECLAIM_OF_THE_NAME: Final = "another NodeClaim with the same name exists"
+NODECLAIM_NEEDS_NO_INSTANCE: Final = "the NodeClaim is being deleted or already has an instance"
+PART_OF_OTHER_LAUNCH: Final = "the NodeClaim is part of another launch"
+
+# orders.py
+NODECLASS_DOES_NOT_EXIST: Final = "it does not exist"
+NODECLASS_IS_BEING_DELETED: Final = "it is being deleted"
+
+
+def nodeclass_readiness_unknown(kind: str, name: str) -> str:
+    """What `CreateError` says."""
+    return f"the readiness of {kind} {name} is not known yet"
+
+
+NO_FREE_ADDRESSES: Final = (
+    "no subnet of the EC2NodeClass in the zones of the matching instance types has free IP addresses"
+)
+
+
+def no_image_runs_on(instance_types: str) -> str:
+    """What `CreateError` says."""
+    return f"no image of the EC2NodeClass runs on {instance_types}"
+
+
+def invalid_requirements(error: Exception) -> str:
+    """What `CreateError` says."""
+    return f"spec.requirements: {error}"
+
+
+def invalid_requests(error: Exception) -> str:
+    """What `CreateError` says."""
+    return f"spec.resources.requests: {error}"
+
+
+def invalid_user_data(error: Exception) -> str:
+    """What `CreateError` says."""
+    return f"user data: {error}"
+
+
+# selection.py
+
+
+def min_values_not_met(max_types: int, short: str) -> str:
+    """What `InsufficientCapacityError` says."""
+    return f"the {max_types} cheapest instance types do not meet minValues: {short}"
+
+
+def no_type_left(name: str) -> str:
+    """What `InsufficientCapacityError` says."""
+    return f"no instance type is left after the filter {name}"
+
+
+# userdata/al2023.py
+SERVICE_CIDR_UNKNOWN: Final = "AL2023 needs the service CIDR of the cluster, which is not known"
+YAML_NESTED_TOO_DEEPLY: Final = "the YAML is nested too deeply"
+
+# userdata/bottlerocket.py
+SETTINGS_ARE_NO_TABLE: Final = "settings is not a table"
+NODE_LABELS_ARE_NO_TABLE: Final = "settings.kubernetes.node-labels is not a table"
+
+
+def not_toml(error: Exception) -> str:
+    """What `UserDataError` says."""
+    return f"not valid TOML: {error}"
+
+
+TOML_NESTED_TOO_DEEPLY: Final = "the TOML is nested too deeply"
+
+
+def setting_is_no_table(name: str) -> str:
+    """What `UserDataError` says."""
+    return f"settings.{name} is not a table"
+
+
+# userdata/mime.py
+
+
+def mime_not_ended(boundary: str) -> str:
+    """What `UserDataError` says."""
+    return f"the multipart MIME document does not end with --{boundary}--"
+
+
+MIME_WITHOUT_TYPE: Final = "the MIME document has no Content-Type"
+
+
+def mime_not_multipart(content_type: str) -> str:
+    """What `UserDataError` says."""
+    return f"the MIME document is {content_type}, not multipart"
+
+
+MIME_WITHOUT_BOUNDARY: Final = "the multipart MIME document names no boundary"
+
+
+def mime_headers_unreadable(error: Exception) -> str:
+    """What `UserDataError` says."""
+    return f"the headers of the MIME document cannot be read: {error}"
+
+
+# userdata/contradictions.py
+
+
+def differs_from_the_cluster(where: str, what: str, value: str, ours: str) -> str:
+    """Why a NodeClaim is not launched."""
+    return f'{where} has the {what} "{value}", that of this cluster is "{ours}"'
+
+
+def other_than_the_cluster(where: str, what: str) -> str:
+    """Why a NodeClaim is not launched."""
+    return f"{where} has another {what} than this cluster"
+
+
+# launch_marks.py
+
+
+def not_a_launch_mark(text: str) -> str:
+    """What `MarkError` says."""
+    return f"{text!r} is not <batch>/<attempt>/<ordinal>"
+
+
+def attempt_below_one(text: str) -> str:
+    """What `MarkError` says."""
+    return f"{text!r}: the attempt must be 1 or more"

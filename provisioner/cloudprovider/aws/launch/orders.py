@@ -1,4 +1,4 @@
-"""What one launch orders from EC2: the offerings it may take, the launch templates they need, and what the machine is then known to be. Pure.
+"""What one launch orders from EC2: the offerings it may take, the launch templates they need, and what the instance is then known to be. Pure.
 
 Claims whose orders are equal are launched by one call. Source: spec/karpenter-aws.md 5.1 to 5.5.
 Differs: offerings that nothing speaks against are ordered alone, and doubted ones only where there are no others; of a placement group's
@@ -20,7 +20,7 @@ from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance, provider_id
-from provisioner.cloudprovider.aws.launch import fleet, selection, templates
+from provisioner.cloudprovider.aws.launch import fleet, messages, selection, templates
 from provisioner.cloudprovider.aws.launch.fleet import Override
 from provisioner.cloudprovider.aws.launch.selection import Selection
 from provisioner.cloudprovider.aws.launch.templates import Template
@@ -35,7 +35,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import (
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
-from provisioner.cloudprovider.types import InstanceType, Machine, Offering
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
@@ -71,12 +71,12 @@ class Around:
     group: PlacementGroup | None = None
     reserved: bool = True
     best_effort: bool = False
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order for any number of machines.
+    """An order for any number of instances.
 
     Attributes:
         lane: class and pool; what fails for one order may be expected to fail for others of its lane.
@@ -137,16 +137,16 @@ def ready(claim: NodeClaim, node_class: EC2NodeClass | None) -> EC2NodeClass:
     """
     reference = claim.spec.node_class_ref
     if node_class is None:
-        raise NodeClassNotReadyError(reference.kind, reference.name, "it does not exist")
+        raise NodeClassNotReadyError(reference.kind, reference.name, messages.NODECLASS_DOES_NOT_EXIST)
     if node_class.metadata.deletion_timestamp is not None:
-        raise NodeClassNotReadyError(reference.kind, reference.name, "it is being deleted")
+        raise NodeClassNotReadyError(reference.kind, reference.name, messages.NODECLASS_IS_BEING_DELETED)
     found = condition(node_class.status.conditions, names.READY)
     if found is not None and found.status == names.FALSE:
         raise NodeClassNotReadyError(reference.kind, reference.name, found.message or found.reason)
     judged = found is not None and found.observed_generation in {0, node_class.metadata.generation}
     if found is None or found.status != names.TRUE or not judged:
         raise CreateError(
-            names.NODECLASS_READINESS_UNKNOWN, f"the readiness of {reference.kind} {reference.name} is not known yet"
+            names.NODECLASS_READINESS_UNKNOWN, messages.nodeclass_readiness_unknown(reference.kind, reference.name)
         )
     return node_class
 
@@ -176,13 +176,11 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         if offering.zone in around.subnets and partition in {"", _partition_of(offering)}
     ]
     if not offered:
-        raise InsufficientCapacityError(
-            name, "no subnet of the EC2NodeClass in the zones of the matching instance types has free IP addresses"
-        )
+        raise InsufficientCapacityError(name, messages.NO_FREE_ADDRESSES)
     images = {one.name: image_for(one.requirements, node_class.status.amis) for one, _ in offered}
     offered = [pair for pair in offered if images[pair[0].name] is not None]
     if not offered:
-        raise CreateError(names.LAUNCH_FAILED, f"no image of the EC2NodeClass runs on {', '.join(sorted(images))}")
+        raise CreateError(names.LAUNCH_FAILED, messages.no_image_runs_on(", ".join(sorted(images))))
     judged = {
         _offer(one, offering, around.group, partition): (one, offering) for one, offering in reversed(offered)
     }  # reversed: of a type's equal offers the first, so the cheapest, stays
@@ -250,11 +248,11 @@ def wishes(claim: NodeClaim) -> tuple[Requirements, Resources]:
     try:
         requirements = requirements_of(claim.spec.requirements)
     except RequirementError as error:
-        raise CreateError(names.LAUNCH_FAILED, f"spec.requirements: {error}") from error
+        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
     try:
         return requirements, Resources.parse(claim.spec.resources.requests)
     except QuantityError as error:
-        raise CreateError(names.LAUNCH_FAILED, f"spec.resources.requests: {error}") from error
+        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
 
 
 def named(types: Iterable[InstanceType], requirements: Requirements) -> list[InstanceType]:
@@ -265,7 +263,7 @@ def named(types: Iterable[InstanceType], requirements: Requirements) -> list[Ins
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One machine, however it was found out.
+    """One instance, however it was found out.
 
     Attributes:
         partition: of the placement group; "" where it is not known.
@@ -285,16 +283,16 @@ class Made:
     efas: int = 0
 
     @classmethod
-    def launched(cls, machine: fleet.Launched, order: Order) -> "Made":
+    def launched(cls, launched: fleet.Launched, order: Order) -> "Made":
         """From the answer to an order."""
-        override = order.override(machine.instance_type, machine.zone)
+        override = order.override(launched.instance_type, launched.zone)
         placed = {} if override is None else _placement_of(order, override.template)
         return cls(
-            machine.instance,
-            machine.instance_type,
-            machine.zone,
-            machine.capacity_type,
-            machine.image,
+            launched.instance,
+            launched.instance_type,
+            launched.zone,
+            launched.capacity_type,
+            launched.image,
             tenancy=str(placed.get("Tenancy", labels.DEFAULT_TENANCY)),
             reservation=override.reservation if override is not None else "",
             reservation_type=fleet.CAPACITY_BLOCK if order.reservation_type == fleet.CAPACITY_BLOCK else "default",
@@ -323,16 +321,16 @@ class Made:
         )
 
 
-def machine_of(
+def instance_of(
     made: Made, claim: NodeClaim, node_class: EC2NodeClass, instance_type: InstanceType | None, ca_bundle: str
-) -> Machine:
-    """What the claim is told of its machine.
+) -> LaunchedInstance:
+    """What the claim is told of its instance.
 
     Args:
-        made: the machine.
+        made: the instance.
         claim: that it is for.
         node_class: of the claim.
-        instance_type: of the machine, None where the catalogue does not know it (any more).
+        instance_type: of the instance, None where the catalogue does not know it (any more).
         ca_bundle: for the hash of a class that is not stamped yet.
     """
     described = (
@@ -367,7 +365,7 @@ def machine_of(
         for key in (ec2.HASH_ANNOTATION, ec2.HASH_VERSION_ANNOTATION)
         if (value := node_class.metadata.annotations.get(key))
     }
-    return Machine(
+    return LaunchedInstance(
         provider_id=provider_id(made.zone, made.instance_id),
         instance_type=made.instance_type,
         zone=made.zone,
@@ -422,7 +420,7 @@ class _TemplateMaker:
         )
         tenancy = requirements.requirement(labels.TENANCY)
         dedicated = not tenancy.has(labels.DEFAULT_TENANCY) and tenancy.has(labels.DEDICATED_TENANCY)
-        self._machine = templates.Machine(
+        self._instance = templates.InstanceSpec(
             image="",
             user_data="",
             profile=node_class.status.instance_profile,
@@ -435,16 +433,16 @@ class _TemplateMaker:
             enclave=ENCLAVE in requests,
         )
         self._texts: dict[int, str] = {}
-        self._names: dict[templates.Machine, str] = {}
+        self._names: dict[templates.InstanceSpec, str] = {}
 
     def template(self, one: InstanceType, offering: Offering) -> tuple[str, str]:
         """Name of the template for a type, and the image in it."""
         image = image_for(one.requirements, self._around.node_class.status.amis)
         if image is None:
-            raise ValueError(f"no image of the EC2NodeClass runs on {one.name}")
+            raise ValueError(messages.no_image_runs_on(one.name))
         kind = _reservation_type(offering.requirements)
-        machine = replace(
-            self._machine,
+        spec = replace(
+            self._instance,
             image=image.id,
             user_data=self._user_data(self._around.max_pods(one.name)),
             efas=one.capacity.amount(labels.EFA) if self._efa else 0,
@@ -452,13 +450,11 @@ class _TemplateMaker:
             block=kind == fleet.CAPACITY_BLOCK,
             interruptible=kind == fleet.INTERRUPTIBLE,
         )
-        name = self._names.get(machine)
+        name = self._names.get(spec)
         if name is None:
             around = self._around
-            made = templates.template(
-                around.node_class, machine, self.tags, around.region, reservations=around.reserved
-            )
-            name = self._names[machine] = made.name
+            made = templates.template(around.node_class, spec, self.tags, around.region, reservations=around.reserved)
+            name = self._names[spec] = made.name
             self.made[name] = made
         return name, image.id
 
@@ -468,7 +464,7 @@ class _TemplateMaker:
             try:
                 text = rendering.encoded(rendering.render(replace(self._node, max_pods=max_pods)))
             except UserDataError as error:
-                raise CreateError(names.LAUNCH_FAILED, f"user data: {error}") from error
+                raise CreateError(names.LAUNCH_FAILED, messages.invalid_user_data(error)) from error
             self._texts[max_pods] = text
         return text
 

@@ -28,7 +28,7 @@ class _Lane:
     """One lane.
 
     Attributes:
-        size: machines that may be ordered at once; None: any number.
+        size: instances that may be ordered at once; None: any number.
         failures: launches in a row that failed for another reason than a shortage.
         until: nothing is ordered before.
         error: what to tell until then.
@@ -64,7 +64,7 @@ class Pacing:
             self._next = max(self._next, now) + GAP
 
     def size(self, lane: Hashable, wanted: int) -> int:
-        """How many of the wanted machines a lane may order at once."""
+        """How many of the wanted instances a lane may order at once."""
         known = self._lanes.get(lane)
         return wanted if known is None or known.size is None else min(wanted, known.size)
 
@@ -76,7 +76,7 @@ class Pacing:
         return known.until - now, known.error
 
     def answered(self, lane: Hashable, wanted: int, launched: int, now: float) -> None:
-        """EC2 answered an order; `launched` of `wanted` machines came."""
+        """EC2 answered an order; `launched` of `wanted` instances came."""
         known = self._lane(lane)
         known.failures, known.error = 0, None
         if launched == 0:

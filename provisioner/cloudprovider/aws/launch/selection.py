@@ -9,6 +9,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.types import (
     InstanceType,
@@ -69,7 +70,7 @@ def select(
         claim_name: for the error.
         instance_types: of the class, as the catalogue has them.
         requirements: of the claim.
-        requests: what the machine must have room for.
+        requests: what the instance must have room for.
         best_effort: whether minValues may be missed when the list is cut (MIN_VALUES_POLICY).
 
     Raises:
@@ -89,7 +90,7 @@ def select(
     for name, step in steps:
         before, left = left, step(left)
         if not left:
-            raise InsufficientCapacityError(claim_name, f"no instance type is left after the filter {name}")
+            raise InsufficientCapacityError(claim_name, messages.no_type_left(name))
         kept = {one.name for one in left}
         gone = tuple(sorted(one.name for one in before if one.name not in kept))
         if gone:
@@ -100,9 +101,7 @@ def select(
     missing = min_values_served(cut, requirements).missing
     if missing and not best_effort:
         short = ", ".join(f"{key} has {count}" for key, count in missing.items())
-        raise InsufficientCapacityError(
-            claim_name, f"the {MAX_TYPES} cheapest instance types do not meet minValues: {short}"
-        )
+        raise InsufficientCapacityError(claim_name, messages.min_values_not_met(MAX_TYPES, short))
     return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned, tuple(rejections))
 
 
@@ -158,7 +157,7 @@ def _one_capacity_block(types: Sequence[InstanceType], requirements: Requirement
 
 
 def _one_reservation_a_zone(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
-    """Of several reservations of a type in a zone the one with most machines left; all pass where none is available."""
+    """Of several reservations of a type in a zone the one with most instances left; all pass where none is available."""
     kept = []
     for one in types:
         best: dict[str, Offering] = {}
@@ -183,7 +182,7 @@ def _plain(types: Sequence[InstanceType]) -> list[InstanceType]:
 
 
 def _spot_below_on_demand(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
-    """No spot machine that costs more than the cheapest on-demand one."""
+    """No spot instance that costs more than the cheapest on-demand one."""
     prices: dict[str, list[float]] = {}
     for one in types:
         for offering in compatible_offerings(one, requirements):

@@ -50,7 +50,7 @@ _METADATA_DEFAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class InstanceSpec:
     """What tells the templates of one class and pool apart.
 
     Attributes:
@@ -113,14 +113,14 @@ class Template:
 
 
 def template(
-    node_class: EC2NodeClass, machine: Machine, tags: Mapping[str, str], region: str, *, reservations: bool = True
+    node_class: EC2NodeClass, instance: InstanceSpec, tags: Mapping[str, str], region: str, *, reservations: bool = True
 ) -> Template:
-    """The template for machines of a class.
+    """The template for instances of a class.
 
     Args:
-        node_class: what is the same for all of its machines.
-        machine: what is not.
-        tags: of the template and of what its machines bring along (interfaces, spot requests); they name cluster, pool and class, so
+        node_class: what is the same for all of its instances.
+        instance: what is not.
+        tags: of the template and of what its instances bring along (interfaces, spot requests); they name cluster, pool and class, so
             that clusters of one account never share a template.
         region: some know no IPv6 metadata endpoint.
         reservations: whether the feature gate ReservedCapacity is on; then no open reservation is used by accident.
@@ -130,33 +130,33 @@ def template(
     """
     spec = node_class.spec
     data: dict[str, Any] = {
-        "ImageId": machine.image,
-        "IamInstanceProfile": {"Name": machine.profile},
+        "ImageId": instance.image,
+        "IamInstanceProfile": {"Name": instance.profile},
         "Monitoring": {"Enabled": spec.detailed_monitoring is True},
         "MetadataOptions": _metadata(node_class, region),
-        "NetworkInterfaces": _interfaces(node_class, machine),
-        "Placement": _placement(machine),
+        "NetworkInterfaces": _interfaces(node_class, instance),
+        "Placement": _placement(instance),
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": _tags(tags)}
             for kind in (
                 "network-interface",
-                *(("spot-instances-request",) if machine.capacity_type == names.CAPACITY_SPOT else ()),
+                *(("spot-instances-request",) if instance.capacity_type == names.CAPACITY_SPOT else ()),
             )
         ],
     }
-    if machine.user_data:
-        data["UserData"] = machine.user_data
+    if instance.user_data:
+        data["UserData"] = instance.user_data
     devices = block_devices(node_class)
     if devices:
         data["BlockDeviceMappings"] = devices
     if isinstance(spec.cpu_options, ec2.CPUOptions) and isinstance(spec.cpu_options.nested_virtualization, str):
         data["CpuOptions"] = {"NestedVirtualization": spec.cpu_options.nested_virtualization}
-    if machine.enclave:
+    if instance.enclave:
         data["EnclaveOptions"] = {"Enabled": True}
     if reservations:
-        data["CapacityReservationSpecification"] = _reservation(machine)
-    if machine.reservation and (machine.block or machine.interruptible):
-        kind = "capacity-block" if machine.block else "interruptible-capacity-reservation"
+        data["CapacityReservationSpecification"] = _reservation(instance)
+    if instance.reservation and (instance.block or instance.interruptible):
+        kind = "capacity-block" if instance.block else "interruptible-capacity-reservation"
         data["InstanceMarketOptions"] = {"MarketType": kind}
     content = msgspec.json.encode([data, dict(tags)], order="deterministic")
     return Template(NAME_PREFIX + hashlib.blake2b(content, digest_size=20).hexdigest(), data, dict(tags))
@@ -265,28 +265,28 @@ def _metadata(node_class: EC2NodeClass, region: str) -> dict[str, Any]:
     return options
 
 
-def _placement(machine: Machine) -> dict[str, Any]:
-    placement: dict[str, Any] = {"Tenancy": machine.tenancy}
-    if machine.group:
-        placement["GroupId"] = machine.group
-        if machine.partition:
-            placement["PartitionNumber"] = machine.partition
+def _placement(instance: InstanceSpec) -> dict[str, Any]:
+    placement: dict[str, Any] = {"Tenancy": instance.tenancy}
+    if instance.group:
+        placement["GroupId"] = instance.group
+        if instance.partition:
+            placement["PartitionNumber"] = instance.partition
     return placement
 
 
-def _reservation(machine: Machine) -> dict[str, Any]:
-    if not machine.reservation:
+def _reservation(instance: InstanceSpec) -> dict[str, Any]:
+    if not instance.reservation:
         return {"CapacityReservationPreference": "none"}
     return {
         "CapacityReservationPreference": "capacity-reservations-only",
-        "CapacityReservationTarget": {"CapacityReservationId": machine.reservation},
+        "CapacityReservationTarget": {"CapacityReservationId": instance.reservation},
     }
 
 
-def _interfaces(node_class: EC2NodeClass, machine: Machine) -> list[dict[str, Any]]:
+def _interfaces(node_class: EC2NodeClass, instance: InstanceSpec) -> list[dict[str, Any]]:
     """The network interfaces, always said: security groups belong to them then."""
-    groups = {"Groups": list(machine.security_groups)}
-    extras = _interface_extras(node_class, machine)
+    groups = {"Groups": list(instance.security_groups)}
+    extras = _interface_extras(node_class, instance)
     if node_class.network_interfaces:
         return [
             {
@@ -298,22 +298,22 @@ def _interfaces(node_class: EC2NodeClass, machine: Machine) -> list[dict[str, An
             }
             for one in node_class.network_interfaces
         ]
-    if machine.efas:
+    if instance.efas:
         return [
             {"NetworkCardIndex": card, "DeviceIndex": min(card, 1), "InterfaceType": "efa", **groups, **extras}
-            for card in range(machine.efas)
+            for card in range(instance.efas)
         ]
     return [{"DeviceIndex": 0, **groups, **extras}]
 
 
-def _interface_extras(node_class: EC2NodeClass, machine: Machine) -> dict[str, Any]:
+def _interface_extras(node_class: EC2NodeClass, instance: InstanceSpec) -> dict[str, Any]:
     spec = node_class.spec
     extras: dict[str, Any] = {}
     if not isinstance(spec.associate_public_ip_address, UnsetType):
         extras["AssociatePublicIpAddress"] = spec.associate_public_ip_address
     if spec.ip_prefix_count is not None:
-        extras["Ipv6PrefixCount" if machine.ipv6 else "Ipv4PrefixCount"] = spec.ip_prefix_count
-    if machine.ipv6:
+        extras["Ipv6PrefixCount" if instance.ipv6 else "Ipv4PrefixCount"] = spec.ip_prefix_count
+    if instance.ipv6:
         extras |= {"PrimaryIpv6": True, "Ipv6AddressCount": 1}
     tracking = spec.connection_tracking
     if isinstance(tracking, ec2.ConnectionTracking):

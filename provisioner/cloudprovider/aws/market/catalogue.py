@@ -134,7 +134,7 @@ class EC2Catalogue:
         *,
         at: float = 0.0,
     ) -> tuple[InstanceType, ...]:
-        """What machines of the class can be, in order of name; the same tuple while nothing changed.
+        """What instances of the class can be, in order of name; the same tuple while nothing changed.
 
         Args:
             shape: what the class makes of a type.

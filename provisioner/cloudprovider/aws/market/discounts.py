@@ -5,12 +5,12 @@ A YAML list, from a file or the key `discounts.yaml` of a ConfigMap; a row is
     - family: m5                # or type: m5.large
       region: us-east-1         # or zone: us-east-1a; neither: everywhere
       os: linux                 # the default
-      usd_per_hour: 0.061       # one machine, in the currency of the partition
+      usd_per_hour: 0.061       # one instance, in the currency of the partition
       count: 20                 # or hourly_commitment: 12.50; neither: any number
       until: 2027-03-31         # a day counts to its end, UTC; a time is exact
 
-The first row that matches a machine decides. Where it is used up, or its time is over, the list price holds: rows further down are not
-asked, so that the order is the owner's to choose. Only on-demand machines are discounted. A plan counts the machines that
+The first row that matches an instance decides. Where it is used up, or its time is over, the list price holds: rows further down are not
+asked, so that the order is the owner's to choose. Only on-demand instances are discounted. A plan counts the instances that
 run when it is made, so a plan of many at once may give more of them the discount than the row pays for. Pure.
 """
 
@@ -23,6 +23,7 @@ from typing import Any, Final
 import yaml
 
 from provisioner.apis import names
+from provisioner.cloudprovider.aws.market import messages
 
 CONFIG_KEY: Final = "discounts.yaml"
 _EPSILON: Final = 1e-9
@@ -40,8 +41,8 @@ class Discount:
         type: one instance type, "" where `family` is given.
         region: "" for everywhere.
         zone: "" for every zone.
-        usd_per_hour: what one machine costs.
-        count: for how many machines; None for no such limit.
+        usd_per_hour: what one instance costs.
+        count: for how many instances; None for no such limit.
         hourly_commitment: how much is paid for an hour of all of them; None for no such limit.
         until: no longer valid from then on; None for always.
     """
@@ -57,7 +58,7 @@ class Discount:
     until: datetime | None = None
 
     def matches(self, instance_type: str, zone: str, os: str, region: str) -> bool:
-        """Whether it is about such a machine."""
+        """Whether it is about such an instance."""
         return (
             (not self.type or self.type == instance_type)
             and (not self.family or self.family == instance_type.partition(".")[0])
@@ -71,8 +72,8 @@ class Discount:
         return self.until is not None and now >= self.until
 
     @property
-    def machines(self) -> float:
-        """For how many machines it pays; infinity for any number."""
+    def instances(self) -> float:
+        """For how many instances it pays; infinity for any number."""
         if self.count is not None:
             return self.count
         if self.hourly_commitment is not None:
@@ -82,7 +83,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """One running machine, as far as the ledger cares."""
+    """One running instance, as far as the ledger cares."""
 
     instance_type: str
     zone: str
@@ -96,13 +97,13 @@ class DiscountTable:
 
     rows: tuple[Discount, ...] = ()
 
-    def used(self, machines: Iterable[Bought], region: str) -> tuple[int, ...]:
-        """How many of `machines` fall to each row, row by row; may be more than the row pays for."""
+    def used(self, instances: Iterable[Bought], region: str) -> tuple[int, ...]:
+        """How many of `instances` fall to each row, row by row; may be more than the row pays for."""
         used = [0] * len(self.rows)
-        for machine in machines:
-            if machine.capacity_type != names.CAPACITY_ON_DEMAND:
+        for instance in instances:
+            if instance.capacity_type != names.CAPACITY_ON_DEMAND:
                 continue
-            index = self._first(machine.instance_type, machine.zone, machine.os, region)
+            index = self._first(instance.instance_type, instance.zone, instance.os, region)
             if index is not None:
                 used[index] += 1
         return tuple(used)
@@ -117,13 +118,13 @@ class DiscountTable:
         now: datetime,
         os: str = "linux",
     ) -> float:
-        """What one more such on-demand machine will cost."""
+        """What one more such on-demand instance will cost."""
         index = self._first(instance_type, zone, os, region)
         if index is None:
             return list_price
         row = self.rows[index]
         taken = used[index] if index < len(used) else 0
-        return list_price if row.stale(now) or taken >= row.machines else row.usd_per_hour
+        return list_price if row.stale(now) or taken >= row.instances else row.usd_per_hour
 
     def next_change(self, now: datetime) -> datetime | None:
         """When the next row ends."""
@@ -150,7 +151,7 @@ class LedgerPrices:
         """Equal while every price that this gives is."""
         taken = (*self.used, *(0 for _ in self.ledger.rows[len(self.used) :]))
         pays = tuple(
-            not row.stale(self.now) and count < row.machines
+            not row.stale(self.now) and count < row.instances
             for row, count in zip(self.ledger.rows, taken, strict=False)
         )
         return self.ledger, pays, self.region, self.os
@@ -169,7 +170,7 @@ def text_of(data: Mapping[str, str], where: str) -> str:
         ValueError: there is something, but not under the key `CONFIG_KEY`; `where` and the keys are named.
     """
     if data and CONFIG_KEY not in data:
-        raise ValueError(f"discount ledger: {where} has no key {CONFIG_KEY}, only {', '.join(sorted(data))}")
+        raise ValueError(messages.ledger_without_key(where, CONFIG_KEY, ", ".join(sorted(data))))
     return data.get(CONFIG_KEY, "")
 
 
@@ -182,38 +183,38 @@ def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
-        return DiscountTable(), (f"discount ledger: not YAML: {' '.join(str(error).split())}",)
+        return DiscountTable(), (messages.ledger_is_no_yaml(" ".join(str(error).split())),)
     if document is None:
         return DiscountTable(), ()
     if not isinstance(document, list):
-        return DiscountTable(), ("discount ledger: must be a list of rows",)
+        return DiscountTable(), (messages.LEDGER_IS_NO_LIST,)
     rows, problems = [], []
     for index, fields in enumerate(document):
         try:
             rows.append(_row(fields))
         except ValueError as error:
-            problems.append(f"discount ledger: row {index + 1} is ignored: {error}")
+            problems.append(messages.ledger_row_ignored(index + 1, error))
     return DiscountTable(tuple(rows)), tuple(problems)
 
 
 def _row(fields: Any) -> Discount:
     if not isinstance(fields, Mapping):
-        raise ValueError("must be a mapping")  # noqa: TRY004  (about text)
+        raise ValueError(messages.ROW_IS_NO_MAPPING)  # noqa: TRY004  (about text)
     unknown = sorted(str(name) for name in fields if name not in _FIELDS)
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]}; known are {', '.join(sorted(_FIELDS))}")
+        raise ValueError(messages.unknown_ledger_field(unknown[0], ", ".join(sorted(_FIELDS))))
     if bool(fields.get("family")) == bool(fields.get("type")):
-        raise ValueError("needs exactly one of family and type")
+        raise ValueError(messages.FAMILY_OR_TYPE)
     if fields.get("region") and fields.get("zone"):
-        raise ValueError("takes only one of region and zone")
+        raise ValueError(messages.REGION_OR_ZONE)
     if fields.get("count") is not None and fields.get("hourly_commitment") is not None:
-        raise ValueError("takes only one of count and hourly_commitment")
+        raise ValueError(messages.COUNT_OR_COMMITMENT)
     price = _number(fields, "usd_per_hour")
     if price is None:
-        raise ValueError("usd_per_hour is missing")
+        raise ValueError(messages.PRICE_IS_MISSING)
     commitment = _number(fields, "hourly_commitment")
     if commitment is not None and price == 0:
-        raise ValueError("hourly_commitment needs a usd_per_hour above 0")
+        raise ValueError(messages.COMMITMENT_NEEDS_PRICE)
     return Discount(
         usd_per_hour=price,
         family=_text(fields, "family"),
@@ -232,7 +233,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string")  # noqa: TRY004  (about text)
+        raise ValueError(messages.not_a_string(name))  # noqa: TRY004  (about text)
     return value.strip()
 
 
@@ -241,7 +242,7 @@ def _number(fields: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} must be a number of 0 or more")
+        raise ValueError(messages.not_a_number(name))
     return float(value)
 
 
@@ -249,7 +250,7 @@ def _count(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("count must be a whole number of 0 or more")
+        raise ValueError(messages.COUNT_IS_NO_NUMBER)
     return value
 
 
@@ -260,11 +261,9 @@ def _until(value: Any) -> datetime | None:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(
-                f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
-            ) from None
+            raise ValueError(messages.not_a_time(value)) from None
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, date):
         return datetime.combine(value + timedelta(days=1), time(), UTC)
-    raise ValueError("until must be a date or a time")
+    raise ValueError(messages.TIME_IS_MISSING)

@@ -66,7 +66,7 @@ class Settings:
     """Settings of the program that shape every instance type.
 
     Attributes:
-        vm_memory_overhead: share of a machine's memory that its nodes are guessed not to see.
+        vm_memory_overhead: share of an instance's memory that its nodes are guessed not to see.
         reserved_enis: network interfaces that are not for pods.
         prefix_delegation: whether the VPC CNI hands out /28 prefixes (ENABLE_PREFIX_DELEGATION of the aws-node DaemonSet).
     """
@@ -184,7 +184,7 @@ class Shape:
 
 
 def usable(info: TypeInfo) -> bool:
-    """Whether the type is for us at all: a processor that Kubernetes runs on; macOS machines (x86_64_mac, arm64_mac) are not."""
+    """Whether the type is for us at all: a processor that Kubernetes runs on; macOS instances (x86_64_mac, arm64_mac) are not."""
     return any(one in _ARCHITECTURES for one in info.architectures)
 
 
@@ -226,7 +226,7 @@ def image_for(requirements: Requirements, images: Iterable[AMI]) -> AMI | None:
 
 
 def unfit(info: TypeInfo, shape: Shape) -> str:
-    """Why machines of this type cannot be launched for the class, a clause; "" where they can."""
+    """Why instances of this type cannot be launched for the class, a clause; "" where they can."""
     if shape.family == ec2.AL2023 and info.name.startswith("a1."):
         return "AL2023 does not run on a1"
     if shape.nested and "nested-virtualization" not in info.processor_features:

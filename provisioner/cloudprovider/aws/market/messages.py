@@ -13,3 +13,59 @@ IGNORED_IMPLAUSIBLE_MEMORY_CAPACITY: Final = "Ignored the memory capacity that a
 REFRESHED_INSTANCE_TYPES: Final = "Refreshed instance types"
 DISCOVERED_PREFIX_DELEGATION: Final = "Discovered the prefix delegation setting of aws-node"
 INSTANCE_TYPES_WITHOUT_PRICE: Final = "Instance types without a known price are offered last"
+
+# discounts.py
+TIME_IS_MISSING: Final = "until must be a date or a time"
+
+
+def ledger_without_key(where: str, key: str, keys: str) -> str:
+    """What `ValueError` says."""
+    return f"discount ledger: {where} has no key {key}, only {keys}"
+
+
+ROW_IS_NO_MAPPING: Final = "must be a mapping"
+
+
+def unknown_ledger_field(field: str, known: str) -> str:
+    """What `ValueError` says."""
+    return f"unknown field {field}; known are {known}"
+
+
+FAMILY_OR_TYPE: Final = "needs exactly one of family and type"
+REGION_OR_ZONE: Final = "takes only one of region and zone"
+COUNT_OR_COMMITMENT: Final = "takes only one of count and hourly_commitment"
+PRICE_IS_MISSING: Final = "usd_per_hour is missing"
+COMMITMENT_NEEDS_PRICE: Final = "hourly_commitment needs a usd_per_hour above 0"
+
+
+def not_a_string(name: str) -> str:
+    """What `ValueError` says."""
+    return f"{name} must be a string"
+
+
+def not_a_number(name: str) -> str:
+    """What `ValueError` says."""
+    return f"{name} must be a number of 0 or more"
+
+
+COUNT_IS_NO_NUMBER: Final = "count must be a whole number of 0 or more"
+LEDGER_IS_NO_LIST: Final = "discount ledger: must be a list of rows"
+
+
+def ledger_is_no_yaml(error: str) -> str:
+    """What is wrong with the discount ledger."""
+    return f"discount ledger: not YAML: {error}"
+
+
+def ledger_row_ignored(row: int, error: Exception) -> str:
+    """What is wrong with the discount ledger."""
+    return f"discount ledger: row {row} is ignored: {error}"
+
+
+def not_a_time(value: str) -> str:
+    """What `ValueError` says."""
+    return f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
+
+
+# region_market.py
+NO_INSTANCE_TYPES_LISTED: Final = "EC2 listed no instance types, or no zones that offer them"

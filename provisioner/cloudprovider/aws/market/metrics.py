@@ -34,7 +34,7 @@ def lines(
         shortages: what is not to be had just now.
         now: aware.
         reservations: of all classes.
-        left: how many machines are left of a reservation, by its id.
+        left: how many instances are left of a reservation, by its id.
     """
     yield from _head("cpu_cores", "Number of vCPUs of an instance type.")
     for info in region.infos:

@@ -30,7 +30,7 @@ class Market:
     Attributes:
         price: of (type, zone, capacity type), as decisions take it; None where there is none.
         open: whether an offering is not known to be short.
-        reserved: how many machines are left, by reservation id.
+        reserved: how many instances are left, by reservation id.
         spot_known: whether the spot market was read: then a type that it does not list is not sold as spot.
         shifted: ids of zones that traffic is shifted away from.
         adjusted: whether decisions take another price than EC2's for (type, zone, capacity type).
@@ -41,7 +41,7 @@ class Market:
     reserved: Mapping[str, int] = field(default_factory=dict)
     spot_known: bool = False
     shifted: frozenset[str] = frozenset()
-    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005
+    adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
 
 
 def offerings_of(
@@ -103,7 +103,7 @@ def market_of(
         adjustments: what changes list prices for decisions, in order, such as the discount ledger.
         shortages: the table.
         now: aware.
-        reserved: machines left, by reservation id.
+        reserved: instances left, by reservation id.
         shifted: ids of zones that traffic is shifted away from.
     """
     market = Market(

@@ -41,7 +41,7 @@ class OfflineCatalogue:
         self._loaded: tuple[str, ...] = ()
 
     def types(self, node_class: EC2NodeClass | None) -> tuple[InstanceType, ...]:
-        """What machines of the class can be, in order of name; None is a class of AL2023 with defaults.
+        """What instances of the class can be, in order of name; None is a class of AL2023 with defaults.
 
         Cost: 0.3 s for the first class of a shape.
         """

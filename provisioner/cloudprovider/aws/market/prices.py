@@ -1,4 +1,4 @@
-"""What machines cost: the price list, the spot market, and what stands in for them.
+"""What instances cost: the price list, the spot market, and what stands in for them.
 
 Readers take a `PriceList`, a frozen value; `PriceBook` holds the current one and swaps it whole, so nobody waits for a network call.
 Prices are in the currency of the partition (CNY in China, else USD), as Karpenter's; nothing is ever compared across partitions.

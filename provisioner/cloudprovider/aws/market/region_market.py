@@ -81,9 +81,9 @@ class Around:
     """What others know that decides about offerings; asked for every market, so it must not wait for anything.
 
     Attributes:
-        reserved: machines left, by reservation id.
+        reserved: instances left, by reservation id.
         shifted: ids of zones that traffic is shifted away from.
-        claims: of the cluster; their machines use up discounts.
+        claims: of the cluster; their instances use up discounts.
         group_of: what the placement group selector of a class resolved to.
     """
 
@@ -222,7 +222,7 @@ class RegionMarket:
         return Shape.of(node_class, self._around.group_of(node_class), reserved=self._reserved)
 
     def types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
-        """What machines of the class can be, in order of name; the same tuple while nothing changed; () before the region was read.
+        """What instances of the class can be, in order of name; the same tuple while nothing changed; () before the region was read.
 
         Raises:
             QuantityError: a volume size of the class is no quantity.
@@ -246,7 +246,7 @@ class RegionMarket:
     def known_types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
         """As `types` last answered: right in everything but prices and availability, and free.
 
-        Without its placement group while that is not known: what machines have does not depend on it.
+        Without its placement group while that is not known: what instances have does not depend on it.
         """
         try:
             shape = self.shape(node_class)
@@ -312,7 +312,7 @@ class RegionMarket:
     def _read_region(self) -> float:
         region = self._reads.region()
         if not region.infos or not region.zones:
-            raise ValueError("EC2 listed no instance types, or no zones that offer them")
+            raise ValueError(messages.NO_INSTANCE_TYPES_LISTED)
         if self._catalogue.load(region):
             self._region = region
             _log.info(messages.REFRESHED_INSTANCE_TYPES, types=len(region.infos), region=self._settings.region)
@@ -362,7 +362,7 @@ class RegionMarket:
 
 
 def bought(claims: Iterable[NodeClaim]) -> Iterable[Bought]:
-    """The machines of claims, as the discount ledger counts them."""
+    """The instances of claims, as the discount ledger counts them."""
     for claim in claims:
         if claim.status.provider_id:
             own = claim.metadata.labels
@@ -375,9 +375,9 @@ def bought(claims: Iterable[NodeClaim]) -> Iterable[Bought]:
 
 
 def is_plausible(memory: int, advertised: int | None) -> bool:
-    """Whether a machine of a type with so much memory may show a Node with this.
+    """Whether an instance of a type with so much memory may show a Node with this.
 
-    A kubelet writes its Node's capacity, and what is learned of one counts for all machines of its type to come. Firmware, kernel and
+    A kubelet writes its Node's capacity, and what is learned of one counts for all instances of its type to come. Firmware, kernel and
     a crash kernel take up to a fifth of the smallest types, and nothing adds any.
     """
     return advertised is None or advertised // 2 <= memory <= advertised

@@ -1,8 +1,8 @@
 """What EC2 has none of just now: one table for all pools and classes, that forgets in time and survives restarts.
 
-An offering that failed is closed, for longer each time. When its time is up it is not simply open again: one machine may be asked of it
-(a probe) while everybody else still goes elsewhere; each machine it gives admits four times as many, until it is trusted again. An offering whose
-family has just failed in the same zone, capacity type and placement group is doubted: open, but after the others, and one machine at a time first. Nothing is
+An offering that failed is closed, for longer each time. When its time is up it is not simply open again: one instance may be asked of it
+(a probe) while everybody else still goes elsewhere; each instance it gives admits four times as many, until it is trusted again. An offering whose
+family has just failed in the same zone, capacity type and placement group is doubted: open, but after the others, and one instance at a time first. Nothing is
 inferred about other zones and other capacity types.
 
 The table has no clock and no I/O: callers pass `now` (aware) and keep `to_config` in a ConfigMap. Thread-safe.
@@ -28,7 +28,7 @@ LONGEST: Final = timedelta(minutes=4)
 FORGET: Final = timedelta(minutes=30)
 DOUBT: Final = timedelta(minutes=3)
 TAKEN_BACK: Final = timedelta(minutes=3)
-"""How long an offering is closed at least whose machine EC2 has just taken back. Source: spec/karpenter-aws.md 4.10."""
+"""How long an offering is closed at least whose instance EC2 has just taken back. Source: spec/karpenter-aws.md 4.10."""
 
 PROBE_LEASE: Final = timedelta(seconds=60)
 FULL_TRUST: Final = 64
@@ -65,7 +65,7 @@ class Standing(enum.IntEnum):
     OPEN = 0
     """Nothing speaks against it."""
     DOUBTED = 1
-    """Open, a few machines at a time: it, or its family, failed lately."""
+    """Open, a few instances at a time: it, or its family, failed lately."""
     PROBED = 2
     """Somebody is trying it; wait for the outcome."""
     CLOSED = 3
@@ -86,7 +86,7 @@ class _Entry:
         failed: when it last failed.
         until: closed before this.
         code: AWS's word for it.
-        allowance: how many machines may be asked at once after `until`.
+        allowance: how many instances may be asked at once after `until`.
         asked: how many are being asked.
         lease: until when those count.
         firm: before that a success opens nothing: it is the answer to an order that was under way.
@@ -102,7 +102,7 @@ class _Entry:
     firm: datetime = _NEVER
 
     def free(self, now: datetime) -> int:
-        """How many machines may be asked of it now."""
+        """How many instances may be asked of it now."""
         if now < self.until:
             return 0
         return max(0, self.allowance - (self.asked if now < self.lease else 0))
@@ -147,7 +147,7 @@ class Shortages:
         return f"<Shortages {', '.join('/'.join(key) for key in sorted(self._entries)) or 'none'}>"
 
     def taken_back(self, offer: OfferingKey, now: datetime, code: str) -> None:
-        """EC2 takes a machine of `offer` back: it is closed for three minutes at least, whatever comes of orders that are under way."""
+        """EC2 takes an instance of `offer` back: it is closed for three minutes at least, whatever comes of orders that are under way."""
         with self._lock:
             self._close(_offer_key(offer), now, code)
             entry = self._entries.get(_offer_key(offer))
@@ -178,8 +178,8 @@ class Shortages:
                 case Scope.SUBNET | Scope.RESERVATION | Scope.NOTHING:
                     pass
 
-    def succeeded(self, offer: OfferingKey, now: datetime, machines: int = 1) -> None:
-        """EC2 gave `machines` of `offer`."""
+    def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
+        """EC2 gave `instances` of `offer`."""
         with self._lock:
             self._proved[offer] = now
             self._trim_proved()
@@ -187,7 +187,7 @@ class Shortages:
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                entry.asked = max(0, entry.asked - machines)
+                entry.asked = max(0, entry.asked - instances)
                 if now < entry.firm:
                     continue
                 entry.until = min(entry.until, now)
@@ -197,7 +197,7 @@ class Shortages:
                 self._changed()
             probe = self._doubt_probes.get(offer)
             if probe is not None:
-                probe.asked = max(0, probe.asked - machines)
+                probe.asked = max(0, probe.asked - instances)
                 probe.allowance *= _GROWTH
 
     def subnet_failed(self, subnet: str, now: datetime, code: str = "") -> None:
@@ -234,7 +234,7 @@ class Shortages:
             return min((turn for offer in offers if (turn := self._turn(offer, now)) is not None), default=None)
 
     def grant(self, offer: OfferingKey, wanted: int, now: datetime) -> int:
-        """How many machines may be asked of `offer` in one call now: `wanted`, fewer of a doubted one, 0 of a closed one.
+        """How many instances may be asked of `offer` in one call now: `wanted`, fewer of a doubted one, 0 of a closed one.
 
         What is granted of a doubted offering is lent until `succeeded`, `failed` or `release`, at most a minute.
         """
@@ -251,13 +251,13 @@ class Shortages:
                     self._changed()
             return granted
 
-    def release(self, offer: OfferingKey, machines: int, now: datetime) -> None:
+    def release(self, offer: OfferingKey, instances: int, now: datetime) -> None:
         """Give back what `grant` lent, when the call said nothing about `offer`."""
         with self._lock:
             limits = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
             probe = self._doubt_probes.get(offer)
             for entry in (*limits, *(() if probe is None else (probe,))):
-                entry.asked = max(0, entry.asked - machines)
+                entry.asked = max(0, entry.asked - instances)
                 self._changed()
 
     def version(self, now: datetime) -> int:
@@ -371,7 +371,7 @@ class Shortages:
         return max(shut, default=now)
 
     def _doubted(self, offer: OfferingKey, now: datetime) -> bool:
-        """Whether a sibling failed lately, and since this one last gave a machine."""
+        """Whether a sibling failed lately, and since this one last gave an instance."""
         group = _family_key(offer)
         siblings = self._families.get(group)
         if not siblings:

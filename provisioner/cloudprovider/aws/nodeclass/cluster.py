@@ -1,4 +1,4 @@
-"""The cluster that machines join: name, endpoint, authority, version, Services and DNS.
+"""The cluster that instances join: name, endpoint, authority, version, Services and DNS.
 
 Asked for in the background and kept when asking fails; nobody waits for it. Source: spec/karpenter-aws.md 3.7.
 Differs: the CIDR of Services comes from the API server where EKS does not know the cluster, so AL2023 works on other control planes; a failure
@@ -35,14 +35,14 @@ _decode = jsontext.decoder(dict)
 
 
 class NotKnownYet(CloudError):  # noqa: N818  (a state, not a fault)
-    """Something of the cluster that every machine needs is not known yet; it is asked for again in the background."""
+    """Something of the cluster that every instance needs is not known yet; it is asked for again in the background."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(missing)
         self.missing = missing
 
     def __str__(self) -> str:
-        return f"not yet known about the cluster: {', '.join(self.missing)}"
+        return messages.not_yet_known(", ".join(self.missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ def decide(settings: AwsSettings, sources: Sources) -> Cluster:
     dns, cidr = sources.dns or "", eks.cidr or sources.cidr or ""
     family = bool(dns or cidr) or None not in {sources.dns, sources.cidr}  # with neither of them it is IPv4's
     known = {
-        "its endpoint (set CLUSTER_ENDPOINT, or allow eks:DescribeCluster)": endpoint,
-        "its certificate authority (set CLUSTER_CA_BUNDLE)": bundle,
-        "its version": minor,
-        "whether its pods have IPv4 or IPv6 addresses (allow eks:DescribeCluster, or reading Service kube-system/kube-dns)": family,
+        messages.ENDPOINT_NOT_KNOWN: endpoint,
+        messages.AUTHORITY_NOT_KNOWN: bundle,
+        messages.VERSION_NOT_KNOWN: minor,
+        messages.FAMILY_NOT_KNOWN: family,
     }
     missing = tuple(what for what, value in known.items() if not value)
     if missing:
@@ -168,7 +168,7 @@ class ClusterFacts:
         return self._sources.eks
 
     def refresh(self) -> bool:
-        """Ask every source that has news; whether everything that machines need is known."""
+        """Ask every source that has news; whether everything that instances need is known."""
         before = self._sources
         minor, dns = self._server_minor(), self._dns()
         eks = self._ask_eks() if self._wants_eks() else None

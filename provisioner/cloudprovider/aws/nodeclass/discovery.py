@@ -13,7 +13,15 @@ from provisioner.apis.ec2 import AMI, AMISelectorTerm, EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
-from provisioner.cloudprovider.aws.nodeclass import groups, images, parameters, placement_groups, reservations, subnets
+from provisioner.cloudprovider.aws.nodeclass import (
+    groups,
+    images,
+    messages,
+    parameters,
+    placement_groups,
+    reservations,
+    subnets,
+)
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Answer, Remembered
 from provisioner.cloudprovider.aws.nodeclass.cluster import NotKnownYet
 from provisioner.cloudprovider.aws.nodeclass.parameters import Parameters, Reading
@@ -84,7 +92,7 @@ class Discovery:
         aws: where clients come from.
         clock: tells how old answers are.
         book: takes the free addresses of every subnet that is found.
-        reserved: takes the machines that are left of every reservation that is found.
+        reserved: takes the instances that are left of every reservation that is found.
     """
 
     def __init__(
@@ -161,7 +169,7 @@ class Discovery:
         """The placement group of a class as last looked up, without asking AWS; None when the class selects none.
 
         Raises:
-            NotKnownYet: it was not looked up yet, or there is none such: machines must not be launched outside of it.
+            NotKnownYet: it was not looked up yet, or there is none such: instances must not be launched outside of it.
         """
         query = placement_groups.query(node_class)
         if query is None:
@@ -169,7 +177,7 @@ class Discovery:
         with self._lock:
             group = self._groups.get(query)
         if group is None:
-            raise NotKnownYet((f"the placement group of EC2NodeClass {node_class.name}",))
+            raise NotKnownYet((messages.placement_group_not_read(node_class.name),))
         return group
 
     # ------------------------------------------------------------------ images
@@ -210,7 +218,7 @@ class Discovery:
             if reading.failure is not None and not reading.value:
                 raise DiscoveryError("ssm:GetParameter", reading.failure)
         strange = tuple(
-            f"SSM parameter {name} contains {reading.value!r}, which is not an image ID"
+            messages.parameter_without_image(name, reading.value)
             for name, reading in readings.items()
             if reading.value and not reading.value.startswith("ami-")
         )

@@ -1,4 +1,4 @@
-"""Whether machines of a class may be launched at all: the calls of a launch, as dry runs, before anybody needs one.
+"""Whether instances of a class may be launched at all: the calls of a launch, as dry runs, before anybody needs one.
 
 Source: spec/karpenter-aws.md 5.8.
 Differs: a refusal is asked again after a minute, not after half an hour, so a policy that was mended is seen; what a dry run says about capacity or the
@@ -23,7 +23,7 @@ from provisioner.cloudprovider.aws.access.errors import LAUNCH_TEMPLATE_NOT_FOUN
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.templates import Machine, Template, template
+from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, template
 from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
@@ -60,7 +60,7 @@ class Rehearsed:
     """How it went.
 
     Attributes:
-        reason: of ValidationSucceeded being False; "" when machines may be launched.
+        reason: of ValidationSucceeded being False; "" when instances may be launched.
         message: what to change.
         warnings: what looks wrong, but is no refusal.
     """
@@ -102,7 +102,7 @@ def choose(node_class: EC2NodeClass, types: Iterable[InstanceType], pools: Seque
 
 
 def user_data(node_class: EC2NodeClass, cluster: Cluster, pool: NodePool | None) -> str:
-    """What machines of a pool would read, near enough for its size.
+    """What instances of a pool would read, near enough for its size.
 
     Raises:
         UserDataError: it cannot be rendered.
@@ -184,7 +184,7 @@ class Rehearsal:
         Args:
             node_class: everything else of it is ready.
             pools: that use it, in order of name.
-            cluster: that machines join.
+            cluster: that instances join.
 
         Raises:
             DiscoveryError: AWS could not say: too many calls, or a failure of its own.
@@ -208,7 +208,7 @@ class Rehearsal:
         tags = launch_tags(node_class, _name(pool), cluster.name)
         text = user_data(node_class, cluster, pool)
         group = self._group_of(node_class)
-        machine = Machine(
+        instance = InstanceSpec(
             image=choice.image.id,
             user_data=encoded(text),
             profile=node_class.status.instance_profile,
@@ -217,7 +217,7 @@ class Rehearsal:
             group="" if group is None else group.id,
             ipv6=cluster.ipv6,
         )
-        made = template(node_class, machine, tags, self._region, reservations=self._reserved)
+        made = template(node_class, instance, tags, self._region, reservations=self._reserved)
         try:
             self._templates.ensure([made])
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
@@ -340,7 +340,7 @@ def _requirements(pool: NodePool) -> Requirements | None:
 
 
 def _plain(ami: AMI) -> bool:
-    """Whether an image is for machines without accelerators."""
+    """Whether an image is for instances without accelerators."""
     special = {labels.GPU_COUNT, labels.ACCELERATOR_COUNT}
     return not any(one.key in special and one.operator == "Exists" for one in ami.requirements)
 

@@ -19,6 +19,7 @@ import msgspec
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.quantity import Quantity, QuantityError
 
@@ -107,7 +108,7 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int) -> Findin
     try:
         return _checked(kubelet, family, minor)
     except RecursionError:
-        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "spec.kubelet is nested too deeply")
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, messages.KUBELET_NESTED_TOO_DEEPLY)
 
 
 def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
@@ -115,16 +116,14 @@ def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     late = minor > max(tables())
     problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
     if _OWNED in kubelet:
-        problems.append(f"{_OWNED}: cannot be set because the provisioner sets the taints of nodes from their NodePool")
+        problems.append(messages.taints_cannot_be_set(_OWNED))
     if not problems:
         problems += _wrong_values(kubelet)
     warnings = unknown if late else ()
     if problems:
         return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "; ".join(problems), warnings)
     if expressions := tuple(_expressions(kubelet)):
-        message = "; ".join(
-            f'{path}: "{text}" is an expression, which is not supported; use a value' for path, text in expressions
-        )
+        message = "; ".join(messages.expression_not_supported(path, text) for path, text in expressions)
         return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, message, warnings)
     if unsupported := tuple(_unsupported(kubelet, family)):
         return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, "; ".join(unsupported), warnings)
@@ -142,9 +141,9 @@ def _unknown(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
     for path in _strangers(kubelet, {**table.fields, **_TYPE_META}, table):
         since = next((one for one, other in tables().items() if path in other.fields), None)
         if since is not None and since > minor:
-            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})"
+            yield messages.kubelet_field_available_since(path, minor, since)
         else:
-            yield f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
+            yield messages.kubelet_field_unknown(path, minor)
 
 
 def _strangers(value: Mapping[str, Any], fields: Mapping[str, str], table: Table, path: str = "") -> Iterator[str]:
@@ -183,7 +182,7 @@ def _wrong(path: str, value: Any, kind: str, table: Table) -> Iterator[str]:
         return
     if kind.startswith("[]"):
         if not isinstance(value, list):
-            yield f"{path}: expected a list, found {_name(value)}"
+            yield messages.expected_list(path, _name(value))
             return
         for place, one in enumerate(value):
             yield from _wrong(f"{path}[{place}]", one, kind[2:], table)
@@ -195,7 +194,7 @@ def _wrong(path: str, value: Any, kind: str, table: Table) -> Iterator[str]:
     entries = _MAP.fullmatch(kind)
     if entries or isinstance(members, Mapping):
         if not isinstance(value, dict):
-            yield f"{path}: expected an object, found {_name(value)}"
+            yield messages.expected_object(path, _name(value))
             return
         for name, one in sorted(value.items()):
             inner = entries[1] if entries else members.get(name, "") if isinstance(members, Mapping) else ""
@@ -209,12 +208,12 @@ def _wrong(path: str, value: Any, kind: str, table: Table) -> Iterator[str]:
 def _wrong_scalar(value: Any, kind: str) -> str:
     match kind:
         case "bool":
-            return "" if isinstance(value, bool) else f"expected true or false, found {_name(value)}"
+            return "" if isinstance(value, bool) else messages.expected_boolean(_name(value))
         case "string":
-            return "" if isinstance(value, str) else f"expected a string, found {_name(value)}"
+            return "" if isinstance(value, str) else messages.expected_string(_name(value))
         case "float64":
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            return "" if number else f"expected a number, found {_name(value)}"
+            return "" if number else messages.expected_number(_name(value))
         case "metav1.Duration":
             return _wrong_duration(value)
         case "period":
@@ -223,16 +222,16 @@ def _wrong_scalar(value: Any, kind: str) -> str:
             return _wrong_quantity(value)
         case _ if kind in _INTEGERS:
             if not isinstance(value, int) or isinstance(value, bool):
-                return f"expected an integer, found {_name(value)}"
+                return messages.expected_integer(_name(value))
             least = 0 if kind == "uint32" else -_INTEGERS[kind]
-            return "" if least <= value < _INTEGERS[kind] else f"{value} is out of range for {kind}"
+            return "" if least <= value < _INTEGERS[kind] else messages.out_of_range(value, kind)
         case _:
             raise TypeError(f"the table of kubelet fields has the unknown type {kind}")
 
 
 def _wrong_duration(value: Any) -> str:
     if not isinstance(value, str):
-        return f"expected a duration such as 30s, found {_name(value)}"
+        return messages.expected_duration(_name(value))
     try:
         parse_duration(value)
     except DurationError as error:
@@ -242,7 +241,7 @@ def _wrong_duration(value: Any) -> str:
 
 def _wrong_quantity(value: Any) -> str:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return f"expected a quantity, found {_name(value)}"
+        return messages.expected_quantity(_name(value))
     try:
         Quantity.parse(value)
     except QuantityError as error:
@@ -277,26 +276,26 @@ def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
     for signal, text in sorted(periods.items()):
         yield from _wrong_signal("evictionSoftGracePeriod", signal)
         if problem := _wrong_duration(text):
-            yield f"evictionSoftGracePeriod[{signal}]: {problem}"
+            yield messages.grace_period_problem(signal, problem)
         elif parse_duration(text) < timedelta(0):
-            yield f"evictionSoftGracePeriod[{signal}]: {text} is negative"
+            yield messages.grace_period_negative(signal, text)
     soft = (kubelet.get("evictionSoft") or {}).keys()
     for signal in sorted(soft - periods.keys()):
-        yield f"evictionSoft[{signal}]: evictionSoftGracePeriod has no grace period for this signal"
+        yield messages.threshold_without_grace_period(signal)
     for signal in sorted(periods.keys() - soft):
-        yield f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for this signal"
+        yield messages.grace_period_without_threshold(signal)
     for field in _RESERVED:
         for resource, amount in sorted((kubelet.get(field) or {}).items()):
             if resource not in RESERVED_RESOURCES:
-                yield f"{field}[{resource}]: only {', '.join(RESERVED_RESOURCES)} can be reserved"
+                yield messages.resource_cannot_be_reserved(field, resource, ", ".join(RESERVED_RESOURCES))
             if amount is not None and amount.startswith("-"):
-                yield f"{field}[{resource}]: {amount} is negative"
+                yield messages.reserved_amount_negative(field, resource, amount)
     yield from _wrong_numbers(kubelet)
 
 
 def _wrong_signal(field: str, signal: str) -> Iterator[str]:
     if signal not in EVICTION_SIGNALS:
-        yield f"{field}[{signal}]: the signal must be one of {', '.join(EVICTION_SIGNALS)}"
+        yield messages.unknown_eviction_signal(field, signal, ", ".join(EVICTION_SIGNALS))
 
 
 def _wrong_threshold(text: str | None) -> str:
@@ -306,25 +305,25 @@ def _wrong_threshold(text: str | None) -> str:
             negative = Quantity.parse(text).nanos < 0
         except QuantityError as error:
             return str(error)
-        return f"{text} is negative" if negative else ""
+        return messages.threshold_negative(text) if negative else ""
     try:
         percent = float(text[:-1])
     except ValueError:
         percent = math.nan
-    return "" if 0 <= percent <= 100 else f"{text} is not a percentage from 0% to 100%"
+    return "" if 0 <= percent <= 100 else messages.threshold_not_a_percentage(text)
 
 
 def _wrong_numbers(kubelet: Mapping[str, Any]) -> Iterator[str]:
     high, low = (kubelet.get(field) for field in _PERCENTS)
     for field, value in zip(_PERCENTS, (high, low), strict=True):
         if value is not None and not 0 <= value <= 100:
-            yield f"{field}: {value} is not between 0 and 100"
+            yield messages.not_between_0_and_100(field, value)
     if high is not None and low is not None and high <= low:
-        yield f"{_PERCENTS[0]}: {high} must be greater than {_PERCENTS[1]}, {low}"
+        yield messages.high_not_above_low(_PERCENTS[0], high, _PERCENTS[1], low)
     for field in _NOT_NEGATIVE:
         value = kubelet.get(field)
         if isinstance(value, int) and value < 0:
-            yield f"{field}: {value} is negative"
+            yield messages.value_negative(field, value)
 
 
 def _expressions(kubelet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -341,8 +340,8 @@ def _unsupported(kubelet: Mapping[str, Any], family: str) -> Iterator[str]:
     if family in MANY_FIELDS:
         return
     for field in sorted(kubelet.keys() - MANAGED_FIELDS - _TYPE_META.keys()):
-        yield f"{field}: not supported with AMI family {family}; use AL2023, or userData"
+        yield messages.not_supported_by_family(field, family)
     if family == ec2.BOTTLEROCKET and kubelet.get("podsPerCore") is not None:
-        yield f"podsPerCore: not supported with AMI family {family}; use maxPods"
+        yield messages.pods_per_core_not_supported(family)
     if len(kubelet.get("clusterDNS") or ()) > 1:
-        yield f"clusterDNS: AMI family {family} supports only one address"
+        yield messages.one_cluster_dns_only(family)

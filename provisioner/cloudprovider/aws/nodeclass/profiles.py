@@ -167,7 +167,7 @@ class Profiles:
         self._seen: dict[str, datetime] = {}
 
     def ensure(self, node_class: EC2NodeClass) -> str:
-        """The name of the profile that the class's machines get; it is made where there is none.
+        """The name of the profile that the class's instances get; it is made where there is none.
 
         Raises:
             ProfileError: the role does not exist, or the name is taken by somebody else.
@@ -242,7 +242,7 @@ class Profiles:
         return name
 
     def _create(self, node_class: EC2NodeClass, name: str) -> tuple[Profile, bool]:
-        """The profile, and whether it was made now: one that was there before, machines may be using."""
+        """The profile, and whether it was made now: one that was there before, instances may be using."""
         tags = self.naming.tags(node_class)
         try:
             answer = self._iam().create_instance_profile(
@@ -288,7 +288,7 @@ class Profiles:
                 raise DiscoveryError("iam:AddRoleToInstanceProfile", failure) from error
 
     def _put_back(self, profile: Profile) -> None:
-        """Give a profile the role that it had: machines that run get their credentials by it."""
+        """Give a profile the role that it had: instances that run get their credentials by it."""
         for role in profile.roles[:1]:
             try:
                 self._call("AddRoleToInstanceProfile", set(), InstanceProfileName=profile.name, RoleName=role)

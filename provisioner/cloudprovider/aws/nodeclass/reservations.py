@@ -1,4 +1,4 @@
-"""Capacity reservations and capacity blocks: which there are, and how many machines are left of each.
+"""Capacity reservations and capacity blocks: which there are, and how many instances are left of each.
 
 Source: spec/karpenter-aws.md 3.4.
 Differs: launches that were not yet known to a reading are counted on top of it.
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import CapacityReservation
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.queries import Filters, Query, tag_filters
 from provisioner.support.bounded import forget_oldest
 
@@ -19,7 +20,7 @@ OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
 CAPACITY_BLOCK: Final = "capacity-block"
 ENDS_EARLY: Final = timedelta(minutes=40)
-"""A capacity block is left so long before its end; EC2 takes the machines back 30 minutes before."""
+"""A capacity block is left so long before its end; EC2 takes the instances back 30 minutes before."""
 
 _ACTIVE: Final = ("state", ("active",))
 _PAGE: Final = 1000
@@ -33,7 +34,7 @@ class Found:
 
     Attributes:
         reservations: by id, as the class's status tells them.
-        left: machines left by reservation id.
+        left: instances left by reservation id.
         strange: a sentence for each reservation that we do not understand and left out.
     """
 
@@ -81,7 +82,7 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
         name, kind = row["CapacityReservationId"], row.get("ReservationType", "default")
         criteria, end = row.get("InstanceMatchCriteria", ""), row.get("EndDate")
         if criteria not in _CRITERIA or kind not in _TYPES:
-            strange[name] = f"{name} is of type {kind!r} with match criteria {criteria!r}, which is not supported"
+            strange[name] = messages.reservation_not_supported(name, kind, criteria)
         elif row.get("State", "active") == "active" and (end is None or end > now):
             expiring = kind == CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
             by_id[name] = CapacityReservation(
@@ -116,7 +117,7 @@ class _Entry:
 
 
 class ReservationBook:
-    """Machines left by reservation. Thread-safe; knows no clock and does no I/O."""
+    """Instances left by reservation. Thread-safe; knows no clock and does no I/O."""
 
     MAX_RESERVATIONS = 4096
 
@@ -139,23 +140,23 @@ class ReservationBook:
             forget_oldest(self._entries, self.MAX_RESERVATIONS)
 
     def available(self, reservation_id: str) -> int:
-        """Machines left; 0 of a reservation that was never read."""
+        """Instances left; 0 of a reservation that was never read."""
         with self._lock:
             entry = self._entries.get(reservation_id)
             return 0 if entry is None else entry.left
 
     def counts(self) -> dict[str, int]:
-        """Machines left of every reservation that is known."""
+        """Instances left of every reservation that is known."""
         with self._lock:
             return {name: entry.left for name, entry in self._entries.items()}
 
-    def launched(self, reservation_id: str, machines: int, now: datetime) -> None:
-        """So many machines were launched into it."""
-        self._change(reservation_id, -machines, now)
+    def launched(self, reservation_id: str, instances: int, now: datetime) -> None:
+        """So many instances were launched into it."""
+        self._change(reservation_id, -instances, now)
 
-    def terminated(self, reservation_id: str, now: datetime, machines: int = 1) -> None:
-        """So many machines of it are gone."""
-        self._change(reservation_id, machines, now)
+    def terminated(self, reservation_id: str, now: datetime, instances: int = 1) -> None:
+        """So many instances of it are gone."""
+        self._change(reservation_id, instances, now)
 
     def exhausted(self, reservation_id: str, now: datetime) -> None:
         """EC2 says that nothing is left of it, or takes it back."""
@@ -164,8 +165,8 @@ class ReservationBook:
             if entry is not None:
                 entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at), []
 
-    def _change(self, reservation_id: str, machines: int, now: datetime) -> None:
+    def _change(self, reservation_id: str, instances: int, now: datetime) -> None:
         with self._lock:
             entry = self._entries.get(reservation_id)
             if entry is not None:
-                entry.changes.append((now, machines))
+                entry.changes.append((now, instances))

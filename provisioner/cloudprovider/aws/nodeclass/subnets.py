@@ -1,4 +1,4 @@
-"""Subnets: which there are, how many addresses are free, and which one the next machines of a zone go to.
+"""Subnets: which there are, how many addresses are free, and which one the next instances of a zone go to.
 
 The book counts launches that are under way, so a burst does not go to one subnet until it is full. Source: spec/karpenter-aws.md 3.1.
 Differs: launches are counted until a reading that began after them, where the provider forgets them at every reading; a subnet that is known to be
@@ -52,7 +52,7 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSubnet:
-    """The subnet that machines of a zone go to; `free_ips` is without what launches under way will take, and may be negative."""
+    """The subnet that instances of a zone go to; `free_ips` is without what launches under way will take, and may be negative."""
 
     id: str
     zone: str
@@ -105,12 +105,14 @@ class SubnetBook:
 
     Args:
         is_open: whether a subnet may be tried at a time: `Shortages.subnet_open`.
-        per_machine: addresses that one machine takes at least.
+        per_machine: addresses that one instance takes at least.
     """
 
-    def __init__(self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True, per_machine: int = 1) -> None:
+    def __init__(
+        self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True, per_instance: int = 1
+    ) -> None:
         self._is_open = is_open
-        self._per_machine = per_machine
+        self._per_instance = per_instance
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
 
@@ -156,18 +158,18 @@ class SubnetBook:
                 chosen[one.zone] = ChosenSubnet(one.id, one.zone, one.zone_id, left)
         return chosen
 
-    def reserve(self, subnet_id: str, machines: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
-        """A launch of so many machines is about to be asked for."""
+    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
+        """A launch of so many instances is about to be asked for."""
         with self._lock:
-            self._entries.setdefault(subnet_id, _Entry()).pending += machines * self._per_machine
+            self._entries.setdefault(subnet_id, _Entry()).pending += instances * self._per_instance
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None:
         """A launch ended: `wanted` as given to `reserve`, `launched` of them are in this subnet."""
         with self._lock:
             entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.pending = max(0, entry.pending - wanted * self._per_machine)
+            entry.pending = max(0, entry.pending - wanted * self._per_instance)
             if launched:
-                entry.taken.append((now, launched * self._per_machine))
+                entry.taken.append((now, launched * self._per_instance))
 
     def exhausted(self, subnet_id: str, now: datetime) -> None:
         """EC2 says that the subnet has no address left."""

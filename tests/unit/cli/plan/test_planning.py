@@ -107,7 +107,7 @@ def crowded(asked: Asked, answered: Answered) -> Answered:
     ("how", "says"),
     [
         (dearer, "it costs more"),
-        (fewer, "it does not have every pod once"),
+        (fewer, "its plan does not contain every pod exactly once"),
         (crowded, "does not fit on lean with the others"),
     ],
     ids=["dearer", "not all pods", "more pods than fit"],

@@ -16,13 +16,13 @@ from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, Around
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.provider import FIRST_READ_SECONDS, AwsProvider, CatalogueNotReadError
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.errors import MachineNotFoundError
-from provisioner.cloudprovider.types import Machine
+from provisioner.cloudprovider.errors import InstanceNotFoundError
+from provisioner.cloudprovider.types import LaunchedInstance
 from tests.support import ec2pages
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import claim
 
-MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 REFERENCE = NodeClassReference(group=ec2.GROUP, kind=ec2.KIND, name="default")
 
 
@@ -32,7 +32,7 @@ class Machines:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def create(self, claim: NodeClaim) -> Machine:
+    def create(self, claim: NodeClaim) -> LaunchedInstance:
         self.asked.append(f"create {claim.name}")
         return MACHINE
 
@@ -40,13 +40,13 @@ class Machines:
         answered("heard")
 
     def delete(self, claim: NodeClaim) -> None:
-        raise MachineNotFoundError(claim.status.provider_id)
+        raise InstanceNotFoundError(claim.status.provider_id)
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         assert provider_id == MACHINE.provider_id
         return MACHINE
 
-    def list(self) -> Sequence[Machine]:
+    def list(self) -> Sequence[LaunchedInstance]:
         return (MACHINE,)
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
@@ -157,7 +157,7 @@ def test_machines_are_left_to_those_who_launch() -> None:
     made.resume([claim("a")])
     assert made.create(claim("b")) is made.get(MACHINE.provider_id) is made.list()[0]
     assert (machines.asked, heard) == (["resume a", "create b"], ["heard"])
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         made.delete(claim("b"))
     assert made.is_drifted(claim("b")) == "AMIDrift"
 

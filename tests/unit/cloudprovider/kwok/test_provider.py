@@ -23,13 +23,13 @@ from provisioner.apis.kwok import KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClas
 from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.cloudprovider.errors import (
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.provider import KwokProvider, node_name_of
-from provisioner.cloudprovider.types import CloudProvider, InstanceType, Machine
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, LaunchedInstance
 from provisioner.kube.errors import ConnectionFailed, ServerError
 from provisioner.kube.store import Store
 from tests.support.clock import NOON, FakeClock
@@ -107,7 +107,9 @@ def claim_of(
     )
 
 
-def launched(claim: NodeClaim, machine: Machine, *, registered: bool = False, seconds_ago: float = 0) -> NodeClaim:
+def launched(
+    claim: NodeClaim, machine: LaunchedInstance, *, registered: bool = False, seconds_ago: float = 0
+) -> NodeClaim:
     """The claim as its controller leaves it after a launch."""
     since = NOON - timedelta(seconds=seconds_ago)
     conditions = [Condition(type=names.LAUNCHED, status="True", reason="Launched", last_transition_time=since)]
@@ -125,7 +127,7 @@ def launched(claim: NodeClaim, machine: Machine, *, registered: bool = False, se
 
 
 def assert_gone(world: World, claim: NodeClaim) -> None:
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         world.provider.delete(claim)
 
 
@@ -203,7 +205,7 @@ def test_the_node_is_that_of_its_type() -> None:
     assert node.status.capacity == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.allocatable == {"cpu": "3900m", "memory": "8182Mi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.conditions == ()
-    assert machine == Machine(
+    assert machine == LaunchedInstance(
         provider_id=f"kwok://{NODE_NAME}",
         instance_type="c-4x-amd64-linux",
         zone="test-zone-a",
@@ -481,7 +483,7 @@ def test_a_launched_claim_whose_node_was_never_made_gets_it_after_a_restart() ->
     machine = world.provider.create(claim_of(example="b"))
     promised = launched(claim_of(example="b"), machine, seconds_ago=20)
     world.restart()
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         world.provider.get(machine.provider_id)
     world.provider.resume([promised])
     assert world.queue.waiting == {NODE_NAME: 40.0}
@@ -665,7 +667,7 @@ def test_list_has_kwok_machines_only_in_order_of_id() -> None:
 
 @pytest.mark.parametrize("provider_id", ["", "kwok://", "kwok://none", "aws:///a/i-1"])
 def test_get_of_what_is_not_there(provider_id: str) -> None:
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         World().provider.get(provider_id)
 
 
@@ -677,7 +679,7 @@ def test_a_node_that_somebody_else_deletes_is_no_machine_any_more() -> None:
     assert world.ids() == [machine.provider_id]  # the watch may lag
     world.clock.advance(2)
     assert world.ids() == []
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         world.provider.get(machine.provider_id)
 
 

@@ -11,9 +11,9 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceUnseenError
 from provisioner.cloudprovider.aws.instances.orphans import sort_out
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
-from provisioner.cloudprovider.types import Machine
-from provisioner.controllers.core.garbage import ClaimCollector, MachineCollector
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
+from provisioner.cloudprovider.types import LaunchedInstance
+from provisioner.controllers.core.garbage import ClaimCollector, InstanceCollector
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from tests.support.cluster import World, claim, node
@@ -33,7 +33,7 @@ class Stage:
         self.terminated: list[str] = []
         self.again: list[str] = []
         self.broken: CloudError | None = None
-        self.collector = MachineCollector(
+        self.collector = InstanceCollector(
             lambda: self.machines,
             sort_out,
             self._fresh,
@@ -137,13 +137,13 @@ def test_a_machine_of_a_launch_under_way_is_taken_over_by_its_claim() -> None:
     assert set(stage.again) == {"mine"}
 
 
-@pytest.mark.parametrize("error", [CloudError("throttled"), MachineNotFoundError(ORPHAN.provider_id)])
+@pytest.mark.parametrize("error", [CloudError("throttled"), InstanceNotFoundError(ORPHAN.provider_id)])
 def test_a_termination_that_fails_is_tried_again(error: CloudError) -> None:
     stage = Stage()
     stage.server.put(node("n", provider_id=ORPHAN.provider_id, finalizers=[names.TERMINATION_FINALIZER]))
     stage.broken = error
     stage.poll_for(330)
-    gone = isinstance(error, MachineNotFoundError)
+    gone = isinstance(error, InstanceNotFoundError)
     assert stage.server.has("nodes", "n") is not gone
     stage.broken = None
     if not gone:
@@ -168,17 +168,17 @@ class Cloud:
         self.broken = False
         self.unseen = False
 
-    def list(self) -> Sequence[Machine]:
-        return [Machine(one, "m5.large", "z", "spot") for one in self.there if one not in self.lagging]
+    def list(self) -> Sequence[LaunchedInstance]:
+        return [LaunchedInstance(one, "m5.large", "z", "spot") for one in self.there if one not in self.lagging]
 
-    def get(self, provider_id: str) -> Machine:
+    def get(self, provider_id: str) -> LaunchedInstance:
         if self.broken:
             raise CloudError("throttled")
         if self.unseen:
             raise InstanceUnseenError(provider_id, 300.0)
         if provider_id not in self.there:
-            raise MachineNotFoundError(provider_id)
-        return Machine(provider_id, "m5.large", "z", "spot")
+            raise InstanceNotFoundError(provider_id)
+        return LaunchedInstance(provider_id, "m5.large", "z", "spot")
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})

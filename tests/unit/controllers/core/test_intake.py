@@ -1,13 +1,13 @@
 """Batch windows, and which pods count."""
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.apis.pods import Pod
 from provisioner.controllers.core.intake import Intake, Window
 from tests.support.clock import FakeClock
 from tests.support.cluster import pod
@@ -15,16 +15,19 @@ from tests.support.eventually import eventually
 from tests.support.problems import shape
 
 
-def an_intake(clock: FakeClock) -> Intake:
-    waiting: list[Pod] = []
+def an_intake(
+    clock: FakeClock, gathering: Callable[[int], float] = lambda _: 0.0, idle: timedelta = timedelta(seconds=1)
+) -> Intake:
+    """One that no pod waits for and that plans nothing."""
     return Intake(
         lambda: None,
-        lambda: waiting,
+        list,
         lambda _: False,
         clock,
-        idle=timedelta(seconds=1),
-        longest=timedelta(seconds=10),
+        idle=idle,
+        longest=10 * idle,
         grace=timedelta(milliseconds=300),
+        gathering=gathering,
     )
 
 
@@ -151,16 +154,7 @@ def test_who_tells_of_a_pod_does_not_wait_for_what_a_gathering_batch_starts() ->
         return 0.0
 
     clock = FakeClock()
-    intake = Intake(
-        lambda: None,
-        list,
-        lambda _: False,
-        clock,
-        idle=timedelta(seconds=1),
-        longest=timedelta(seconds=10),
-        grace=timedelta(milliseconds=300),
-        gathering=starts_a_process,
-    )
+    intake = an_intake(clock, starts_a_process)
     intake.start()
     intake.pod_seen(pod("one"))
     assert begun.wait(10.0)
@@ -183,16 +177,7 @@ def test_what_planning_needs_is_asked_again_for_a_batch_that_grew_meanwhile() ->
             goes_on.wait(10.0)
         return 0.0
 
-    intake = Intake(
-        lambda: None,
-        list,
-        lambda _: False,
-        clock,
-        idle=timedelta(hours=1),
-        longest=timedelta(hours=10),
-        grace=timedelta(milliseconds=300),
-        gathering=needs,
-    )
+    intake = an_intake(clock, needs, timedelta(hours=1))
     intake.start()
     intake.pod_seen(pod("one"))
     eventually(lambda: 1 in asked, "the first was told of", 10.0)

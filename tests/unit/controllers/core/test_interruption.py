@@ -265,6 +265,7 @@ def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
     stage = Stage(workers)
     stage.interruptions.start()
     stage.interruptions.stop()
+    assert not stage.interruptions._thread.is_alive()
 
 
 def test_one_machine_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:

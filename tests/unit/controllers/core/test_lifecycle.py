@@ -14,16 +14,17 @@ from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
+    InstanceNotFoundError,
     InsufficientCapacityError,
     LaunchUnderWayError,
-    MachineNotFoundError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProvider, Machine
+from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance
 from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
     FINALIZE_REQUEUE_SECONDS,
+    REPLANNING_SECONDS,
     Lifecycle,
     Timeouts,
     timeouts_of,
@@ -37,7 +38,7 @@ from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.instances import FakeInstances
 from tests.support.tinyserver import TinyServer
 
-MACHINE = Machine("aws:///a/i-1", "m5.large", "a", "spot")
+MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
 OPEN = InsufficientCapacityError("c", "not all are sold out", 7.0, exhausted=False)
 NEVER = InsufficientCapacityError("c", "there is no such type")
@@ -51,7 +52,7 @@ class Provider:
 
     name = "fake"
 
-    def __init__(self, answer: CloudError | Machine) -> None:
+    def __init__(self, answer: CloudError | LaunchedInstance) -> None:
         self.answer, self.created = answer, 0
         self.ends: list[CloudError] = []
 
@@ -59,7 +60,7 @@ class Provider:
         one = claim("c").spec.node_class_ref
         return frozenset({(one.group, one.kind)})
 
-    def create(self, _: NodeClaim) -> Machine:
+    def create(self, _: NodeClaim) -> LaunchedInstance:
         self.created += 1
         if isinstance(self.answer, CloudError):
             raise self.answer
@@ -77,7 +78,7 @@ TIMEOUTS = Timeouts()
 class Stage:
     """One claim under a lifecycle."""
 
-    answer: CloudError | Machine
+    answer: CloudError | LaunchedInstance
     elsewhere: Callable[[str], bool] = lambda _: False
     age: timedelta = timedelta(seconds=1)
     mark: str = ""
@@ -239,7 +240,7 @@ def test_a_machine_in_the_end() -> None:
 
 def test_an_end_that_fails_is_told_and_tried_again() -> None:
     stage = Stage(MACHINE, deleted=True)
-    stage.provider.ends = [CloudError("UnauthorizedOperation"), MachineNotFoundError("i-1")]
+    stage.provider.ends = [CloudError("UnauthorizedOperation"), InstanceNotFoundError("i-1")]
     assert stage.look() == Result(failed=True)
     assert stage.told == ["FailedTermination"]
     assert stage.look() == DONE
@@ -457,6 +458,39 @@ def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
     assert stage.look() == DONE
     assert stage.gone
     assert stage.provider.created == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "idle"),
+    [(SHORT, True), (LATER, True), (LaunchUnderWayError("c"), False), (CloudError("who knows"), False)],
+    ids=["short", "throttled", "under way", "of unknown outcome"],
+)
+def test_a_claim_may_be_planned_again_after_its_provider_said_that_there_is_no_machine(
+    answer: CloudError, *, idle: bool
+) -> None:
+    stage, one = Stage(answer), pod("one")
+    stage.world.add(one)
+    made = claim("d", pods=(one,))
+    unwritten = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
+    assert stage.world.cluster.announce(unwritten, (one,))
+    stage.server.put(made)
+    stage.lifecycle.reconcile("d")
+    assert stage.world.cluster.hold_launches(1.0) == (("d",) if idle else ())
+
+
+def test_a_claim_whose_pods_are_being_planned_again_is_not_launched_meanwhile() -> None:
+    stage, one = Stage(SHORT), pod("one")
+    stage.world.add(one)
+    made = claim("d", pods=(one,))
+    unwritten = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, uid=""))
+    assert stage.world.cluster.announce(unwritten, (one,))
+    stage.server.put(made)
+    stage.world.cluster.hold_launches(10.0)
+    assert stage.lifecycle.reconcile("d") == Result(requeue_after=REPLANNING_SECONDS)
+    assert stage.provider.created == 0
+    stage.world.cluster.release_launches(["d"])
+    stage.lifecycle.reconcile("d")
+    assert stage.provider.created == 1
 
 
 def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:

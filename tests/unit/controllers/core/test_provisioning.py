@@ -20,7 +20,7 @@ from provisioner.options import Options
 from provisioner.scheduling import problem as asked
 from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.questions import opted_out
-from provisioner.scheduling.world import Gathered, Machines, Policies, without
+from provisioner.scheduling.world import BinCache, Gathered, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
 from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
@@ -35,10 +35,10 @@ DEFAULTS = Policies()
 
 
 def gathered(
-    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, machines: Machines | None = None
+    world: World, *, ours: bool = True, policies: Policies = DEFAULTS, cache: BinCache | None = None
 ) -> Gathered:
     snapshot = world.cluster.snapshot()
-    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, machines)
+    return gathered_of(snapshot, lambda _: TYPES, frozenset(), lambda _: ours, policies, cache)
 
 
 def ask(world: World, **more: Any) -> asked.World:
@@ -217,12 +217,12 @@ def test_a_pod_that_moves_within_a_machine_is_shown_once() -> None:
 
 
 def test_a_machine_is_the_same_object_until_something_of_it_changes() -> None:
-    world, bins = world_of(pool()), Machines()
+    world, bins = world_of(pool()), BinCache()
     world.machine("changes")
     world.machine("stays")
-    before = {one.name: one for one in ask(world, machines=bins).bins}
+    before = {one.name: one for one in ask(world, cache=bins).bins}
     world.add(pod("new", node="changes"))
-    after = {one.name: one for one in ask(world, machines=bins).bins}
+    after = {one.name: one for one in ask(world, cache=bins).bins}
     assert after["stays"] is before["stays"]
     assert after["changes"] is not before["changes"]
     assert [one.name for one in after["changes"].pods] == ["new"]

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws.instances.instances import Instance
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.controllers.ec2.tagging import TaggingController, is_due, missing_tags
 from provisioner.support.workers import DONE, Result
 from tests.support.cluster import World, claim
@@ -88,7 +88,7 @@ def test_a_claim_tagged_by_an_old_karpenter_gets_what_is_new() -> None:
 
 def test_a_machine_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() -> None:
     stage = Stage({})
-    stage.error = MachineNotFoundError("x")
+    stage.error = InstanceNotFoundError("x")
     assert stage.controller.reconcile("a") == Result(failed=True)
     stage.error = None
     assert stage.controller.reconcile("a") == DONE

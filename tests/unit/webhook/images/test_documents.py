@@ -206,7 +206,7 @@ def test_old_secrets_and_plain_fields_are_read() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"auths": 3}', nested(100_000)])
 def test_a_secret_that_cannot_be_read_is_an_error_without_its_content(data: bytes) -> None:
-    with pytest.raises(DocumentError, match=r"^the pull secret is not readable$"):
+    with pytest.raises(DocumentError, match=r"^the pull secret cannot be read$"):
         login_in({".dockerconfigjson": data}, parse("ghcr.io/x"))
 
 

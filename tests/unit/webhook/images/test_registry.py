@@ -289,7 +289,7 @@ def test_without_a_password_the_token_is_for_anybody(at: Hosts) -> None:
 
 def test_a_realm_elsewhere_hears_nothing_unless_it_is_listed(at: Hosts) -> None:
     at.respond = realm(at, "evil.test")
-    fails(at.registry(), at.reference(), r"tokens made by evil\.test:\d+", lambda: LOGIN)
+    fails(at.registry(), at.reference(), r"requests tokens from evil\.test:\d+", lambda: LOGIN)
     assert [one.host for one in at.asked] == ["registry.test"]
     at.respond = realm(at, "tokens.test")
     trust = at.trust(f"{at.at('registry.test')}={at.at('tokens.test')}")
@@ -345,7 +345,7 @@ def test_a_body_of_more_than_four_megabytes_is_given_up(at: Hosts, stated: bool)
 
 def test_a_compressed_body_is_not_unpacked(at: Hosts) -> None:
     at.respond = lambda _: Answer(200, b"\x1f\x8b" + b"\0" * 100, {"content-encoding": "gzip"})
-    fails(at.registry(), at.reference(), "not readable")
+    fails(at.registry(), at.reference(), "cannot be read")
 
 
 def test_headers_without_end_are_given_up(at: Hosts) -> None:
@@ -356,7 +356,7 @@ def test_headers_without_end_are_given_up(at: Hosts) -> None:
 def test_bytes_that_drip_end_with_the_deadline(at: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKUP_SECONDS", 0.5)
     at.respond = lambda _: Answer(200, b"x" * 1000, drip=0.05)
-    error = fails(at.registry(), at.reference(), "time for one lookup is over|timed out")
+    error = fails(at.registry(), at.reference(), "timed out")
     assert not error.ours
 
 
@@ -371,7 +371,7 @@ def test_a_host_that_takes_the_connection_and_says_nothing_ends_with_the_deadlin
 
 def test_after_the_deadline_nothing_is_begun(at: Hosts) -> None:
     transport = Transport(at.trust(), at.context(), time.monotonic, lambda *_: ["127.0.0.1"])
-    with pytest.raises(TransportError, match="time for one lookup is over"):
+    with pytest.raises(TransportError, match="the lookup timed out"):
         transport.ask("GET", Host("registry.test", at.port), "/v2/", {}, 10, time.monotonic() - 1)
     assert at.asked == []
 
@@ -380,7 +380,7 @@ def test_another_document_than_the_digest_names_is_refused(at: Hosts) -> None:
     at.respond = store = Store()
     digest = store.list("team/app", "1", index(("linux", "amd64")))
     store.put(f"/v2/team/app/manifests/{digest}", encoded(index(("linux", "arm64"))))
-    fails(at.registry(), at.reference(f"app@{digest}"), "another document than the digest names")
+    fails(at.registry(), at.reference(f"app@{digest}"), "does not match the digest")
 
 
 def test_another_configuration_than_the_manifest_names_is_refused(at: Hosts) -> None:
@@ -388,7 +388,7 @@ def test_another_configuration_than_the_manifest_names_is_refused(at: Hosts) -> 
     store.image("team/app", "1", "linux", "arm64")
     (blob,) = (path for path in store.documents if "/blobs/" in path)
     store.put(blob, encoded({"os": "linux", "architecture": "amd64"}))
-    fails(at.registry(), at.reference(), "another document than the digest names")
+    fails(at.registry(), at.reference(), "does not match the digest")
 
 
 def test_a_digest_of_sha512_is_checked_too(at: Hosts) -> None:
@@ -428,7 +428,7 @@ def test_an_absurd_time_to_wait_is_none(at: Hosts, text: str) -> None:
 def test_no_failure_tells_a_password(at: Hosts) -> None:
     for respond in (realm(at, "evil.test"), lambda _: Answer(401, headers={"www-authenticate": "Basic"})):
         at.respond = respond
-        error = fails(at.registry(), at.reference(), "tokens made by|denies access", lambda: LOGIN)
+        error = fails(at.registry(), at.reference(), "requests tokens from|denies access", lambda: LOGIN)
         assert "secret" not in str(error)
         assert quote(LOGIN.header) not in str(error)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import mime
 from provisioner.cloudprovider.aws.launch.userdata.flags import label_flag
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
@@ -74,7 +75,7 @@ def kubelet_config(node: NodeInput) -> dict[str, Any]:
 def _text(node: NodeInput) -> str:
     cluster = node.cluster
     if not cluster.cidr:
-        raise UserDataError("AL2023 needs the service CIDR of the cluster, which is not known")
+        raise UserDataError(messages.SERVICE_CIDR_UNKNOWN)
     kubelet: dict[str, Any] = {"config": kubelet_config(node)}
     if flag := label_flag(node.labels):
         kubelet["flags"] = [flag]
@@ -118,4 +119,4 @@ def _is_mapping(text: str) -> bool:
     except (yaml.YAMLError, ValueError):  # ValueError: a scalar such as 2026-99-99 that looks like a date
         return False
     except RecursionError:
-        raise UserDataError("the YAML is nested too deeply") from None
+        raise UserDataError(messages.YAML_NESTED_TOO_DEEPLY) from None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import toml
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
 from provisioner.values.taints import Taint
@@ -45,16 +46,16 @@ def settings_of(user_data: str) -> dict[str, Any]:
     try:
         settings = tomllib.loads(user_data).get("settings", {})
     except tomllib.TOMLDecodeError as error:
-        raise UserDataError(f"not valid TOML: {error}") from None
+        raise UserDataError(messages.not_toml(error)) from None
     except RecursionError:
-        raise UserDataError("the TOML is nested too deeply") from None
+        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY) from None
     if not isinstance(settings, dict):
-        raise UserDataError("settings is not a table")
+        raise UserDataError(messages.SETTINGS_ARE_NO_TABLE)
     for name in ("autoscaling", "bootstrap-commands", "kubernetes"):
         if not isinstance(settings.get(name, {}), dict):
-            raise UserDataError(f"settings.{name} is not a table")
+            raise UserDataError(messages.setting_is_no_table(name))
     if not isinstance(settings.get("kubernetes", {}).get("node-labels", {}), dict):
-        raise UserDataError("settings.kubernetes.node-labels is not a table")
+        raise UserDataError(messages.NODE_LABELS_ARE_NO_TABLE)
     return settings
 
 
@@ -77,7 +78,7 @@ def render(node: NodeInput) -> str:
         "node-taints": _taints(node.taints),
     }
     if "should-wait" in settings.get("autoscaling", {}):
-        # Our machines are in no auto scaling group: one that waited for its turn would never start the kubelet.
+        # Our instances are in no auto scaling group: one that waited for its turn would never start the kubelet.
         settings["autoscaling"] = {**settings["autoscaling"], "should-wait": False}
     if node.raid0:
         commands = settings.get("bootstrap-commands", {})

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from provisioner.apis import ec2
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import al2023, bottlerocket, mime
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
 
@@ -68,8 +69,8 @@ def contradictions(family: str, user_data: str, cluster: Cluster) -> tuple[str, 
 
 def _sentence(said: _Said, ours: str) -> str:
     if said.what == _CA:
-        return f"{said.where} has another {said.what} than this cluster"
-    return f'{said.where} has the {said.what} "{said.value}", that of this cluster is "{ours}"'
+        return messages.other_than_the_cluster(said.where, said.what)
+    return messages.differs_from_the_cluster(said.where, said.what, said.value, ours)
 
 
 def _plain(what: str, value: str) -> str:

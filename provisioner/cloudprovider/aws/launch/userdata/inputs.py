@@ -83,7 +83,7 @@ def node_labels(labels: Mapping[str, str], capacity_type: str, family: str) -> d
 
     Args:
         labels: of the claim.
-        capacity_type: that the machine is launched as.
+        capacity_type: that the instance is launched as.
         family: a Custom image may register its taints late, so they are synchronised there; nowhere else.
     """
     wanted = {**labels, names.CAPACITY_TYPE_LABEL: capacity_type}

@@ -7,6 +7,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Final
 
+from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata.inputs import UserDataError
 
 SHELL_SCRIPT: Final = 'text/x-shellscript; charset="us-ascii"'
@@ -46,13 +47,13 @@ def read(text: str) -> tuple[Part, ...]:
     """
     head, body = _split(text.replace("\r", "").strip() + "\n")
     if "content-type" not in (name.lower() for name, _ in head):
-        raise UserDataError("the MIME document has no Content-Type")
+        raise UserDataError(messages.MIME_WITHOUT_TYPE)
     message = _message(head)
     if message.get_content_maintype() != "multipart":
-        raise UserDataError(f"the MIME document is {message.get_content_type()}, not multipart")
+        raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
     boundary = message.get_boundary()
     if not boundary:
-        raise UserDataError("the multipart MIME document names no boundary")
+        raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
     return tuple(Part(*_split(part)) for part in _between(body, boundary))
 
 
@@ -90,7 +91,7 @@ def _split(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
     try:
         message = HeaderParser().parsestr(head)
     except HeaderParseError as error:
-        raise UserDataError(f"the headers of the MIME document cannot be read: {error}") from None
+        raise UserDataError(messages.mime_headers_unreadable(error)) from None
     return tuple((name, str(value)) for name, value in message.items()), body
 
 
@@ -106,4 +107,4 @@ def _between(body: str, boundary: str) -> Iterable[str]:
             part = []
         elif part is not None:
             part.append(line)
-    raise UserDataError(f"the multipart MIME document does not end with --{boundary}--")
+    raise UserDataError(messages.mime_not_ended(boundary))

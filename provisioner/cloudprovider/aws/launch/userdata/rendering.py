@@ -15,7 +15,7 @@ SIZE_WARNING: Final = 14745
 
 
 def render(node: NodeInput) -> str:
-    """What a machine of this sort reads at its first boot; equal inputs give equal text.
+    """What an instance of this sort reads at its first boot; equal inputs give equal text.
 
     Raises:
         UserDataError: the user's own cannot be read, or something of the cluster is not known.

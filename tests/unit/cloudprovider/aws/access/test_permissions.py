@@ -272,7 +272,7 @@ def fleet_request(tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def template_request(tags: Mapping[str, str]) -> dict[str, Any]:
-    machine = templates.Machine("ami-1", "", "profile", ("sg-1",), names.CAPACITY_SPOT)
+    machine = templates.InstanceSpec("ami-1", "", "profile", ("sg-1",), names.CAPACITY_SPOT)
     return templates.template(ec2.EC2NodeClass(), machine, tags, REGION).request()
 
 

@@ -15,7 +15,7 @@ from provisioner.cloudprovider.aws.instances import drift
 from provisioner.cloudprovider.aws.instances.drift import DriftJudge
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
-from provisioner.cloudprovider.errors import CloudError, MachineNotFoundError
+from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY
@@ -197,7 +197,7 @@ class Source:
             raise self.error
         found = self.machines.get(provider_id.rpartition("/")[2])
         if found is None:
-            raise MachineNotFoundError(provider_id)
+            raise InstanceNotFoundError(provider_id)
         return found
 
 

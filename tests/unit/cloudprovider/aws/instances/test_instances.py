@@ -14,7 +14,7 @@ from provisioner.cloudprovider.aws.instances.instances import (
     instance_id_of,
     provider_id,
 )
-from provisioner.cloudprovider.errors import MachineNotFoundError
+from provisioner.cloudprovider.errors import InstanceNotFoundError
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.workers import pool, run_parallel
 from tests.support.clock import FakeClock
@@ -142,7 +142,7 @@ def instances(cloud: Cloud, clock: Clock | None = None) -> Instances:
 def is_gone(asking: Instances) -> bool:
     try:
         asking.get("aws:///a/i-1")
-    except MachineNotFoundError:
+    except InstanceNotFoundError:
         return True
     except InstanceUnseenError:
         return False
@@ -233,7 +233,7 @@ def test_an_instance_that_ec2_does_not_describe_may_be_in_a_zone_that_is_shifted
 
 def test_what_is_no_instance_is_not_asked_for() -> None:
     cloud = Cloud()
-    with pytest.raises(MachineNotFoundError):
+    with pytest.raises(InstanceNotFoundError):
         instances(cloud).get("kwok://node")
     assert cloud.calls == []
 

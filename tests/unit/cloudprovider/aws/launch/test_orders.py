@@ -233,7 +233,7 @@ def test_reservations(one: InstanceType, reservation: str, reservation_type: str
     target = made.data["CapacityReservationSpecification"]["CapacityReservationTarget"]
     assert target == {"CapacityReservationId": reservation}
     assert made.data.get("InstanceMarketOptions", {}).get("MarketType") == market
-    machine = orders.machine_of(
+    machine = orders.instance_of(
         Made.launched(fleet.Launched("i-1", one.name, "a", "subnet-a", "ami", "reserved"), order),
         claim(),
         node_class(),
@@ -262,7 +262,7 @@ def test_partitions_of_a_placement_group(wanted: dict[str, list[str]], partition
     assert placement["GroupId"] == "pg-1"
     assert str(placement.get("PartitionNumber", "")) == partition
     made = Made.launched(fleet.Launched("i-1", "m5.large", "a", "subnet-a", "ami", "on-demand"), order)
-    told = orders.machine_of(made, claim(), node_class(), GROUPED, "")
+    told = orders.instance_of(made, claim(), node_class(), GROUPED, "")
     assert told.labels[labels.PLACEMENT_GROUP_ID] == "pg-1"
     assert told.labels.get(labels.PLACEMENT_GROUP_PARTITION, "") == partition
 
@@ -276,7 +276,7 @@ def test_efa_interfaces(requests: dict[str, str], want: int) -> None:
     interfaces = order.needed[0].data["NetworkInterfaces"]
     assert sum(one.get("InterfaceType") == "efa" for one in interfaces) == want
     made = Made.launched(fleet.Launched("i-1", "m5.large", "a", "subnet-a", "ami", "on-demand"), order)
-    machine = orders.machine_of(made, claim(), node_class(), EFA_TYPE, "")
+    machine = orders.instance_of(made, claim(), node_class(), EFA_TYPE, "")
     assert machine.capacity.amount(labels.EFA) == want
     assert labels.POD_ENI not in machine.capacity
 
@@ -421,7 +421,7 @@ def test_what_a_claim_is_told() -> None:
     order = orders.order_of(claim(ON_DEMAND), around())
     made = Made.launched(fleet.Launched("i-1", "m5.large", "b", "subnet-b", "ami-amd64", "on-demand"), order)
     stamped = {ec2.HASH_ANNOTATION: "1", ec2.HASH_VERSION_ANNOTATION: "v6"}
-    machine = orders.machine_of(made, claim(), node_class(annotations=stamped), M5, "")
+    machine = orders.instance_of(made, claim(), node_class(annotations=stamped), M5, "")
     assert machine.provider_id == "aws:///b/i-1"
     assert machine.labels == {
         names.INSTANCE_TYPE_LABEL: "m5.large",
@@ -439,7 +439,7 @@ def test_what_a_claim_is_told() -> None:
 
 
 def test_a_class_without_a_stamp_is_hashed() -> None:
-    machine = orders.machine_of(Made("i-1", "m5.large", "a", "spot"), claim(), node_class(), None, "Y2E=")
+    machine = orders.instance_of(Made("i-1", "m5.large", "a", "spot"), claim(), node_class(), None, "Y2E=")
     assert machine.annotations[ec2.HASH_VERSION_ANNOTATION] == "v6"
     assert machine.annotations[ec2.HASH_ANNOTATION].isdigit()
     assert dict(machine.capacity) == {}

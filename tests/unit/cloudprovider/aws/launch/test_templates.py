@@ -11,10 +11,10 @@ from botocore.validate import ParamValidator
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.launch import templates
-from provisioner.cloudprovider.aws.launch.templates import CONFIG_KEY, Machine, TemplateUses
+from provisioner.cloudprovider.aws.launch.templates import CONFIG_KEY, InstanceSpec, TemplateUses
 from tests.support.clock import NOON
 
-MACHINE = Machine("ami-1", "dXNlciBkYXRh", "profile", ("sg-1", "sg-2"), "on-demand")
+MACHINE = InstanceSpec("ami-1", "dXNlciBkYXRh", "profile", ("sg-1", "sg-2"), "on-demand")
 TAGS = {"eks:eks-cluster-name": "prod", "karpenter.sh/nodepool": "default"}
 LISTED = [{"Key": "eks:eks-cluster-name", "Value": "prod"}, {"Key": "karpenter.sh/nodepool", "Value": "default"}]
 GROUPS = {"Groups": ["sg-1", "sg-2"]}
@@ -22,7 +22,7 @@ GROUPS = {"Groups": ["sg-1", "sg-2"]}
 
 def made(
     spec: Mapping[str, Any] | None = None,
-    machine: Machine = MACHINE,
+    machine: InstanceSpec = MACHINE,
     region: str = "us-east-1",
     *,
     reservations: bool = True,
@@ -59,7 +59,7 @@ def test_the_whole_of_a_plain_one() -> None:
 class Case:
     want: dict[str, Any]
     spec: Mapping[str, Any] = field(default_factory=dict)
-    machine: Machine = MACHINE
+    machine: InstanceSpec = MACHINE
     region: str = "us-east-1"
 
 

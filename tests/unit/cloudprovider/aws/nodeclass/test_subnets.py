@@ -198,7 +198,7 @@ def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -
 
 
 def test_addresses_that_a_machine_takes() -> None:
-    book = SubnetBook(per_machine=16)
+    book = SubnetBook(per_instance=16)
     read(book, 0, a1=100)
     book.reserve("subnet-a1", 2, later(1))
     assert book.free("subnet-a1") == 68

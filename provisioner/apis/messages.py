@@ -1,0 +1,510 @@
+"""Texts that `apis` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
+
+from typing import Final
+
+# validation.py
+
+
+def name_is_limited(longest_name: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"which is limited to {longest_name} characters; use a shorter name"
+
+
+def not_a_qualified_name(path: str, key: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{path}: "{key}" is not a qualified name such as example.com/team'
+
+
+def name_too_long(path: str, length: int, key: str, limit: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}: {length} characters, but every node has it as the value of label {key}, {limit}"
+
+
+def not_a_label_value(path: str, value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{path}: "{value}" is not a label value; use letters, digits, "-", "_" and "."'
+
+
+def label_is_restricted(path: str, key: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels"
+
+
+def taint_key_invalid(where: str, key: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{where}.key: "{key}" is not a qualified name such as example.com/team'
+
+
+def taint_value_invalid(where: str, value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{where}.value: "{value}" is not a taint value'
+
+
+def taint_effect_invalid(where: str, effect: str, known: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{where}.effect: "{effect}" is none of {known}'
+
+
+def taint_listed_twice(key: str, effect: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"spec.template.spec: taint {key}:{effect} is listed twice in taints and startupTaints"
+
+
+def too_few_values(path: str, wanted: int, listed: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}.minValues: {wanted} required, but only {listed} values are listed"
+
+
+def invalid_limits(error: Exception) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"spec.limits: {error}"
+
+
+def schedule_without_duration(path: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}: schedule and duration must be set together"
+
+
+def value_not_a_label_value(path: str, value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'{path}.values: "{value}" is not a label value'
+
+
+def no_capacity_type(path: str, values: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}.values: none of {values} is a capacity type; use on-demand, spot or reserved"
+
+
+def too_few_capacity_types(path: str, wanted: int, listed: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{path}.minValues: {wanted} required, but only {listed} known capacity types are listed"
+
+
+# crowding.py
+
+
+def not_a_number_of_pods(key: str, value: str) -> str:
+    """What `CrowdingError` says."""
+    return (
+        f"metadata.annotations[{key}]: {value!r} is not a whole number from 1 to 9999; remove the annotation "
+        "for any number of pods"
+    )
+
+
+# spending.py
+
+
+def not_an_amount_of_money(key: str, value: str) -> str:
+    """What `SpendingLimitError` says."""
+    return (
+        f"metadata.annotations[{key}]: {value!r} is not a decimal number above 0, such as 12.5; to launch no "
+        "nodes, set a limit of 0 on cpu"
+    )
+
+
+# advice.py
+DRIFT_NEVER_ALLOWED: Final = (
+    "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or "
+    "its node class changes"
+)
+NO_INSTANCE_CAN_BE_LAUNCHED: Final = "no instance can be launched"
+
+
+def alias_selects_every_image(alias: str, family: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"{alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; in "
+        f"production, pin a version ({family}@v...)"
+    )
+
+
+SELECTS_NO_TYPE: Final = "selects no instance type"
+OVERLAY_WITHOUT_EFFECT: Final = "has no effect; set price, priceAdjustment or capacity"
+REQUIREMENTS_AND_LABELS: Final = "requirements and labels"
+
+
+def no_type_has_label(key: str, hint: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"no known instance type has the label {key}{hint}"
+
+
+BUDGET_WITHOUT_REASONS: Final = (
+    "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
+)
+
+
+def consolidation_never_allowed(after: str, reasons: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"consolidation is enabled (consolidateAfter {after}), but the budgets allow 0 nodes at all times for "
+        f"{reasons}; raise or schedule the budget, or set consolidateAfter to Never"
+    )
+
+
+def requirements_contradict(consequence: str, key: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{consequence}: the requirements for {key} contradict each other"
+
+
+def pool_contradicts_itself(both: str, key: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"no pod can use this NodePool: its {both} for {key} contradict each other"
+
+
+def min_values_unreachable(wanted: int, key: str, count: int, values: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"requires {wanted} values of {key}, but the requirements allow only {count} ({values}); no instance "
+        "can be launched unless --min-values-policy=BestEffort is set"
+    )
+
+
+def limit_below_smallest_node(limit: object, text: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"no pod can use this NodePool: the limit of {limit} is smaller than its smallest node ({text}); "
+        "raise the limit"
+    )
+
+
+BUDGET_NEVER_ACTIVE: Final = "this budget is never active because its duration is zero"
+
+
+def shadowed_by_pool(name: str, weight: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"NodePool {name} (weight {weight}) is tried first and accepts every pod that this one accepts; give "
+        "this one the higher weight, or the other one limits, taints or requirements"
+    )
+
+
+def pool_without_nodes(requirement: object, domains: str, hint: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"no pod can use this NodePool: {requirement}, but nodes have {domains}{hint}"
+
+
+# verdicts.py
+
+
+def not_a_node_class(kind: str, group: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'"{kind}" of {group} is not a node class of Dovetail'
+
+
+def shadows_pools(pools: str, which: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return (
+        f"tried before {pools}, and accepts every pod that {which} accepts; lower this weight, or give this "
+        "NodePool limits, taints or requirements"
+    )
+
+
+def other_group_has_kind(group: str, kind: str, meant: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'"{group}" has no {kind}; did you mean {meant}?'
+
+
+def no_nodes_for_it(text: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{text}; Dovetail launches no nodes for it"
+
+
+# plan.py
+
+
+def plan_too_long(size: int, limit: int) -> str:
+    """What `PlanTooLargeError` says."""
+    return f"the plan has {size} bytes, more than the limit of {limit} for an annotation"
+
+
+def plan_text_too_long(limit: int, size: int) -> str:
+    """What `PlanError` says."""
+    return f"the plan has {size} bytes; the maximum is {limit}"
+
+
+def unknown_plan_version(version: int, known: int) -> str:
+    """What `PlanError` says."""
+    return f"the plan has version {version}; this program reads version {known}"
+
+
+def not_a_plan(error: Exception) -> str:
+    """What `PlanError` says."""
+    return f"not a plan: {error}"
+
+
+def plan_entry_contradicts(position: int, count: int, uids: int) -> str:
+    """What `PlanError` says."""
+    return f"pods[{position}]: count {count} with {uids} uids"
+
+
+# command.py
+
+
+def command_too_long(size: int, limit: int) -> str:
+    """What `CommandTooLargeError` says."""
+    return f"the record of the command has {size} bytes, more than the limit of {limit} for an annotation"
+
+
+# conversion/beta.py
+
+
+def cannot_be_converted(name: str, given: object, kind: str, version: str) -> str:
+    """What `ConversionError` says."""
+    return f"{name}: {given} {kind} cannot be converted to {version}"
+
+
+def no_other_version(name: str, version: object, kind: object) -> str:
+    """What `ConversionError` says."""
+    return f"{name}: {version} {kind} has no other version"
+
+
+def kept_fields_do_not_fit(name: str, problems: str, key: str, version: str) -> str:
+    """What `ConversionError` says."""
+    return (
+        f"{name}: {problems}: the annotation {key} keeps fields of {version} that do not go with the rest; "
+        f"edit the object at {version}, or remove the annotation"
+    )
+
+
+# conversion/alpha.py
+DEFAULT_PROFILE_REQUIRED: Final = (
+    "is required: Karpenter's setting aws.defaultInstanceProfile has no equivalent; name the instance "
+    "profile of the nodes"
+)
+NO_DRIFT_BEFORE: Final = (
+    "that version did not replace drifted nodes, so the budget for the reason Drifted is 0; for the other "
+    "reasons it is 10%"
+)
+
+
+def became_expire_after(seconds: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became expireAfter {seconds}s; expired nodes are drained regardless of budgets and do-not-disrupt"
+
+
+NO_CONSOLIDATION: Final = "neither ttlSecondsAfterEmpty nor consolidation: consolidateAfter Never"
+DEFAULTS_WRITTEN_OUT: Final = "written out with that version's defaults"
+
+
+def became_node_class_ref(class_name: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became nodeClassRef to EC2NodeClass {class_name}"
+
+
+def became_kubelet(class_name: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became spec.kubelet of EC2NodeClass {class_name}, which only this NodePool uses"
+
+
+BECAME_LIMITS: Final = "became spec.limits"
+
+
+def default_requirements(category: str, generation: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{category} In [c, m, r] and {generation} Gt 2 were that version's defaults"
+
+
+NO_EXPIRATION: Final = "is absent: expireAfter Never"
+BECAME_UNDERUTILIZED: Final = "became consolidationPolicy WhenEmptyOrUnderutilized, consolidateAfter 0s"
+
+
+def became_when_empty(seconds: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became consolidationPolicy WhenEmpty, consolidateAfter {seconds}s"
+
+
+NO_CONTAINER_RUNTIME: Final = "has no equivalent: every node runs containerd"
+NO_LAUNCH_TEMPLATE: Final = "has no equivalent; set its contents in the fields of an EC2NodeClass"
+DEFAULT_AL2: Final = "AL2 was that version's default; there are no AL2 images for Kubernetes 1.33 and later"
+
+
+def family_removed(family: str, known: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'"{family}" has no equivalent; use one of {known}'
+
+
+BECAME_AMI_TERMS: Final = "became amiSelectorTerms"
+IDS_WITH_TAGS: Final = "IDs cannot be combined with tags; use one of them"
+
+
+def too_many_terms(count: int, most: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"its values separated by commas make {count} terms; the maximum is {most}"
+
+
+def became_node_class(class_name: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became EC2NodeClass {class_name}"
+
+
+def name_longer_than(length: int, limit: int) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"has {length} characters; the maximum is {limit}, as nodes have a label with it"
+
+
+def default_requirement(key: str, value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{key} In [{value}] was that version's default"
+
+
+def container_runtime_removed(runtime: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'"{runtime}" has no equivalent; remove it, every node runs containerd'
+
+
+AMI_TERMS_REQUIRED: Final = "is required with amiFamily Custom"
+
+
+def became_alias(alias: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"became amiSelectorTerms with the alias {alias}"
+
+
+VALUE_IS_EMPTY: Final = 'must not be empty; "*" means any value'
+IDS_WITH_NAMES: Final = "IDs cannot be combined with names or owners; use one of them"
+
+
+def template_not_there(of: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'AWSNodeTemplate "{of}" does not exist; kubeletConfiguration needs a copy of it'
+
+
+def selector_is_absent(what: str, tag: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"is absent: {what} with the tag {tag}"
+
+
+def selector_needs_cluster_name(what: str, prefix: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"is absent and selects the {what} with the tag {prefix}<name>; name the cluster with --cluster-name"
+
+
+# openapi.py
+REQUIRED: Final = "is required"
+
+
+def not_of_type(accepted: str, got: str, quotes: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"must be {accepted}, not {got}{quotes}"
+
+
+def not_a_quantity(value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"must be a quantity (a string or an integer), not {value}"
+
+
+def not_supported(value: str, known: str, hint: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is not supported; use one of {known}{hint}"
+
+
+def repeated(values: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{values} must not be repeated"
+
+
+def too_many_entries(count: int, most: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"has {count} entries; the maximum is {most}"
+
+
+def unknown_field(hint: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"unknown field{hint}"
+
+
+def not_an_object(kind: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"must be an object, not {kind}"
+
+
+def too_many_characters(count: int, most: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"has {count} characters; the maximum is {most}"
+
+
+IS_EMPTY: Final = "must not be empty"
+
+
+def no_rfc3339_time(value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+
+
+def below_minimum(value: object, minimum: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is less than the minimum {minimum}"
+
+
+def above_maximum(value: object, maximum: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is more than the maximum {maximum}"
+
+
+def out_of_range(value: object, kind: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is out of range for {kind}"
+
+
+def not_a_string(kind: str, value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f'must be a string, not {kind}; write "{value}" in quotes'
+
+
+KEY_NOT_QUALIFIED: Final = "the key is not a qualified name such as example.com/team"
+
+
+def is_not(value: str, wanted: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is not {wanted}"
+
+
+def does_not_match(value: str, pattern: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} does not match {pattern}"
+
+
+def not_a_name(name: str, rest: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{name} is not a name; use {rest}"
+
+
+def not_a_valid_label_value(value: str) -> str:
+    """What is wrong with an object, or what became of it."""
+    return f"{value} is not a valid label value"
+
+
+# reports.py
+
+
+def body_too_long(most: int, size: int) -> str:
+    """What `ReportsError` says."""
+    return f"the body has {size} bytes; the maximum is {most}"
+
+
+def too_many_reports(most: int, count: int) -> str:
+    """What `ReportsError` says."""
+    return f"the body has {count} reports; the maximum is {most}"
+
+
+def not_reports(error: Exception) -> str:
+    """What `ReportsError` says."""
+    return f"not reports: {error}"
+
+
+def report_uid_invalid(position: int, length: int, most: int) -> str:
+    """What `ReportsError` says."""
+    return f"reports[{position}].uid has {length} characters; it must have 1 to {most}"
+
+
+def report_node_too_long(position: int, length: int, most: int) -> str:
+    """What `ReportsError` says."""
+    return f"reports[{position}].node has {length} characters; the maximum is {most}"
+
+
+# shares.py
+
+
+def not_a_share(text: str) -> str:
+    """What `ValueError` says."""
+    return f"{text!r} is neither a percentage from 0% to 100% nor a number of pods"

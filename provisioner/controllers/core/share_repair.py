@@ -1,0 +1,393 @@
+"""Repairs the share of an owner's pods that run on demand, where its pods ask for it. What comes next is `disruption.shares`.
+
+Every ten seconds the pods that ask are looked at in the cache. An owner among whose pods nothing has changed for a minute and whose share seems
+wrong is read at the API server, with its pods; the decision is made from that alone. At most one pod of an owner is evicted, through the Eviction
+API; then its pods have to settle again. What is remembered here is only of use while this process leads: a new leader waits until owners have
+been quiet for a minute before its own eyes, and reads from their pods what was tried.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.core import Deployment, Node, ObjectReference, PodDisruptionBudget, ReplicaSet, StatefulSet
+from provisioner.apis.eviction import refuses
+from provisioner.apis.meta import OwnerReference
+from provisioner.apis.pods import Pod, is_terminal
+from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, attempt_text, parse
+from provisioner.controllers.core import messages
+from provisioner.controllers.references import pod_reference
+from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.pause import Pause
+from provisioner.disruption.shares import (
+    SETTLE_SECONDS,
+    Adopt,
+    Bar,
+    Evict,
+    Hold,
+    Member,
+    View,
+    asks,
+    controller_of,
+    decide,
+    is_drifted,
+    is_moving,
+    member_of,
+    members_of,
+    side_of_label,
+    side_of_node,
+    wanted_of,
+)
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from provisioner.kube.events import Recorder
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+
+LOOK_SECONDS: Final = 10.0
+MOST_READ: Final = 10
+"""Owners that are read at the API server in one look; namespaces take turns."""
+MOST_ADOPTED: Final = 100
+"""Pods that are labelled in one look."""
+AGAIN_SECONDS: Final = 30.0
+"""After which an owner that could not be repaired at the moment is read again; doubled each time it is refused or fails."""
+QUIET_SECONDS: Final = 600.0
+"""The same where reading it sooner would be of no use, and the longest time between two."""
+TOLD_SECONDS: Final = 3600.0
+
+REPAIRS: Final = metrics.counter(
+    "dovetail_on_demand_repairs_total",
+    "Evictions of pods to restore the share of a workload that runs on demand, by result (evicted, refused, failed), "
+    "and owners that were given up because evictions did not help (stopped).",
+    ("result",),
+)
+
+_DISRUPTION_BUDGET: Final = "disruption budget"
+_QUIET: Final = frozenset({Hold.WITHIN, Hold.NOT_ASKED, Hold.STOPPED})
+_TOLD: Final = frozenset({Hold.STOPPED, Hold.UNKNOWN, Hold.HELD, Hold.BUDGET})
+_log = logs.get_logger(__name__)
+
+_Fingerprint = frozenset[tuple[str, str, bool, bool]]
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What is remembered of an owner whose pods ask.
+
+    Attributes:
+        print: its pods as they were seen last.
+        since: when they became so.
+        read_at: when it was read at the API server; 0 for never.
+        due: when it may be read again.
+        failures: refusals and failures in a row.
+        attempt: the last, by this process.
+        told: why it was not repaired, as was said last.
+    """
+
+    print: _Fingerprint
+    since: float
+    read_at: float = 0.0
+    due: float = 0.0
+    failures: int = 0
+    attempt: Attempt | None = None
+    told: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The pods of one owner in the cache."""
+
+    namespace: str
+    owner: OwnerReference
+    pods: tuple[Pod, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same UID in another namespace is a lie."""
+        return self.namespace, self.owner.uid
+
+    @property
+    def reference(self) -> ObjectReference:
+        """For events."""
+        owner = self.owner
+        return ObjectReference(
+            api_version=owner.api_version, kind=owner.kind, name=owner.name, namespace=self.namespace, uid=owner.uid
+        )
+
+
+class ShareRepair:
+    """See the module; used by one thread.
+
+    Args:
+        pods: every pod in the cache.
+        node: a Node in the cache, by name.
+        budgets: PodDisruptionBudgets in the cache, by namespace.
+        client: reads owners and pods, labels and evicts.
+        recorder: for events of pods and owners.
+        clock: measures how long pods stay as they are.
+        stale: which watch is behind, in words; "" where none is. Nothing is done meanwhile.
+        pause: what is paused.
+    """
+
+    def __init__(
+        self,
+        pods: Callable[[], Iterable[Pod]],
+        node: Callable[[str], Node | None],
+        budgets: Callable[[], Mapping[str, tuple[PodDisruptionBudget, ...]]],
+        client: Client,
+        recorder: Recorder,
+        clock: Clock,
+        *,
+        stale: Callable[[], str],
+        pause: Callable[[], Pause],
+    ) -> None:
+        self._pods, self._node, self._budgets = pods, node, budgets
+        self._client, self._recorder, self._clock = client, recorder, clock
+        self._stale, self._pause = stale, pause
+        self._owners: dict[tuple[str, str], _Owner] = {}
+        self._adoptions = 0
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look."""
+        self._look()
+        return LOOK_SECONDS
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        if self._stale():
+            for owner in self._owners.values():
+                owner.since = now  # nobody knows what happened meanwhile
+            return
+        groups = self._groups()
+        self._remember(groups, now)
+        pause = self._pause()
+        if pause.everything:
+            return
+        self._adoptions = 0
+        end = now + LOOK_SECONDS
+        for group in self._turns(group for group in groups if self._seems_due(group, now)):
+            if self._clock.monotonic() >= end:
+                return  # the others come with the next look
+            self._read(group, pause)
+
+    # ------------------------------------------------------------------ from the cache
+
+    def _groups(self) -> list[_Group]:
+        """The pods of each owner of which one asks. Cost: O(pods)."""
+        every = tuple(self._pods())
+        asking = {(pod.namespace, pod.owner.uid) for pod in every if asks(pod) and pod.owner is not None}
+        if not asking:
+            return []
+        found: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
+        for pod in every:
+            if pod.owner is not None and not is_terminal(pod) and (pod.namespace, pod.owner.uid) in asking:
+                found[pod.namespace, pod.owner.uid].append(pod)
+        return [
+            _Group(namespace, pods[0].owner, tuple(pods))
+            for (namespace, _), pods in found.items()
+            if pods[0].owner is not None
+        ]
+
+    def _remember(self, groups: Iterable[_Group], now: float) -> None:
+        before, self._owners = self._owners, {}
+        for group in groups:
+            seen = _fingerprint(group.pods)
+            owner = before.get(group.key) or _Owner(seen, now)
+            if owner.print != seen:
+                owner.print, owner.since, owner.due = seen, now, 0.0
+            self._owners[group.key] = owner
+
+    def _seems_due(self, group: _Group, now: float) -> bool:
+        """Whether the API server is asked about an owner; the decision itself is made from what it answers."""
+        owner = self._owners[group.key]
+        if now < owner.due or now - owner.since < SETTLE_SECONDS:
+            return False
+        share = _most_common_share(group.pods)
+        if share is None:
+            return False
+        nodes = [side_of_node(self._node(pod.node_name)) for pod in group.pods]
+        labels = [side_of_label(pod) or side for pod, side in zip(group.pods, nodes, strict=True)]
+        return is_drifted(share, nodes) or is_drifted(share, labels)
+
+    def _turns(self, groups: Iterable[_Group]) -> list[_Group]:
+        """Those that are read now: of each namespace in turn the one that was read the longest time ago."""
+        before: Counter[str] = Counter()
+        order: list[tuple[int, float, _Group]] = []
+        for group in sorted(groups, key=lambda one: self._owners[one.key].read_at):
+            order.append((before[group.namespace], self._owners[group.key].read_at, group))
+            before[group.namespace] += 1
+        return [group for *_, group in sorted(order, key=lambda one: one[:2])[:MOST_READ]]
+
+    # ------------------------------------------------------------------ from the API server
+
+    def _read(self, group: _Group, pause: Pause) -> None:
+        """Look at one owner as the API server has it, and do what comes next."""
+        owner = self._owners[group.key]
+        owner.read_at = self._clock.monotonic()
+        owner.due = owner.read_at + AGAIN_SECONDS
+        try:
+            decision = self._decide(group, owner, pause)
+            match decision:
+                case Hold():
+                    self._hold(group, owner, decision)
+                case Adopt(members=members):
+                    self._adopt(members)
+                case Evict():
+                    self._evict(group, owner, decision)
+        except (NotFound, Conflict):
+            return  # something has changed: it is looked at again
+        except ApiError as error:
+            self._failed(owner)
+            _log.warning(messages.SHARE_REPAIR_FAILED, owner=_name(group), error=str(error))
+
+    def _decide(self, group: _Group, owner: _Owner, pause: Pause) -> Evict | Adopt | Hold:
+        found = self._owner(group)
+        if found is None:
+            return Hold.NOT_ASKED
+        annotations = found.spec.template.metadata.annotations
+        share = _share(annotations)
+        if share is None or annotations.get(names.ON_DEMAND_REPAIR) != REPAIR_BY_EVICTION:
+            return Hold.NOT_ASKED
+        seated = members_of(group.owner.uid, self._client.list(resources.SEATED_PODS, group.namespace))
+        current = _fingerprint(one.pod for one in seated) == owner.print
+        view = View(
+            share=share,
+            wanted=wanted_of(found),
+            rolling=self._is_moving(group, found),
+            members=tuple(self._members(group.owner.uid, seated, pause)),
+            steady=self._clock.monotonic() - owner.since if current else 0.0,
+            now=self._clock.now(),
+            known=owner.attempt,
+        )
+        return decide(view)
+
+    def _owner(self, group: _Group) -> ReplicaSet | StatefulSet | None:
+        """The owner, if it is the one that the pods name."""
+        name = group.owner.name
+        found: ReplicaSet | StatefulSet
+        if group.owner.kind == "ReplicaSet":
+            found = self._client.get(resources.REPLICASETS, name, group.namespace)
+        else:
+            found = self._client.get(resources.STATEFULSETS, name, group.namespace)
+        return found if found.metadata.uid == group.owner.uid else None
+
+    def _is_moving(self, group: _Group, found: ReplicaSet | StatefulSet) -> bool:
+        if isinstance(found, StatefulSet):
+            return is_moving(found, None, ())
+        above, deployment = controller_of(found), None
+        if above is not None and above.kind == "Deployment" and above.api_version.partition("/")[0] == "apps":
+            deployment = self._deployment(above, group.namespace)
+            if deployment is None:
+                return True  # it is gone, and its pods go with it
+        brothers = self._client.list(resources.REPLICASETS, group.namespace) if above is not None else ()
+        return is_moving(found, deployment, brothers)
+
+    def _deployment(self, above: OwnerReference, namespace: str) -> Deployment | None:
+        try:
+            found = self._client.get(resources.DEPLOYMENTS, above.name, namespace)
+        except NotFound:
+            return None
+        return found if found.metadata.uid == above.uid else None
+
+    def _members(self, owner: str, seated: Iterable[SeatedPod], pause: Pause) -> Iterable[Member]:
+        now, budgets = self._clock.now(), PodBudgets(self._budgets())
+        for one in seated:
+            node = self._node(one.pod.node_name)
+            pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")
+            mine = budgets.of(one.pod)
+            bar = Bar.NONE
+            if pause.why(pool):
+                bar = Bar.PROTECTED
+            elif len(mine) > 1 or any(refuses(budget, one.pod) for budget in mine):
+                bar = Bar.BUDGET
+            yield member_of(owner, one, node, bar, now)
+
+    # ------------------------------------------------------------------ acting
+
+    def _hold(self, group: _Group, owner: _Owner, why: Hold) -> None:
+        now = self._clock.monotonic()
+        if why in _QUIET:
+            owner.due = now + QUIET_SECONDS
+        elif why is Hold.BUDGET:
+            self._failed(owner)
+        if why in _TOLD:
+            self._recorder.publish(group.reference, *messages.share_not_repaired(why), ttl=TOLD_SECONDS)
+        if why is Hold.STOPPED and owner.told is not why:
+            REPAIRS.labels("stopped").inc()
+            _log.warning(messages.SHARE_REPAIR_STOPPED, owner=_name(group))
+        owner.told = why
+
+    def _adopt(self, members: Iterable[Member]) -> None:
+        for member in members:
+            if self._adoptions >= MOST_ADOPTED:
+                return
+            self._adoptions += 1
+            pod = member.pod
+            body = {"metadata": {**_guard(pod), "labels": {names.ON_DEMAND_SHARE_LABEL: member.side}}}
+            self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
+
+    def _evict(self, group: _Group, owner: _Owner, decision: Evict) -> None:
+        """Write what is tried before it is: a process that ends in between has tried."""
+        pod, bearer = decision.member.pod, decision.bearer
+        before = bearer.annotations.get(names.ON_DEMAND_REPAIRED)
+        written = self._write(bearer, attempt_text(decision.attempt))
+        try:
+            self._client.evict(pod.name, pod.namespace, pod.uid)
+        except TooManyRequests as error:
+            REPAIRS.labels("refused").inc()
+            if _DISRUPTION_BUDGET in error.message:
+                self._hold(group, owner, Hold.BUDGET)
+            else:
+                self._failed(owner)
+            self._write(written, before)  # nothing was tried
+            return
+        except (NotFound, Conflict):
+            self._write(written, before)
+            raise
+        except ApiError:
+            owner.attempt = decision.attempt  # it may have been done all the same
+            REPAIRS.labels("failed").inc()
+            raise
+        owner.attempt, owner.failures, owner.told = decision.attempt, 0, None
+        REPAIRS.labels("evicted").inc()
+        on_demand, wanted = decision.on_demand, decision.wanted
+        self._recorder.publish(pod_reference(pod), *messages.evicted_for_share(_name(group), on_demand, wanted))
+        _log.info(messages.EVICTED_FOR_SHARE, pod=pod.key, owner=_name(group), on_demand=on_demand, wanted=wanted)
+
+    def _write(self, bearer: Pod, text: str | None) -> Pod:
+        body = {"metadata": {**_guard(bearer), "annotations": {names.ON_DEMAND_REPAIRED: text}}}
+        return self._client.patch(resources.PODS, bearer.name, body, bearer.namespace, subresource="status")
+
+    def _failed(self, owner: _Owner) -> None:
+        wait = min(QUIET_SECONDS, AGAIN_SECONDS * 2.0 ** min(owner.failures, 10))
+        owner.failures += 1
+        owner.due = self._clock.monotonic() + wait
+
+
+def _guard(pod: Pod) -> dict[str, str]:
+    return {"uid": pod.uid, "resourceVersion": pod.resource_version}
+
+
+def _name(group: _Group) -> str:
+    return f"{group.owner.kind} {group.namespace}/{group.owner.name}"
+
+
+def _fingerprint(pods: Iterable[Pod]) -> _Fingerprint:
+    return frozenset((pod.uid, pod.node_name, pod.ready, pod.deleted is None) for pod in pods)
+
+
+def _most_common_share(pods: Iterable[Pod]) -> Share | None:
+    """What most pods of an owner say; its template decides. Whoever writes another on each of them causes no more work."""
+    texts = Counter(pod.annotations.get(names.STAMP_ON_DEMAND, "") for pod in pods)
+    return _share({names.STAMP_ON_DEMAND: texts.most_common(1)[0][0]})
+
+
+def _share(annotations: Mapping[str, str]) -> Share | None:
+    """The share that annotations ask for; None for none that can be read."""
+    try:
+        return parse(annotations.get(names.STAMP_ON_DEMAND, "").strip())
+    except ValueError:
+        return None

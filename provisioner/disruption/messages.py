@@ -1,0 +1,290 @@
+"""Texts that `disruption` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
+
+from typing import Final
+
+# acceptance.py
+NO_CHEAPER_NODE: Final = "Can't replace with a cheaper node"
+
+
+def saving_too_small(saving: float, pods: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Saving ${saving:.2f} per hour does not justify moving {pods} pods"
+
+
+def score_below_threshold(pool: str, score: float, threshold: float) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'NodePool "{pool}" balances savings with disruption: score {score:.2f} < threshold {threshold:.2f}'
+
+
+# allowance.py
+
+
+def budget_spent(reason: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"No allowed disruptions for disruption reason {reason} due to blocking budget"
+
+
+# candidates.py
+
+
+def pod_is_annotated(annotation: str, pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Pod has "{annotation}" annotation (Pod={pod})'
+
+
+ALREADY_DISRUPTED: Final = "Node is already being disrupted"
+NOT_MANAGED: Final = "Node isn't managed by karpenter"
+SHARED_PROVIDER_ID: Final = "Several Nodes or NodeClaims have the same provider ID"
+NO_NODE: Final = "Nodeclaim does not have an associated node"
+NOT_INITIALIZED: Final = "Node isn't initialized"
+BEING_DELETED: Final = "Node is deleting or marked for deletion"
+NOMINATED: Final = "Node is nominated for a pending pod"
+
+
+def blocked_by_annotation(annotation: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Disruption is blocked through the "{annotation}" annotation'
+
+
+def label_is_missing(label: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Node does not have label "{label}"'
+
+
+def pool_not_found(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"NodePool not found (NodePool={pool})"
+
+
+SEVERAL_BUDGETS: Final = "Eviction does not support multiple PDBs"
+
+
+def budget_prevents_evictions(budget: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Pdb prevents pod evictions (PodDisruptionBudget={budget})"
+
+
+# consolidation.py
+
+
+def type_not_found(instance_type: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Instance Type "{instance_type}" not found'
+
+
+def consolidation_disabled(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'NodePool "{pool}" has consolidation disabled'
+
+
+def only_when_empty(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'NodePool "{pool}" has consolidation policy WhenEmpty, but node is not empty'
+
+
+LAUNCHED_RECENTLY: Final = "Node was recently launched for the pods that it runs"
+
+
+def several_replacements_needed(count: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Can't remove without creating {count} candidates"
+
+
+# emptiness.py
+
+
+def buffer_pods(node: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Node "{node}" has buffer pods'
+
+
+# legality.py
+
+
+def planned_claim(number: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"planned claim {number}"
+
+
+def replacement_would_wait(pod: str, reason: str) -> str:
+    """What `Wedge` says."""
+    return (
+        f"Evicting pod {pod} would leave its replacement without a node while this node drains, because a "
+        f"draining node remains a topology domain: {reason}"
+    )
+
+
+# loops.py
+
+
+def loop_found(owner: str, cycles: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return (
+        f"Nodes for pods of {owner} were launched and removed {cycles} times within an hour; the node is not "
+        "disrupted until an hour after the first time"
+    )
+
+
+def owner_with_uid(uid: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"the owner with UID {uid}"
+
+
+# node_repair.py
+
+
+def too_many_unhealthy(percent: int, where: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"More than {percent}% of the nodes {where} are unhealthy"
+
+
+# pause.py
+
+
+def settings_not_read(configmap: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'the provisioner has not read ConfigMap "{configmap}" yet'
+
+
+def waits_for_settings(unread: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Disruption waits, because {unread}; its Role must allow to list and watch it"
+
+
+def paused_by_settings(key: str, configmap: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Disruption is paused by the key "{key}" of ConfigMap "{configmap}"'
+
+
+def paused_by_annotation(annotation: str, pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'Disruption is paused by the annotation "{annotation}" of NodePool "{pool}"'
+
+
+# progress.py
+
+
+def claim_is_gone(one: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"NodeClaim {one} no longer exists"
+
+
+def claim_is_being_deleted(one: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"NodeClaim {one} is being deleted"
+
+
+def claim_is_being_interrupted(one: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"NodeClaim {one} is being interrupted"
+
+
+def claim_has_no_node(one: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"NodeClaim {one} has no Node, or shares it with another NodeClaim"
+
+
+def replacement_never_created(claim: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"replacement NodeClaim {claim} was never created"
+
+
+# replacement.py
+SPOT_TO_SPOT_DISABLED: Final = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+
+
+def too_few_spot_types(wanted: int, found: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return (
+        f"SpotToSpotConsolidation requires {wanted} cheaper instance type options than the current candidate "
+        f"to consolidate, got {found}"
+    )
+
+
+MIN_VALUES_NOT_MET: Final = "Filtering by price: minValues requirement is not met for label(s) "
+
+# simulation.py
+
+
+def more_pods(count: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f" and {count} more pods"
+
+
+NOT_ALL_PODS_FIT: Final = "not all pods would schedule, "
+AFFINITY_TO_OTHERS: Final = (
+    "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
+)
+
+
+def reservation_held_by_other(reservation: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"capacity reservation {reservation} is held for another replacement"
+
+
+# validation.py
+
+
+def pod_fits_nowhere(pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"pod {pod} fits on no other node"
+
+
+def place_not_ready(node: str, pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"node {node}, on which pod {pod} is to run, is not ready"
+
+
+def several_budgets_of_pod(pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Eviction does not support multiple PDBs (Pod={pod})"
+
+
+def unreadable_object(name: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"an object that cannot be read may be a running pod: {name}"
+
+
+PODS_ARE_PLANNED: Final = "pods are planned for the node"
+
+
+def pod_runs_there(pod: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"pod {pod} runs on the node"
+
+
+# methods/consolidation.py
+SAVES_TOO_LITTLE: Final = "Moving its pods does not save enough to justify the disruption"
+
+# methods/drift.py
+
+
+def replacement_dearer(nodes: int, usd: float, now: float) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f"Its pods would need {nodes} nodes for ${usd:.2f} per hour, instead of one for ${now:.2f}"
+
+
+def several_nodes_needed(nodes: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return (
+        f"Replacing this node takes {nodes} nodes; waiting until no other nodes of its NodePool are being "
+        "launched or terminated"
+    )
+
+
+# methods/static_drift.py
+
+
+def no_type_meets_requirements(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'No instance type meets the requirements of NodePool "{pool}"'
+
+
+def pool_not_ready(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'NodePool "{pool}" is not Ready'
+
+
+def pool_reached_its_limit(pool: str) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return f'NodePool "{pool}" has reached its limit for nodes'

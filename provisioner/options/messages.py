@@ -1,0 +1,102 @@
+"""Texts that `options` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+# __init__.py
+NOT_A_BOOLEAN: Final = "must be true or false"
+NOT_A_NUMBER: Final = "must be a number"
+NEGATIVE: Final = "must be 0 or more"
+NOT_A_SHARE: Final = "must be at least 0 and less than 1, such as 0.075 for 7.5 %"
+NOT_A_URL: Final = "must be a complete URL such as https://host:443"
+NOT_A_DURATION: Final = 'must be a duration such as "10s", "1m30s" or "300ms"'
+DURATION_IS_ZERO: Final = "must be longer than 0"
+SHORTER_THAN_A_MINUTE: Final = "must be 1m or longer"
+
+
+def not_one_of(choices: Sequence[str]) -> str:
+    """What is wrong with a flag that takes one of several words; "" may be one of them."""
+    return f"must be one of {', '.join(choice or 'an empty value' for choice in choices)}"
+
+
+NOT_HOST_AND_PORT: Final = 'must be host:port, such as "10.0.0.7:8444"'
+NO_DESTINATION: Final = "must name at least one of stdout, stderr or a file"
+CONSTRAINTS_ARE_NO_LIST: Final = "must have a list as podTopologySpread.defaultConstraints"
+
+
+def max_skew_is_no_number(where: str) -> str:
+    """What `ValueError` says."""
+    return f"must have a whole number above 0 as {where}.maxSkew"
+
+
+def topology_key_is_no_label(where: str) -> str:
+    """What `ValueError` says."""
+    return f"must have a label name as {where}.topologyKey"
+
+
+def when_unsatisfiable_is_unknown(where: str) -> str:
+    """What `ValueError` says."""
+    return f"must have DoNotSchedule or ScheduleAnyway as {where}.whenUnsatisfiable"
+
+
+def no_fields(where: str) -> str:
+    """What `ValueError` says."""
+    return f"must have fields in {where}"
+
+
+NOT_A_WHOLE_NUMBER: Final = "must be a whole number"
+NOT_A_CA_BUNDLE: Final = "must be a CA bundle in base64"
+
+
+def gate_without_value(gate: str) -> str:
+    """What `ValueError` says."""
+    return f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {gate!r}'
+
+
+def neither_yaml_nor_json(error: str) -> str:
+    """What `ValueError` says."""
+    return f"must be YAML or JSON ({error})"
+
+
+def unknown_constraint_field(name: str, where: str, known: str) -> str:
+    """What `ValueError` says."""
+    return f"must not have {name!r} in {where}; only {known} is read"
+
+
+CLUSTER_NAME_REQUIRED: Final = "--cluster-name (or CLUSTER_NAME) is required with --provider=aws"
+IDLE_LONGER_THAN_MAX: Final = "--batch-idle-duration must not be longer than --batch-max-duration"
+
+
+def not_a_flag(word: str) -> str:
+    """What `OptionsError` says."""
+    return f"{word!r} is not a flag; flags begin with --"
+
+
+NOT_AN_ADDRESS: Final = "must be an IP address of this host, or empty for all addresses"
+
+
+def gate_is_no_boolean(name: str) -> str:
+    """What `ValueError` says."""
+    return f"must set feature gate {name} to true or false"
+
+
+def port_used_twice(flag: str, other: str, port: int) -> str:
+    """What `OptionsError` says."""
+    return f"{flag} and {other} are both set to {port}; set them to different ports"
+
+
+def value_is_missing(flag: str) -> str:
+    """What `OptionsError` says."""
+    return f"flag --{flag} requires a value"
+
+
+def out_of_range(low: int, high: int | None) -> str:
+    """What is wrong with the number of a flag; `high` is None where there is no maximum."""
+    return f"must be {low} or more" if high is None else f"must be from {low} to {high}"
+
+
+def unknown_flag(flag: str, close: str) -> str:
+    """What `OptionsError` says; `close` is the flag that was probably meant, or ""."""
+    return (
+        f"unknown flag --{flag}; did you mean --{close}?" if close else f"unknown flag --{flag}; --help lists all flags"
+    )

@@ -1,0 +1,125 @@
+"""Texts that `values` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
+
+from typing import Final
+
+# duration.py
+
+
+def not_a_duration(shown: str) -> str:
+    """What `DurationError` says."""
+    return f"{shown} is not a duration; use a value such as 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years"
+
+
+# jsontext.py
+TEXT_NESTED_TOO_DEEPLY: Final = "the text is nested too deeply"
+
+# quantity.py
+
+
+def not_a_quantity(shown: str, problem: str) -> str:
+    """What `QuantityError` says."""
+    return f"{shown} is not a quantity: {problem}; use a number such as 2, 1.5, 100m, 512Mi, 10G or 12e6"
+
+
+QUANTITY_IS_EMPTY: Final = "it is empty"
+
+
+def longer_than(most: int) -> str:
+    """What `QuantityError` says."""
+    return f"it is longer than {most} characters"
+
+
+UNKNOWN_SUFFIX: Final = "the number or its suffix is unknown"
+NO_DIGITS: Final = "it has no digits"
+IS_A_BOOLEAN: Final = "it is a boolean"
+
+# requirement.py
+
+
+def matches_nothing(key: str) -> str:
+    """What `Requirement` says."""
+    return f"{key} matches nothing"
+
+
+def requirements_conflict(left: object, right: object) -> str:
+    """What `Conflict` says."""
+    return f"{left} conflicts with {right}"
+
+
+def label_without_values(key: str) -> str:
+    """What `Conflict` says."""
+    return f"label {key} has no known values"
+
+
+def operator_needs_one_integer(operator: str, count: int) -> str:
+    """What `RequirementError` says."""
+    return f"operator {operator} needs exactly one integer, got {count} values"
+
+
+def operator_needs_64_bits(operator: str, value: str) -> str:
+    """What `RequirementError` says."""
+    return f"operator {operator} needs one 64-bit integer, got {value!r}"
+
+
+IS_EMPTY: Final = "is empty"
+
+
+def min_values_too_small(min_values: int) -> str:
+    """What `RequirementError` says."""
+    return f"is {min_values}, must be at least 1"
+
+
+def unknown_operator(operator: str, known: str) -> str:
+    """What `RequirementError` says."""
+    return f"{operator!r} is unknown; use one of {known}"
+
+
+def operator_needs_values(operator: str) -> str:
+    """What `RequirementError` says."""
+    return f"operator {operator} needs at least one"
+
+
+def operator_takes_no_values(operator: str, values: str) -> str:
+    """What `RequirementError` says."""
+    return f"operator {operator} takes none, got {values}"
+
+
+# schedule.py
+
+
+def not_a_schedule(shown: str, problem: str) -> str:
+    """What `ScheduleError` says."""
+    return (
+        f"schedule {shown}: {problem}; use five fields in UTC such as '0 9 * * mon-fri', or @hourly, @daily, @weekly..."
+    )
+
+
+DATE_NEVER_COMES: Final = "the date never occurs"
+
+
+def number_of_fields(count: int) -> str:
+    """What `ScheduleError` says."""
+    return f"it has {count} fields"
+
+
+def out_of_bounds(value: str, unit: str, low: int, high: int) -> str:
+    """What `ScheduleError` says."""
+    return f"{value!r} is not a valid {unit} ({low}-{high})"
+
+
+NAME_IS_UNKNOWN: Final = "this name is unknown"
+
+
+def not_a_unit(term: str, unit: str) -> str:
+    """What `ScheduleError` says."""
+    return f"{term!r} is not a valid {unit}"
+
+
+def step_of_zero(term: str) -> str:
+    """What `ScheduleError` says."""
+    return f"{term!r} has a step of 0"
+
+
+def ends_before_it_begins(term: str) -> str:
+    """What `ScheduleError` says."""
+    return f"{term!r} ends before it begins"
