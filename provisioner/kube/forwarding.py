@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from provisioner.kube import messages
 from provisioner.kube.errors import ConnectionFailed, error_from
 from provisioner.support.clock import Clock
 
@@ -80,7 +81,7 @@ class Forwarded:
             if not message:
                 return b""
             if isinstance(message, str):
-                raise self._failed("the API server sent text")
+                raise self._failed(messages.FORWARD_SENT_TEXT)
             channel, data = message[0], message[1:]
             skipped = min(self._skip.get(channel, 0), len(data))
             if skipped:
@@ -98,7 +99,7 @@ class Forwarded:
     def _limit(self) -> None:
         left = self._deadline - self._clock.monotonic()
         if left <= 0:
-            raise self._failed("it took too long")
+            raise self._failed(messages.FORWARD_TOO_LONG)
         self._socket.settimeout(left)
 
     def _failed(self, why: object) -> ConnectionFailed:

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from provisioner.controllers.why import messages
 from provisioner.controllers.why.limits import Quota
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
@@ -145,18 +146,18 @@ class Access:
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or _TOKEN.fullmatch(token) is None:
-            raise AccessError(HTTPStatus.UNAUTHORIZED, "a bearer token of the cluster is needed (header Authorization)")
+            raise AccessError(HTTPStatus.UNAUTHORIZED, messages.TOKEN_NEEDED)
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         known = self._users.get(key)
         if known is None:
             if wait := self._strangers.take():
-                raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens are being reviewed", wait)
+                raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_TOKENS, wait)
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
             status = self._reviewed(TOKEN_REVIEWS, body, _TokenReview).status
             known = (self._users.put(key, _user(status.user) if status.authenticated else None),)
         (found,) = known
         if found is None:
-            raise AccessError(HTTPStatus.UNAUTHORIZED, "the API server does not accept this token")
+            raise AccessError(HTTPStatus.UNAUTHORIZED, messages.TOKEN_REFUSED)
         return found
 
     def may(self, user: User, right: Right) -> bool:
@@ -169,7 +170,7 @@ class Access:
         if known is not None:
             return known[0]
         if wait := self._reviews.take():
-            raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, "too many rights are being reviewed", wait)
+            raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_RIGHTS, wait)
         attributes = {"verb": right.verb, "group": right.group, "version": "*", "resource": right.resource}
         attributes |= {key: value for key, value in (("namespace", right.namespace), ("name", right.name)) if value}
         spec: dict[str, Any] = {"user": user.name, "groups": user.groups, "resourceAttributes": attributes}

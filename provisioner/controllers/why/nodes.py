@@ -13,6 +13,7 @@ from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
 from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import unmet
@@ -131,7 +132,7 @@ def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView
     found = next((one for one in there if nodes and one.name == name), None)
     found = found or next((one for one in there if claims and one.claim is not None and one.claim.name == name), None)
     if found is None:
-        raise NoSuchObjectError(f"there is no Node and no NodeClaim {name}")
+        raise NoSuchObjectError(messages.no_node(name))
     return found
 
 

@@ -8,6 +8,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal
 from provisioner.controllers.core.events import unready
+from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.scheduling.filters import FilterError, node_filter
@@ -38,7 +39,7 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     """
     pod = instant.pod(namespace, name)
     if pod is None:
-        raise NoSuchObjectError(f"there is no pod {namespace}/{name}")
+        raise NoSuchObjectError(messages.no_pod(namespace, name))
     known = _settled(instant, pod) or _not_followed(instant, pod)
     if known is not None:
         return known

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import (
     Answer,
     Blocker,
@@ -110,7 +111,7 @@ def _names_hidden(text: str, hidden: Hidden) -> bool:
 
 def _check(answer: Answer, hidden: Hidden) -> None:
     if left := sorted(filter(hidden, namespaces_of(answer))):
-        raise NotHiddenError(f"an answer would have named objects of {len(left)} namespaces that are not to be seen")
+        raise NotHiddenError(messages.names_left(len(left)))
 
 
 def _said(one: A, hidden: Hidden) -> A:
