@@ -8,6 +8,7 @@ import uuid
 
 import click
 
+from provisioner.apis import names
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
@@ -20,6 +21,9 @@ from provisioner.controllers.leadership import Leadership
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import announce_build
 from provisioner.controllers.program import Controllers
+from provisioner.controllers.why.access import Access
+from provisioner.controllers.why.leader import LeaderInstant
+from provisioner.controllers.why.server import WhyServer
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
@@ -66,6 +70,7 @@ class ProvisionerProcess:
         self._cloud = self._make_cloud()
         self._caches.use_types(self._cloud.types)
         self._controllers: Controllers | None = None
+        self._elector: LeaderElector | None = None
         self._ended = False
 
     def run(self) -> int:
@@ -90,6 +95,9 @@ class ProvisionerProcess:
         reports = self._report_server()
         if reports is not None:
             reports.start()
+        why = self._why_server()
+        if why is not None:
+            why.start()
         try:
             if not self._caches.start(self._stopping):
                 return 0
@@ -97,7 +105,7 @@ class ProvisionerProcess:
             self._lead(reports, process)
         finally:
             self._end()
-            servers = [one.stop for one in (reports, probes, figures) if one is not None]
+            servers = [one.stop for one in (reports, why, probes, figures) if one is not None]
             stop_all((self._connection.close, self._caches.stop, *servers), OTHERS_STOP_SECONDS)
         return 0
 
@@ -112,13 +120,15 @@ class ProvisionerProcess:
             self._stopping.wait()
             self._end()
             return
-        elector = LeaderElector(
+        elector = self._elector = LeaderElector(
             Client(self._connection, self._clock),  # the Lease itself is written by whoever does not lead yet
             self._options.leader_election_name,
             self._options.lease_namespace,
             self._identity,
             self._clock,
         )
+        if self._options.why_port:
+            elector.annotate({names.WHY_PORT_ANNOTATION: str(self._options.why_port)})
         leadership = Leadership(elector, self._term, self._client, self._begin, process, self._clock)
         if reports is not None and reports.can_be_reached:
             elector.annotate({REPORTS_URL_ANNOTATION: reports.url})
@@ -169,6 +179,21 @@ class ProvisionerProcess:
             address=options.report_address,
             client_name=options.report_client_name,
         )
+
+    def _why_server(self) -> WhyServer | None:
+        options = self._options
+        if not options.why_port:
+            return None
+        access = Access(self._client, self._clock)
+        return WhyServer(options.why_port, self._instant, self._leader, access, self._clock)
+
+    def _instant(self) -> LeaderInstant | None:
+        """Now, where this process leads."""
+        leads = self._controllers is not None and self._term.left() > 0
+        return self._controllers.instant() if leads and self._controllers is not None else None
+
+    def _leader(self) -> str:
+        return self._elector.holder if self._elector is not None else ""
 
     def _reported(self, reports: tuple[Report, ...]) -> None:
         if self._controllers is not None:

@@ -31,6 +31,7 @@ from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import Identity, Resource
@@ -96,6 +97,7 @@ class Controllers:
         self._share_repair = wiring.share_repair(base)
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
+        self._known = wiring.known(base, self._provisioning, self._disruptions)
         calls.check()
         self._own = cloud.lead(
             Parts(
@@ -197,6 +199,10 @@ class Controllers:
         ended &= stop_all((pool.close for pool in threads), WRITERS_STOP_SECONDS)
         if not ended:
             _log.warning(messages.STOPPED_WITH_WORK_LEFT)
+
+    def instant(self) -> LeaderInstant:
+        """Now, with everything that this term remembers; for whoever asks why. Cost: what changed since somebody looked last."""
+        return self._known.now()
 
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""

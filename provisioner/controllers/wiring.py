@@ -57,6 +57,7 @@ from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
 from provisioner.controllers.poller import Poller
+from provisioner.controllers.why.leader import Known, LeaderTypes
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
@@ -419,6 +420,7 @@ class Provisioning:
     """What makes NodeClaims: for pods that wait, and for static NodePools, which tell the ledger of budgets what they give up."""
 
     creator: ClaimCreator
+    growth: GrowthLedger
     planner: Planner
     intake: Intake
     static: StaticCapacity
@@ -438,6 +440,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         reference = pool.node_class_ref
         return (reference.group, reference.kind) in base.provider.node_class_kinds()
 
+    growth = GrowthLedger(cluster, limits_of(options), caches.types_of, clock)
     creator = ClaimCreator(
         base.client,
         cluster,
@@ -446,7 +449,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         effects=calls.carry_out,
         created=launch,
         chance=random.Random(),
-        growth=GrowthLedger(cluster, limits_of(options), caches.types_of, clock),
+        growth=growth,
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
     buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
@@ -506,7 +509,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         ledger=ledger,
         pause=caches.pause,
     )
-    return Provisioning(creator, planner, intake, static, ledger, loops, buffers)
+    return Provisioning(creator, growth, planner, intake, static, ledger, loops, buffers)
 
 
 @dataclass(frozen=True)
@@ -573,3 +576,15 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         pool=caches.pools.store.get,
     )
     return Disruptions(ledger, commands, voluntary, forceful, drift)
+
+
+def known(base: Base, making: Provisioning, ending: Disruptions) -> Known:
+    """What the leader answers from where it is asked why."""
+    return Known(
+        base.caches,
+        ending.voluntary,
+        ending.commands,
+        making.growth,
+        LeaderTypes(Worlds(base.provider_for("why"), base.policies), base.provider),
+        base.clock,
+    )

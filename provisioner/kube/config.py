@@ -28,6 +28,7 @@ from urllib3.util import Timeout
 
 from provisioner.kube import messages
 from provisioner.kube.errors import ConfigError, ConnectionFailed
+from provisioner.kube.forwarding import Endpoint
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.sending import Permit, Sweeper, asking
 from provisioner.support import logs
@@ -252,6 +253,22 @@ class Connection:
         except Exception as error:
             raise ConnectionFailed(messages.cannot_get_token(error)) from error
         return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
+
+    def endpoint(self) -> Endpoint:
+        """For connections that are no requests (`forwarding`).
+
+        Raises:
+            ConnectionFailed: the plugin that gives the token failed.
+        """
+        configuration = self._configuration
+        tls: dict[str, Any] = {}
+        if configuration.host.startswith("https:"):
+            tls["context"] = configuration.ssl_context
+            if configuration.tls_server_name:
+                tls["server_hostname"] = configuration.tls_server_name
+        proxy = configuration.proxy if configuration.proxy and not _bypasses_proxy(configuration) else ""
+        headers = {"user-agent": self.user_agent, **self.authorization()}
+        return Endpoint(configuration.host, tls, proxy or "", headers)
 
     def _send(
         self,

@@ -113,3 +113,8 @@ STREAM_ENDED_EARLY: Final = "the stream ended before the initial list was comple
 def bookmark_unreadable(error: object) -> str:
     """What `ConnectionFailed` says."""
     return f"a bookmark cannot be read: {error}"
+
+
+# forwarding.py
+FORWARD_TOO_LONG: Final = "it took too long"
+FORWARD_SENT_TEXT: Final = "the API server sent text"

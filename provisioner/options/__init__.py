@@ -477,6 +477,11 @@ class Options:
         _TEXT,
         "Name that the client certificate of a reporting extender must contain; if empty, any name.",
     )
+    why_port: int = _own(
+        0,
+        _PORT,
+        "Port on 127.0.0.1 at which the leader answers `dovetail why` through a port-forward; 0 means that it does not.",
+    )
     intake_grace: timedelta = _own(
         timedelta(milliseconds=300),
         _DURATION,

@@ -228,6 +228,7 @@ def test_the_provisioner_takes_its_flags_and_variables() -> None:
     options = Options.parse(container["args"][1:], given)
     assert (options.report_address, options.lease_namespace) == ("10.0.0.7:8444", NAMESPACE)
     assert options.report_cert_dir in {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert options.why_port not in (0, options.metrics_port, options.health_probe_port, options.report_port)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {
         "metrics": options.metrics_port,
@@ -519,6 +520,8 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("create", "", "pods/eviction"): "drains and repairs of shares within budgets",
         ("delete", "", "pods"): "pods whose machine ends before their grace period would",
         ("create patch", "", "events"): "telling",
+        ("create", "authentication.k8s.io", "tokenreviews"): "who asks why (--why-port)",
+        ("create", "authorization.k8s.io", "subjectaccessreviews"): "what they may see",
         ("get create patch", LEASES, "leases"): "election",
         (READ, "", "configmaps"): "whether disruption is paused",
         ("get patch", "", "secrets"): "certificates for reports",
@@ -603,8 +606,12 @@ FINALIZERS = {
 BY_PATH = {
     *(Use("get", "networking.k8s.io", "servicecidrs"), Use("get", "apps", "daemonsets")),
     *(Use("get", KARPENTER, "nodepools"), Use("get", CLASSES, "ec2nodeclasses")),
+    *(
+        Use("create", "authentication.k8s.io", "tokenreviews"),
+        Use("create", "authorization.k8s.io", "subjectaccessreviews"),
+    ),
 }
-"""Asked for by raw requests, for fields that no decoded object keeps."""
+"""Asked for by raw requests: for fields that no decoded object keeps, with deadlines of their own."""
 
 OUTSIDE = {
     Use("create", "", "namespaces"),
@@ -677,6 +684,8 @@ def test_nobody_may_create_a_secret_and_a_lease_only_by_its_name() -> None:
         ("ec2nodeclasses", False),
         ("pods/eviction", False),
         ("events", False),
+        ("tokenreviews", False),
+        ("subjectaccessreviews", False),
         ("nodes", False),
         ("configmaps", True),
         ("leases", True),

@@ -278,6 +278,12 @@ OWN: Final = (
         "provisioner",
         "Address at which the leader accepts reports of the extender.",
     ),
+    Key(
+        names.WHY_PORT_ANNOTATION,
+        "Lease annotation",
+        "provisioner",
+        "Port on the loopback of the leader's pod at which it answers `dovetail why`.",
+    ),
     Key(f"{SERVING_PREFIX}POD", "Lease annotation", "webhook", "Fingerprint of the certificate that a replica serves."),
 )
 

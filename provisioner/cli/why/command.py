@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
+from msgspec.structs import replace
 
-from provisioner.cli.why import gathering
-from provisioner.cli.why.answers import as_json
-from provisioner.cli.why.nodes import why_node
-from provisioner.cli.why.pods import why_pod
+from provisioner.cli.why import gathering, leader
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
 from provisioner.cloudprovider.kwok.catalogue import CatalogueError
+from provisioner.controllers.why.answers import NodeAnswer, PodAnswer, as_json
+from provisioner.controllers.why.nodes import why_node
+from provisioner.controllers.why.pods import why_pod
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
@@ -21,14 +23,22 @@ from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 
+A = TypeVar("A", PodAnswer, NodeAnswer)
+
+OF_WHERE: Final = frozenset(
+    {"kubeconfig", "leader_election_name", "leader_election_namespace", "system_namespace", "why_port"}
+)
+"""Flags that say where the cluster is; all others change decisions, and the leader has its own."""
+
 
 @click.group()
 def command() -> None:
     """Why a pod has no node, and why a node is not disrupted or does not drain.
 
-    The command reads the objects of the cluster with your own rights, or from a dump (--from), and decides in this process what the provisioner
-    would decide of them now. It asks no running provisioner and writes nothing. What only the running provisioner knows is not part of the
-    answer: launches that failed a moment ago, nodes that it leaves alone for a while after a change, pods that it has given up on.
+    The provisioner that leads is asked through a port-forward, with your token; it answers about pods and nodes that you may get, from what it
+    remembers too. Where that is not possible, or flags of the provisioner are given, the command reads the objects of the cluster with your own
+    rights and decides in this process what the provisioner would decide of them now; the answer says which way it went. With --from it reads
+    a dump. It writes nothing.
     """
 
 
@@ -45,6 +55,20 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--at", default="", metavar="TIME", help="The time to decide for, as 2026-01-31T12:00:00Z. By default now."
         ),
+        click.option(
+            "--through",
+            type=click.Choice(["auto", "leader", "own"]),
+            default="auto",
+            show_default=True,
+            help="Ask the leader, read the cluster with your own rights, or the first of them that works.",
+        ),
+        click.option(
+            "--leader",
+            "url",
+            default="",
+            metavar="URL",
+            help="http://127.0.0.1:PORT, where a port-forward to the leader is open already.",
+        ),
         click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True),
         click.argument("settings", nargs=-1, type=click.UNPROCESSED),
     )
@@ -53,29 +77,117 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where an answer is to come from; fields are the flags."""
+
+    files: tuple[str, ...]
+    at: str
+    through: str
+    url: str
+    settings: tuple[str, ...]
+
+
 @command.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @_common
-def pod(name: str, files: tuple[str, ...], at: str, output: str, settings: tuple[str, ...]) -> None:
+def pod(
+    name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
+) -> None:
     """Say why pod NAME (NAMESPACE/NAME) has no node.
 
     SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...), and --kubeconfig.
     """
-    namespace, slash, own = name.rpartition("/")
-    found = why_pod(gathered(files, at, settings), namespace if slash else "default", own)
+    first, slash, own = name.rpartition("/")
+    namespace = first if slash else "default"
+    way = Way(files, at, through, url, settings)
+    found = _answer(way, ("pod", namespace, own), PodAnswer, lambda local: why_pod(local, namespace, own))
     click.echo(as_json(found) if output == "json" else pod_text(found))
 
 
 @command.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @_common
-def node(name: str, files: tuple[str, ...], at: str, output: str, settings: tuple[str, ...]) -> None:
+def node(
+    name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
+) -> None:
     """Say why node NAME (of a Node or a NodeClaim) is not disrupted, or what blocks its drain.
 
     SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...), and --kubeconfig.
     """
-    found = why_node(gathered(files, at, settings), name)
+    way = Way(files, at, through, url, settings)
+    found = _answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name))
     click.echo(as_json(found) if output == "json" else node_text(found))
+
+
+def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[Local], A]) -> A:
+    """The answer, of the leader where it can be asked.
+
+    Raises:
+        UserError: there is none.
+    """
+    if way.files:
+        if way.url or way.through == "leader":
+            raise UserError("--from reads a dump, which no leader is asked about; leave out --leader and --through")
+        return decide(gathered(way.files, way.at, way.settings))
+    if way.through == "own" and way.url:
+        raise UserError("--leader names a leader to ask, and --through=own asks none; leave one of them out")
+    try:
+        why_not = "of --through=own"
+        if way.through != "own":
+            return _asked(way, about, kind)
+    except leader.NotAnsweredError as error:
+        why_not = str(error)
+        if way.through == "leader" or way.url:
+            raise UserError(f"the leader could not be asked: {error}") from None
+    try:
+        found = decide(gathered((), way.at, way.settings))
+    except UserError as error:
+        if way.through == "own":
+            raise
+        raise UserError(f"{error}. The leader could not be asked either: {why_not}") from None
+    joined = "because" if way.through == "own" else "because the leader could not be asked:"
+    return replace(found, source=f"your own rights, {joined} {why_not}")
+
+
+def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
+    if way.at:
+        raise leader.NotAnsweredError("it decides for the present, and --at is given")
+    if not all(leader.is_name(part) for part in about[1:]):
+        raise UserError(f"{'/'.join(about[1:])} is no name of a {about[0]}")
+    options = parsed(way.settings)
+    plain = parsed(())
+    changed = [one.name for one in fields(options) if getattr(options, one.name) != getattr(plain, one.name)]
+    if others := sorted(set(changed) - OF_WHERE):
+        shown = ", ".join(f"--{one.replace('_', '-')}" for one in others)
+        raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is given")
+    try:
+        connection = connect(options.kubeconfig or None, user_agent="dovetail-why")
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    try:
+        clock = SystemClock()
+
+        def find() -> leader.Leader:
+            if way.url:
+                return leader.at(way.url, connection)
+            return leader.through(connection, options.leader_election_name, options.lease_namespace, clock)
+
+        return leader.ask(find, f"/why/{'/'.join(about)}", kind)
+    finally:
+        connection.close()
+
+
+def parsed(settings: Sequence[str]) -> Options:
+    """Flags and variables of the provisioner.
+
+    Raises:
+        UserError: one cannot be used.
+    """
+    try:
+        return Options.parse(settings, os.environ)
+    except (HelpRequested, OptionsError) as text:
+        raise UserError(str(text)) from None
 
 
 def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
@@ -84,12 +196,10 @@ def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
     Raises:
         UserError: settings, time, files or the cluster cannot be used.
     """
+    options = parsed(settings)
     try:
-        options = Options.parse(settings, os.environ)
         when = datetime.fromisoformat(at) if at else SystemClock().now()
-    except HelpRequested as text:
-        raise UserError(str(text)) from None
-    except (OptionsError, ValueError) as error:
+    except ValueError as error:
         raise UserError(str(error)) from None
     if when.tzinfo is None:
         raise UserError(f"--at {at} has no time zone; write it as 2026-01-31T12:00:00Z")

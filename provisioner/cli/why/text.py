@@ -1,9 +1,9 @@
 """Answers as sentences."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from provisioner.cli.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
+from provisioner.controllers.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""
@@ -18,7 +18,7 @@ def pod_text(answer: PodAnswer) -> str:
     lines += [f"  {one}" for one in general]
     by_pool: dict[str, str] = {name: one.message for one in answer.reasons for name in one.node_pools}
     lines += _most([line for pool in answer.node_pools for line in _pool(pool, by_pool.get(pool.name, ""))])
-    return "\n".join([*lines, *_missing(answer.missing)])
+    return "\n".join([*lines, *_missing(answer)])
 
 
 def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
@@ -54,14 +54,16 @@ def node_text(answer: NodeAnswer) -> str:
         ]
         if drain.finalizers:
             lines.append(f"  Finalizers of other controllers: {', '.join(drain.finalizers)}")
-    return "\n".join([*_most(lines), *_missing(answer.missing)])
+    return "\n".join([*_most(lines), *_missing(answer)])
 
 
 def _about(answer: NodeAnswer) -> str:
     claim = f"NodeClaim {answer.node_claim}" if answer.node_claim else ""
     pool = f"NodePool {answer.node_pool}" if answer.node_pool else ""
-    count = len(answer.pods)
+    count = len(answer.pods) + answer.pods_elsewhere
     pods = f"{count} pod{'' if count == 1 else 's'} that would need another place"
+    if answer.pods_elsewhere:
+        pods += f" ({answer.pods_elsewhere} of other namespaces)"
     return ", ".join(part for part in (claim, pool, _place(answer.place), pods) if part)
 
 
@@ -85,5 +87,8 @@ def _most(lines: list[str]) -> list[str]:
     return lines if more <= 0 else [*lines[: 2 * _MOST], f"and {more} more lines; -o json has all"]
 
 
-def _missing(sentences: Iterable[str]) -> list[str]:
-    return [f"Note: {one}." for one in sentences]
+def _missing(answer: PodAnswer | NodeAnswer) -> list[str]:
+    source = [f"Answered by {answer.source}."] if answer.source.startswith("the leader") else []
+    if answer.source and not source:
+        source = [f"Note: this was read with {answer.source}."]
+    return [*(f"Note: {one}." for one in answer.missing), *source]

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from provisioner.apis import ec2, kwok, names
+from provisioner.apis.core import Node
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
 from provisioner.cli.why.gathering import Objects
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.errors import CloudError
@@ -16,9 +18,14 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.clouds import TypesByPool, kwok_catalogue
+from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.provisioning import policies_of
+from provisioner.controllers.why.instant import NO_MEMORY, Memory
+from provisioner.controllers.why.nodes import still_at
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.loops import LoopHolds, Loops
 from provisioner.disruption.pause import Pause, pause_of
+from provisioner.disruption.view import VALIDATION, View
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.options import Options
@@ -126,9 +133,13 @@ def _ec2_types(options: Options, objects: Objects, clock: Clock) -> Callable[[st
     return types_of
 
 
+SECONDS: Final = 30.0
+"""Longest time of the plan."""
+
+
 @dataclass(frozen=True)
 class Local:
-    """One instant of a cluster, ready for questions.
+    """One instant of a cluster, ready for questions; a `controllers.why.instant.Instant`.
 
     Attributes:
         objects: it was made from these.
@@ -175,6 +186,53 @@ class Local:
         for claim in self.objects.of(resources.NODECLAIMS):
             loops.saw(claim, at)
         return loops.holds(at)
+
+    @property
+    def memory(self) -> Memory:
+        """None: nobody here remembers anything."""
+        return NO_MEMORY
+
+    @property
+    def seconds(self) -> float:
+        """Longest time of one plan."""
+        return SECONDS
+
+    def view(self, key: str) -> View:
+        """What the methods of disruption look at."""
+        snapshot = self.snapshot
+        ledger, commands = AllowanceLedger(snapshot), [one.record for one in snapshot.commands]
+        return View(
+            snapshot=snapshot,
+            prepared=self.prepared,
+            allowed=ledger.allowed,
+            empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
+            under_way=frozenset().union(*(one.candidate_names for one in commands)),
+            spared=frozenset().union(*(one.replacement_names for one in commands)),
+            first=frozenset({key}),
+            settings=settings_of(self.options),
+            loops=self.loops,
+            restless=frozenset(one.key.name for one in snapshot.nodes if still_at(one) > snapshot.at),
+            types_of=lambda pool: self.types.of(pool) if self.types.manages(pool) else (),
+        )
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """One pod."""
+        found = (one for one in self.objects.of(resources.PODS) if isinstance(one, Pod))
+        return next((one for one in found if (one.namespace, one.name) == (namespace, name)), None)
+
+    def node(self, name: str) -> Node | None:
+        """One Node."""
+        found = (one for one in self.objects.of(resources.NODES) if isinstance(one, Node))
+        return next((one for one in found if one.metadata.name == name), None)
+
+    def attached(self, node: str) -> tuple[str, ...]:
+        """Volumes that are attached to a Node."""
+        mine = (one for one in self.objects.of(resources.VOLUMEATTACHMENTS) if one.spec.node_name == node)
+        return tuple(sorted({one.spec.source.persistent_volume_name or one.metadata.name for one in mine}))
+
+    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002
+        """Nobody knows here."""
+        return ""
 
     @property
     def missing(self) -> tuple[str, ...]:

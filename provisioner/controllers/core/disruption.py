@@ -248,6 +248,42 @@ class Disruption:
                 _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
             pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
+    def world(self, snapshot: Snapshot) -> Prepared:
+        """The world of an instant, shared with the loops: whoever asks costs no memory.
+
+        Raises:
+            RuntimeError: this one simulates nothing.
+        """
+        prepared = self._world(snapshot)
+        if prepared is None:
+            raise RuntimeError("disruption has no world")
+        return prepared
+
+    def view(self, snapshot: Snapshot, *, first: frozenset[str], expired: Callable[[], bool]) -> View:
+        """What methods would be asked about at this instant, for whoever explains; nothing comes of what they answer. Any thread may ask.
+
+        Args:
+            snapshot: the instant.
+            first: NodeClaims that are judged before all others.
+            expired: says that time is up.
+        """
+        virtual, now = self._virtual(), self._clock.monotonic()
+        return View(
+            snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
+            prepared=self._world(snapshot),
+            allowed=self._ledger.at(snapshot).allowed,
+            empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
+            under_way=self._under_way(snapshot),
+            spared=self._spared(snapshot, buys=True),
+            restless=self._stillness.restless(snapshot, now),
+            loops=self._commands.loops(),
+            buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
+            first=first,
+            expired=expired,
+            settings=self._settings,
+            types_of=self._types_of,
+        )
+
     def run_once(self) -> None:
         """One pass over one snapshot: decides, and hands over to the queues. Waits for no call."""
         if self._is_stale():

@@ -92,6 +92,15 @@ class GrowthLedger:
                 self._mine[claim.name] = (self._clock.monotonic(), False)
             return entered
 
+    def problem(self, usd_per_hour: float) -> str:
+        """Why no NodeClaim of that price may come to be now, in words; "" where one may."""
+        if self._limits.none:
+            return ""
+        with self._lock:
+            at, growth = self._fresh()
+            held = growth.refusal(usd_per_hour, self._clock.monotonic() - at)
+        return "" if held is None else str(HeldBackError(held, self._limits))
+
     def note(self, name: str) -> None:
         """A NodeClaim is created now that was admitted before a restart."""
         if not self._limits.none:

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from provisioner.apis import names
-from provisioner.apis.core import Node
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodePool
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import from_cluster
 from provisioner.kube.client import Client
@@ -21,77 +19,10 @@ from provisioner.support.errors import UserError
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod
+from tests.support.dumps import machine, plain, wire_pod
 from tests.support.kube import FakeApi, Sent, ok, refusal
 
 AT = ("--at", "2026-11-21T13:00:00Z")
-ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
-READY = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOON.isoformat()}]}
-
-
-def wire_pod(name: str, cpu: str = "1", *, on: str = "", **changes: Any) -> dict[str, Any]:
-    """A pod of ReplicaSet web; bound where `on` names a node."""
-    told = [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/0 nodes are available"}
-    ]
-    body: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": name,
-            "resourceVersion": "1",
-            "creationTimestamp": NOON.isoformat(),
-            "labels": {"app": "web"},
-            "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
-            ],
-        },
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]},
-        "status": {"phase": "Running", "startTime": NOON.isoformat(), **READY}
-        if on
-        else {"phase": "Pending", "conditions": told},
-    }
-    if on:
-        body["spec"]["nodeName"] = on
-    for path, value in changes.items():
-        at, *parents, last = body, *path.split("__")
-        for parent in parents:
-            at = at.setdefault(parent, {})
-        at[last] = value
-    return body
-
-
-def plain(thing: Any) -> dict[str, Any]:
-    """As `kubectl get -o json` has it."""
-    body: dict[str, Any] = dict(thing) if isinstance(thing, Mapping) else json.loads(msgspec.json.encode(thing))
-    kinds: dict[type[Any], tuple[str, str]] = {
-        NodeClaim: ("karpenter.sh/v1", "NodeClaim"),
-        NodePool: ("karpenter.sh/v1", "NodePool"),
-        Node: ("v1", "Node"),
-    }
-    version, kind = kinds.get(
-        type(thing), (body.get("apiVersion", "policy/v1"), body.get("kind", "PodDisruptionBudget"))
-    )
-    return {"apiVersion": version, "kind": kind, **body}
-
-
-def machine(name: str, **changes: Any) -> list[dict[str, Any]]:
-    """An initialised node of type c-4x-amd64-linux for NOON and ever since."""
-    labels = {
-        names.NODEPOOL_LABEL: "general",
-        names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux",
-        names.ZONE_LABEL: "test-zone-a",
-        names.CAPACITY_TYPE_LABEL: "on-demand",
-        names.ARCH_LABEL: "amd64",
-        names.OS_LABEL: "linux",
-        names.REGISTERED_LABEL: "true",
-        names.INITIALIZED_LABEL: "true",
-    }
-    made = claim(f"{name}-claim", provider_id=f"kwok://{name}", true=ALL_TRUE, labels=labels, **changes)
-    body = plain(made)
-    body["status"]["nodeName"] = name
-    return [body, plain(node(name, labels=labels))]
 
 
 class Dump:

@@ -40,6 +40,19 @@ def test_an_empty_machine_goes_after_a_look_at_the_api_server(stages: Make) -> N
     assert order.index("PATCH /api/v1/nodes") < order.index("GET /api/v1")
 
 
+def test_whoever_asks_why_sees_what_the_next_pass_sees_and_changes_nothing(stages: Make) -> None:
+    stage = stages()
+    stage.disruption.run_once()
+    stage.world.clock.advance(2)
+    snapshot = stage.world.cluster.snapshot()
+    view = stage.disruption.view(snapshot, first=frozenset({"a"}), expired=lambda: True)
+    assert (dict(view.empty_for), view.restless) == ({"a": timedelta(seconds=2)}, frozenset({"a"}))
+    assert view.first == frozenset({"a"})
+    assert view.expired()
+    assert view.prepared is stage.disruption.world(snapshot), "no second world is kept"
+    assert stage.server.done == []
+
+
 def bind(**changes: Any) -> Callable[[Stage], None]:
     return lambda stage: stage.server.bind("web", "a", **changes)
 

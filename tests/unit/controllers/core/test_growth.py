@@ -115,6 +115,8 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
         "3 nodes wait: no further NodeClaim is created for now, because --max-claims-per-minute is 2"
     )
     assert len(one.said("Pod", "FailedScheduling")) == 3
+    assert "--max-claims-per-minute is 2" in one.growth.problem(0.1)
+    assert Growing(GrowthLimits()).growth.problem(0.1) == ""
     assert one.waits == [60.0]
     one.world.clock.advance(59.0)
     one.run()

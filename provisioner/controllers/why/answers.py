@@ -1,4 +1,4 @@
-"""What `dovetail why` answers, as values: printed as JSON, or as sentences (`text`)."""
+"""What `dovetail why` answers, as values: sent and printed as JSON, or printed as sentences (`cli.why.text`)."""
 
 from datetime import datetime
 from typing import Any
@@ -90,10 +90,11 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
     """Why a pod has no node.
 
     Attributes:
-        state: Bound, Finished, Gated, DaemonSet, OptedOut, Planned, FitsExistingNode, FitsNewNode, Unschedulable or NotTried.
+        state: Bound, Finished, Gated, DaemonSet, OptedOut, NotFollowed, Planned, FitsExistingNode, FitsNewNode, Unschedulable or NotTried.
         summary: the answer in one sentence.
         scheduler: what kube-scheduler said last.
         missing: what the answer leaves out, in sentences.
+        source: who answered, and why not the leader; "" of a dump.
     """
 
     pod: str
@@ -105,6 +106,7 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...] = ()
     node_pools: tuple[PoolAnswer, ...] = ()
     missing: tuple[str, ...] = ()
+    source: str = ""
 
 
 class MethodAnswer(Answer, frozen=True, kw_only=True):
@@ -126,11 +128,16 @@ class MethodAnswer(Answer, frozen=True, kw_only=True):
 
 
 class Blocker(Answer, frozen=True, kw_only=True):
-    """What holds a drain; see `disruption.blockers.Blocker`."""
+    """What holds a drain; see `disruption.blockers.Blocker`.
+
+    Attributes:
+        pods_elsewhere: how many pods of namespaces that whoever asks may not see.
+    """
 
     cause: str
     message: str
-    pods: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+    pods_elsewhere: int = 0
     owner: str = ""
     budgets: tuple[str, ...] = ()
     until: datetime | None = None
@@ -142,7 +149,8 @@ class Drain(Answer, frozen=True, kw_only=True):
     Attributes:
         since: when the deletion of its NodeClaim, or of its Node, began.
         deadline: when its pods are deleted whatever forbids it.
-        waiting: pods that are not gone yet.
+        waiting: pods that are not gone yet,
+        waiting_elsewhere: and how many more of namespaces that whoever asks may not see.
         blockers: what holds them.
         volumes: that are still attached.
         conditions: Drained, VolumesDetached, InstanceTerminating as they are written.
@@ -152,6 +160,7 @@ class Drain(Answer, frozen=True, kw_only=True):
     since: datetime | None = None
     deadline: datetime | None = None
     waiting: tuple[str, ...] = ()
+    waiting_elsewhere: int = 0
     blockers: tuple[Blocker, ...] = ()
     volumes: tuple[str, ...] = ()
     conditions: tuple[Told, ...] = ()
@@ -164,7 +173,8 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     Attributes:
         state: Unmanaged, NotInitialized, Terminating, UnderWay (a disruption command), Blocked or Candidate.
         summary: the answer in one sentence.
-        pods: that would need another place.
+        pods: that would need another place,
+        pods_elsewhere: and how many more of namespaces that whoever asks may not see.
         reasons: why it is no candidate for any disruption.
         methods: what each reason for voluntary disruption says of it.
     """
@@ -177,10 +187,12 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
     summary: str
     place: Place
     pods: tuple[str, ...] = ()
+    pods_elsewhere: int = 0
     reasons: tuple[Reason, ...] = ()
     methods: tuple[MethodAnswer, ...] = ()
     drain: Drain | None = None
     missing: tuple[str, ...] = ()
+    source: str = ""
 
 
 def as_json(answer: Answer) -> str:

@@ -1,6 +1,6 @@
 """Why a node is not disrupted, or what holds its drain: what the methods of disruption make of it now."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,24 +11,21 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
-from provisioner.cli.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, Told, time_text, told
-from provisioner.cli.why.pods import unmet
-from provisioner.cli.why.world import Local
 from provisioner.controllers.core.consolidation import STILL_SECONDS
-from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.why import messages
+from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
+from provisioner.controllers.why.instant import Instant, NoSuchObjectError
+from provisioner.controllers.why.pods import unmet
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import blockers
-from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.candidates import PodBudgets, awaited_nodes, refusal
+from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation, drift, static_drift
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import VALIDATION, View
 from provisioner.disruption.view import MethodAnswer as Asked
-from provisioner.kube import resources
+from provisioner.disruption.view import View
 from provisioner.state.snapshot import NodeView
-from provisioner.support.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,47 +53,53 @@ _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
 
-def why_node(local: Local, name: str) -> NodeAnswer:
+def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = True) -> NodeAnswer:
     """The answer about one node, by the name of its Node or of its NodeClaim.
 
+    Args:
+        instant: of the cluster.
+        name: of either.
+        nodes: whether it may be the name of a Node,
+        claims: or of a NodeClaim.
+
     Raises:
-        UserError: there is no such node.
+        NoSuchObjectError: there is no such node.
     """
-    node = _find(local, name)
+    node = _find(instant, name, nodes=nodes, claims=claims)
     claim = node.claim
     pods = tuple(pod.key for pod in node.pods if is_reschedulable(pod))
 
     def answer(
         state: str,
-        summary: str,
+        summary: str = "",
         *,
         reasons: tuple[Reason, ...] = (),
         methods: tuple[MethodAnswer, ...] = (),
         drain: Drain | None = None,
     ) -> NodeAnswer:
-        return NodeAnswer(
+        made = NodeAnswer(
             node=node.name,
             node_claim=claim.name if claim is not None else "",
             node_pool=node.pool,
-            at=local.snapshot.at,
+            at=instant.snapshot.at,
             state=state,
             summary=summary,
-            place=_place(local, node),
+            place=_place(instant, node),
             pods=pods,
             reasons=reasons,
             methods=methods,
             drain=drain,
-            missing=local.missing,
+            missing=instant.missing,
         )
+        return made if summary else replace(made, summary=summary_of(made))
 
     shown = f"Node {node.name}" if node.name else f"NodeClaim {name}"
     if claim is None:
         return answer("Unmanaged", f"{shown} has no NodeClaim, so it is neither disrupted nor terminated.")
-    if _ends(local, node):
-        drain = _drain(local, node)
-        return answer("Terminating", f"{shown} is being terminated{_held(drain)}", drain=drain)
+    if _ends(instant, node):
+        return answer("Terminating", drain=_drain(instant, node))
     if node.command:
-        return answer("UnderWay", f"{shown} is being disrupted{_command(local, node)}")
+        return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node)}")
     if waits := unmet(claim):
         reasons = tuple(
             Reason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
@@ -104,22 +107,39 @@ def why_node(local: Local, name: str) -> NodeAnswer:
         return answer(
             "NotInitialized", f"{shown} is not {told(waits[0]).type} yet, so it is not disrupted.", reasons=reasons
         )
-    return _judged(local, node, shown, answer)
+    return _judged(instant, node, answer)
 
 
-def _find(local: Local, name: str) -> NodeView:
-    nodes = local.snapshot.nodes
-    found = next((one for one in nodes if one.name == name), None)
-    found = found or next((one for one in nodes if one.claim is not None and one.claim.name == name), None)
+def summary_of(answer: NodeAnswer) -> str:
+    """The sentence about a node that terminates, is blocked or is a candidate, from the rest of its answer; the given one for others."""
+    shown = f"Node {answer.node}" if answer.node else f"NodeClaim {answer.node_claim}"
+    if answer.state == "Terminating" and answer.drain is not None:
+        return f"{shown} is being terminated{_held(answer.drain)}"
+    if answer.state == "Candidate":
+        going = [one for one in answer.methods if one.disrupts]
+        return f"{shown} would be disrupted now ({', '.join(one.reason for one in going)}): {going[0].message}"
+    if answer.state == "Blocked":
+        return (
+            f"{shown} is not disrupted: {answer.reasons[0].message}."
+            if answer.reasons
+            else f"{shown} is not disrupted."
+        )
+    return answer.summary
+
+
+def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView:
+    there = instant.snapshot.nodes
+    found = next((one for one in there if nodes and one.name == name), None)
+    found = found or next((one for one in there if claims and one.claim is not None and one.claim.name == name), None)
     if found is None:
-        raise UserError(f"there is no Node and no NodeClaim {name}")
+        raise NoSuchObjectError(messages.no_node(name))
     return found
 
 
-def _place(local: Local, node: NodeView) -> Place:
-    pool = next((one.pool for one in local.snapshot.pools if one.pool.name == node.pool), None)
+def _place(instant: Instant, node: NodeView) -> Place:
+    pool = next((one.pool for one in instant.snapshot.pools if one.pool.name == node.pool), None)
     kind = node.labels.get(names.INSTANCE_TYPE_LABEL, "")
-    types = local.types.of(pool) if pool is not None and local.types.manages(pool) else ()
+    types = instant.types.of(pool) if pool is not None and instant.types.manages(pool) else ()
     price = costs.price_of(node.labels, next((one for one in types if one.name == kind), None))
     return Place(
         node=node.name,
@@ -135,56 +155,53 @@ def _place(local: Local, node: NodeView) -> Place:
 # ------------------------------------------------------------------ disruption
 
 
-def _judged(local: Local, node: NodeView, shown: str, answer: Callable[..., NodeAnswer]) -> NodeAnswer:
-    snapshot = local.snapshot
-    ledger, budgets = AllowanceLedger(snapshot), PodBudgets(snapshot.pod_budgets)
-    commands = [one.record for one in snapshot.commands]
-    view = View(
-        snapshot=snapshot,
-        prepared=local.prepared,
-        allowed=ledger.allowed,
-        empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
-        under_way=frozenset().union(*(one.candidate_names for one in commands)),
-        spared=frozenset().union(*(one.replacement_names for one in commands)),
-        settings=settings_of(local.options),
-        loops=local.loops,
-        restless=frozenset(one.key.name for one in snapshot.nodes if _still_at(one) > snapshot.at),
-        types_of=lambda pool: local.types.of(pool) if local.types.manages(pool) else (),
-    )
+def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer]) -> NodeAnswer:
+    view = instant.view(node.key.name)
+    snapshot = view.snapshot
     pools = {one.pool.name: one.pool for one in snapshot.pools}
-    reasons = []
-    paused = local.pause.why(node.pool)
-    found = refusal(node, view, pools, budgets, awaited_nodes(snapshot), eventual=False)
-    if paused:
-        reasons.append(Reason(type="Paused", message=paused))
-    if found is not None:
-        kind = "".join(part.title() for part in found.obstacle.split("-"))
-        reasons.append(Reason(type=kind, message=found.message, until=found.until))
+    paused = instant.pause.why(node.pool)
+    found = refusal(node, view, pools, PodBudgets(snapshot.pod_budgets), awaited_nodes(snapshot), eventual=False)
+    reasons = tuple(_reasons(instant, node, view, found))
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
-        _method(one, one.ask(view), node, pool, snapshot.at, ledger.allowed(node.pool, one.reason))
+        _method(one, one.ask(view), node, pool, view)
         for one in _METHODS
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
-    if paused:
-        methods = tuple(replace(one, disrupts=False, message=paused) if one.disrupts else one for one in methods)
-    going = [one for one in methods if one.disrupts]
-    if going:
-        summary = f"{shown} would be disrupted now ({', '.join(one.reason for one in going)}): {going[0].message}"
-        return answer("Candidate", summary, reasons=tuple(reasons), methods=methods)
-    why = f"{shown} is not disrupted: {reasons[0].message}." if reasons else f"{shown} is not disrupted."
-    return answer("Blocked", why, reasons=tuple(reasons), methods=methods)
+    waits = paused or instant.memory.behind
+    if waits:
+        methods = tuple(replace(one, disrupts=False, message=waits) if one.disrupts else one for one in methods)
+    state = "Candidate" if any(one.disrupts for one in methods) else "Blocked"
+    return answer(state, reasons=reasons, methods=methods)
 
 
-def _method(
-    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, at: datetime, allowed: int
-) -> MethodAnswer:
-    key = node.key.name
+def _reasons(instant: Instant, node: NodeView, view: View, found: Refused | None) -> Iterator[Reason]:
+    """Why the node is no candidate: what holds all nodes, then what holds its pool, then the node itself."""
+    memory, key = instant.memory, node.key.name
+    if memory.behind:
+        yield Reason(type="Behind", message=memory.behind)
+    if paused := instant.pause.why(node.pool):
+        yield Reason(type="Paused", message=paused)
+    if node.pool in memory.backing_off:
+        text = "replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"
+        yield Reason(type="BackingOff", message=text)
+    if key in memory.called_off:
+        text = "its disruption was called off a moment ago, so it is left alone for now"
+        yield Reason(type="CalledOff", message=text)
+    if any(key in one.record.replacement_names for one in view.snapshot.commands):
+        yield Reason(type="Replacement", message="it replaces nodes whose disruption is under way")
+    elif found is not None and (found.obstacle is not Obstacle.UNDER_WAY or key in view.under_way):
+        kind = "".join(part.title() for part in found.obstacle.split("-"))
+        yield Reason(type=kind, message=found.message, until=found.until)
+
+
+def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View) -> MethodAnswer:
+    key, allowed = node.key.name, view.allowed(node.pool, method.reason)
     mine = next((one for one in asked.proposals if key in one.candidates), None)
     if mine is not None:
         return MethodAnswer(reason=method.reason, disrupts=True, message=_proposal(mine, key), allowed=allowed)
-    message, until = _why_not(method, node, pool, at)
+    message, until = _why_not(method, node, pool, view)
     blocked = [one.message for one in asked.blocked if one.key == key]
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
     if key in asked.unreached:
@@ -196,9 +213,9 @@ def _method(
     return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
 
 
-def _why_not(method: _Method, node: NodeView, pool: NodePool | None, at: datetime) -> tuple[str, datetime | None]:
+def _why_not(method: _Method, node: NodeView, pool: NodePool | None, view: View) -> tuple[str, datetime | None]:
     """Why a method does not look at a node at all; "" where it does."""
-    claim = node.claim
+    claim, at = node.claim, view.snapshot.at
     if claim is None or pool is None:
         return "", None
     if method.reason == names.REASON_DRIFTED:
@@ -221,12 +238,15 @@ def _why_not(method: _Method, node: NodeView, pool: NodePool | None, at: datetim
     if due > at:
         after = pool.spec.disruption.consolidate_after
         return f"a pod came or went less than consolidateAfter ({after}) ago", due
-    if method.reason == names.REASON_UNDERUTILIZED and (still := _still_at(node)) > at:
-        return f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago", still
+    if method.reason == names.REASON_EMPTY and view.empty_for.get(node.key.name, timedelta(0)) < view.validation:
+        return f"it has not been seen empty for {view.validation.total_seconds():g} s yet", None
+    if method.reason == names.REASON_UNDERUTILIZED and node.key.name in view.restless:
+        text = f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago"
+        return text, still if (still := still_at(node)) > at else None
     return "", None
 
 
-def _still_at(node: NodeView) -> datetime:
+def still_at(node: NodeView) -> datetime:
     """Until when consolidation leaves a node alone for what happened on it, as far as its NodeClaim tells."""
     if node.claim is None:
         return _LONG_AGO
@@ -254,11 +274,11 @@ def _proposal(one: Proposal, key: str) -> str:
     return "; ".join(parts) or "deleted without replacement"
 
 
-def _command(local: Local, node: NodeView) -> str:
-    record = next((one.record for one in local.snapshot.commands if one.record.id == node.command), None)
+def _command(instant: Instant, node: NodeView) -> str:
+    record = next((one.record for one in instant.snapshot.commands if one.record.id == node.command), None)
     if record is None:
         return "."
-    claims = {one.claim.name: one.claim for one in local.snapshot.nodes if one.claim is not None}
+    claims = {one.claim.name: one.claim for one in instant.snapshot.nodes if one.claim is not None}
     waiting = [
         name
         for name in record.replacement_names
@@ -272,37 +292,25 @@ def _command(local: Local, node: NodeView) -> str:
 # ------------------------------------------------------------------ termination
 
 
-def _ends(local: Local, node: NodeView) -> bool:
+def _ends(instant: Instant, node: NodeView) -> bool:
     claim = node.claim
     if claim is not None and claim.metadata.deletion_timestamp is not None:
         return True
-    return _deleted(local, node) is not None
+    return _deleted(instant, node) is not None
 
 
-def _deleted(local: Local, node: NodeView) -> datetime | None:
-    found: datetime | None = next(
-        (
-            one.metadata.deletion_timestamp
-            for one in local.objects.of(resources.NODES)
-            if one.metadata.name == node.name
-        ),
-        None,
-    )
-    return found
+def _deleted(instant: Instant, node: NodeView) -> datetime | None:
+    found = instant.node(node.name) if node.name else None
+    return found.metadata.deletion_timestamp if found is not None else None
 
 
-def _drain(local: Local, node: NodeView) -> Drain:
-    at, claim = local.snapshot.at, node.claim
-    held = blockers(node.pods, PodBudgets(local.snapshot.pod_budgets), at)
-    attached = {
-        one.spec.source.persistent_volume_name or one.metadata.name
-        for one in local.objects.of(resources.VOLUMEATTACHMENTS)
-        if one.spec.node_name == node.name and node.name
-    }
+def _drain(instant: Instant, node: NodeView) -> Drain:
+    at, claim = instant.snapshot.at, node.claim
+    held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at)
     conditions = claim.status.conditions if claim is not None else ()
     begun = claim.metadata.deletion_timestamp if claim is not None else None
     return Drain(
-        since=begun or _deleted(local, node),
+        since=begun or _deleted(instant, node),
         deadline=deadline_of(claim) if claim is not None else None,
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),
         blockers=tuple(
@@ -316,31 +324,35 @@ def _drain(local: Local, node: NodeView) -> Drain:
             )
             for one in held
         ),
-        volumes=tuple(sorted(attached)),
+        volumes=instant.attached(node.name) if node.name else (),
         conditions=tuple(told(one) for one in conditions if one.type in _ENDS),
-        finalizers=_finalizers(local, node, claim),
+        finalizers=_finalizers(instant, node, claim),
     )
 
 
-def _finalizers(local: Local, node: NodeView, claim: NodeClaim | None) -> tuple[str, ...]:
-    metas = [one.metadata for one in local.objects.of(resources.NODES) if one.metadata.name == node.name]
+def _finalizers(instant: Instant, node: NodeView, claim: NodeClaim | None) -> tuple[str, ...]:
+    found = instant.node(node.name) if node.name else None
+    metas = [found.metadata] if found is not None else []
     metas += [claim.metadata] if claim is not None else []
-    found = {each for meta in metas for each in meta.finalizers if each != names.TERMINATION_FINALIZER}
-    return tuple(sorted(found))
+    others = {each for meta in metas for each in meta.finalizers if each != names.TERMINATION_FINALIZER}
+    return tuple(sorted(others))
 
 
 def _held(drain: Drain) -> str:
     """The rest of the sentence."""
     hard = [one.message for one in drain.blockers if one.cause != "terminating"]
     end = f" All pods will be deleted by {time_text(drain.deadline)}." if drain.deadline is not None else ""
+    waiting = len(drain.waiting) + drain.waiting_elsewhere
     if hard:
         return f"; its drain is blocked: {'; '.join(hard)}.{end}"
-    if drain.waiting:
-        return f"; {len(drain.waiting)} pod{'s have' if len(drain.waiting) > 1 else ' has'} to leave it first.{end}"
+    if waiting:
+        return f"; {waiting} pod{'s have' if waiting > 1 else ' has'} to leave it first.{end}"
     if drain.volumes:
         return f"; it waits for {len(drain.volumes)} volume{'s' if len(drain.volumes) > 1 else ''} to detach.{end}"
-    unfinished: Told | None = next((one for one in drain.conditions if one.type == names.INSTANCE_TERMINATING), None)
-    if unfinished is not None:
+    written = {one.type: one for one in drain.conditions}
+    if (detached := written.get(names.VOLUMES_DETACHED)) is not None and detached.status != names.TRUE:
+        return f"; it waits for volumes to detach.{end}"
+    if names.INSTANCE_TERMINATING in written:
         return "; it is drained, and its instance is being terminated."
     if drain.finalizers:
         return f"; finalizers of other controllers are left: {', '.join(drain.finalizers)}."

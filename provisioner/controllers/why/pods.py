@@ -7,10 +7,10 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal
-from provisioner.cli.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
-from provisioner.cli.why.world import Local
 from provisioner.controllers.core.events import unready
-from provisioner.kube import resources
+from provisioner.controllers.why import messages
+from provisioner.controllers.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
+from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.questions import opted_out
@@ -21,47 +21,44 @@ from provisioner.scheduling.type_refusals import PoolTypes, refused_types
 from provisioner.scheduling.world import is_usable
 from provisioner.state.snapshot import NodeView
 from provisioner.support.clock import SystemClock
-from provisioner.support.errors import UserError
 from provisioner.values.requirement import RequirementError
 from provisioner.values.taints import first_untolerated
 
-SECONDS: Final = 30.0
-"""Longest time of the plan."""
+_PLANNED_SOON: Final = " It is planned with the next batch after kube-scheduler has marked it as unschedulable."
+_NOBODY_PLANS: Final = (
+    " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
+    "change, check whether the provisioner is running."
+)
 
 
-def why_pod(local: Local, namespace: str, name: str) -> PodAnswer:
+def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     """The answer about one pod.
 
     Raises:
-        UserError: there is no such pod.
+        NoSuchObjectError: there is no such pod.
     """
-    pod = _find(local, namespace, name)
-    known = _settled(local, pod)
+    pod = instant.pod(namespace, name)
+    if pod is None:
+        raise NoSuchObjectError(messages.no_pod(namespace, name))
+    known = _settled(instant, pod) or _not_followed(instant, pod)
     if known is not None:
         return known
-    state, summary, place, reasons = _planned_anew(local, pod)
-    pools = _pools(local, pod)
+    state, summary, place, reasons = _planned_anew(instant, pod)
+    pools = _pools(instant, pod)
     return PodAnswer(
         pod=pod.key,
-        at=local.snapshot.at,
+        at=instant.snapshot.at,
         state=state,
         summary=summary,
         place=place,
         scheduler=pod.scheduled_message,
         reasons=reasons,
         node_pools=pools,
-        missing=local.missing,
+        missing=instant.missing,
     )
 
 
-def _find(local: Local, namespace: str, name: str) -> Pod:
-    for pod in local.objects.of(resources.PODS):
-        if isinstance(pod, Pod) and (pod.namespace, pod.name) == (namespace, name):
-            return pod
-    raise UserError(f"there is no pod {namespace}/{name}")
-
-
-def _settled(local: Local, pod: Pod) -> PodAnswer | None:
+def _settled(instant: Instant, pod: Pod) -> PodAnswer | None:
     """The answer about a pod that needs no plan; None about every other."""
     place: Place | None = None
     if is_terminal(pod):
@@ -82,24 +79,44 @@ def _settled(local: Local, pod: Pod) -> PodAnswer | None:
         summary = (
             f"Pod {pod.key} requires a node without the label {names.NODEPOOL_LABEL}, so no node is launched for it."
         )
-    elif (view := _assigned(local, pod)) is not None:
+    elif (view := _assigned(instant, pod)) is not None:
         place = _place(view)
         state, summary = "Planned", _plan_in_words(pod, view, place)
     else:
         return None
     return PodAnswer(
         pod=pod.key,
-        at=local.snapshot.at,
+        at=instant.snapshot.at,
         state=state,
         summary=summary,
         place=place,
         scheduler=pod.scheduled_message if not pod.node_name else "",
-        missing=local.missing,
+        missing=instant.missing,
     )
 
 
-def _assigned(local: Local, pod: Pod) -> NodeView | None:
-    return next((view for view in local.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
+def _not_followed(instant: Instant, pod: Pod) -> PodAnswer | None:
+    """The answer about a pod for which no node is launched, because kube-scheduler did not bind pods like it where they were planned."""
+    stop = instant.snapshot.stopped.get(pod.shape.key)
+    if stop is None:
+        return None
+    text = (
+        f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
+        f"no nodes are launched for them for {stop.seconds:.0f} s"
+    )
+    return PodAnswer(
+        pod=pod.key,
+        at=instant.snapshot.at,
+        state="NotFollowed",
+        summary=f"No node is launched for pod {pod.key}: {text}.",
+        scheduler=pod.scheduled_message,
+        reasons=(Reason(type="PlansNotFollowed", message=text),),
+        missing=instant.missing,
+    )
+
+
+def _assigned(instant: Instant, pod: Pod) -> NodeView | None:
+    return next((view for view in instant.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
 
 
 def _place(view: NodeView) -> Place:
@@ -137,16 +154,15 @@ def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
     return f"{text}, which is not ready yet."
 
 
-def _planned_anew(local: Local, pod: Pod) -> tuple[str, str, Place | None, tuple[Reason, ...]]:
-    snapshot, prepared, clock = local.snapshot, local.prepared, SystemClock()
-    end = clock.monotonic() + SECONDS
+def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, tuple[Reason, ...]]:
+    snapshot, prepared, clock = instant.snapshot, instant.prepared, SystemClock()
+    end = clock.monotonic() + instant.seconds
     waiting = {one.uid: one for one in (*snapshot.pending, *snapshot.leaving) if not opted_out(one)}
     waiting[pod.uid] = pod
-    result = prepared.solve(tuple(waiting.values()), expired=lambda: clock.monotonic() >= end, explain=False)
-    late = (
-        " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
-        "change, check whether the provisioner is running."
+    result = prepared.solve(
+        tuple(waiting.values()), avoided=snapshot.avoided, expired=lambda: clock.monotonic() >= end, explain=False
     )
+    late = _PLANNED_SOON if instant.memory.leads else _NOBODY_PLANS
     for key, pods in result.existing.items():
         if any(one.uid == pod.uid for one in pods):
             view = next(one for one in snapshot.nodes if str(one.key) == key)
@@ -167,15 +183,17 @@ def _planned_anew(local: Local, pod: Pod) -> tuple[str, str, Place | None, tuple
                 f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
                 f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
             )
-            return "FitsNewNode", text, place, ()
-    return _unplaced(local, pod, result)
+            held = instant.held_back(claim.usd_per_hour)
+            limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
+            return "FitsNewNode", text, place, limited
+    return _unplaced(instant, pod, result)
 
 
-def _unplaced(local: Local, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:
+def _unplaced(instant: Instant, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:
     found = next((one.reasons for one in result.unplaced if one.pod.uid == pod.uid), ())
     if NOT_TRIED in found:
-        return "NotTried", f"No answer about pod {pod.key} was found within {SECONDS:.0f} s.", None, ()
-    unknown = any(not local.types.manages(one.pool) for one in local.snapshot.pools)
+        return "NotTried", f"No answer about pod {pod.key} was found within {instant.seconds:.0f} s.", None, ()
+    unknown = any(not instant.types.manages(one.pool) for one in instant.snapshot.pools)
     if unknown:  # of the pools that are left out something may be launched
         found = tuple(one for one in found if not isinstance(one, NoPools))
         text = f"No node that is there can take pod {pod.key}; whether a new node could is not known here."
@@ -197,12 +215,12 @@ def _reason(one: Why) -> Reason:
 # ------------------------------------------------------------------ pools
 
 
-def _pools(local: Local, pod: Pod) -> tuple[PoolAnswer, ...]:
-    by_name = {one.pool: one for one in refused_types(local.prepared, pod)}
-    return tuple(_pool(local, view.pool, pod, by_name.get(view.pool.name)) for view in local.snapshot.pools)
+def _pools(instant: Instant, pod: Pod) -> tuple[PoolAnswer, ...]:
+    by_name = {one.pool: one for one in refused_types(instant.prepared, pod)}
+    return tuple(_pool(instant, view.pool, pod, by_name.get(view.pool.name)) for view in instant.snapshot.pools)
 
 
-def _pool(local: Local, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
+def _pool(instant: Instant, pool: NodePool, pod: Pod, types: PoolTypes | None) -> PoolAnswer:
     if pool.metadata.deletion_timestamp is not None:
         return PoolAnswer(name=pool.name, state="Deleting", message="it is being deleted")
     if pool.spec.replicas is not None:
@@ -211,8 +229,8 @@ def _pool(local: Local, pool: NodePool, pod: Pod, types: PoolTypes | None) -> Po
         )
     if not is_usable(pool):
         return PoolAnswer(name=pool.name, state="NotReady", message=_said(unready((pool,)), pool))
-    if not local.types.manages(pool):
-        refusal = _by_itself(local, pool, pod)
+    if not instant.types.manages(pool):
+        refusal = _by_itself(instant, pool, pod)
         return PoolAnswer(
             name=pool.name,
             state="Refuses" if refusal else "Unknown",
@@ -239,7 +257,7 @@ def _said(sentences: Iterable[str], pool: NodePool) -> str:
     return "; ".join(sentences).removeprefix(f'NodePool "{pool.name}": ') or "not Ready"
 
 
-def _by_itself(local: Local, pool: NodePool, pod: Pod) -> str:
+def _by_itself(instant: Instant, pool: NodePool, pod: Pod) -> str:
     """Why a pool refuses the pod whatever its instance types are; "" where that is not so."""
     try:
         asked, template = node_filter(pod.shape), template_requirements(pool)
@@ -248,6 +266,6 @@ def _by_itself(local: Local, pool: NodePool, pod: Pod) -> str:
     taint = first_untolerated(asked.tolerations, pool.taints, asked.effects)
     if taint is not None:
         return str(Untolerated(taint))
-    conflicts = [template.incompatibility(term.requirements, local.types.well_known_labels) for term in asked.terms]
+    conflicts = [template.incompatibility(term.requirements, instant.types.well_known_labels) for term in asked.terms]
     first = next((one for one in conflicts if one is not None), None)
     return str(first) if conflicts and first is not None and all(one is not None for one in conflicts) else ""

@@ -1,0 +1,235 @@
+"""Asking the provisioner that leads: its Lease names its pod, a port-forward through the API server reaches that, the user's token says who asks.
+
+The token goes to nobody but the API server and the pod that holds the Lease, or to a port of this machine's loopback (`--leader`).
+"""
+
+import re
+import socket
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol, TypeVar
+
+import h11
+import msgspec
+from msgspec.structs import replace
+
+from provisioner.apis import names
+from provisioner.controllers.why.answers import NodeAnswer, PodAnswer
+from provisioner.kube import resources
+from provisioner.kube.client import Client
+from provisioner.kube.config import Connection
+from provisioner.kube.errors import ApiError, Forbidden, NotFound
+from provisioner.kube.forwarding import open_port
+from provisioner.support.addresses import is_loopback
+from provisioner.support.clock import Clock
+from provisioner.support.errors import UserError
+
+SECONDS: Final = 25.0
+"""For one question, from the first byte to the last."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+TRIES: Final = 2
+"""A leader that has just changed is asked once more."""
+_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+A = TypeVar("A", PodAnswer, NodeAnswer)
+
+
+def is_name(text: str) -> bool:
+    """Whether an object may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+class NotAnsweredError(Exception):
+    """The leader cannot be asked, or does not answer; the message is a clause that says why."""
+
+
+class Stream(Protocol):
+    """A connection to the leader; `kube.forwarding.Forwarded` is one."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: str = ""
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A way to the leader.
+
+    Attributes:
+        source: who answers, in words.
+        opens: connects.
+        authorization: the header that says who asks.
+    """
+
+    source: str
+    opens: Callable[[], Stream]
+    authorization: str
+
+
+class _Plain:
+    """A connection to a port of this machine."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=SECONDS)
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        return self._socket.recv(65536)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def at(url: str, connection: Connection) -> Leader:
+    """The leader behind a port of this machine, as `kubectl port-forward` opens one.
+
+    Raises:
+        UserError: it is not `http://` and a loopback address with a port: the token would leave the machine as it is.
+        NotAnsweredError: the user has no token.
+    """
+    parts = urllib.parse.urlsplit(url)
+    try:
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if parts.scheme != "http" or not is_loopback(host) or port is None or parts.path not in ("", "/") or parts.query:
+        raise UserError(f"--leader {url} is not http://127.0.0.1:PORT, the local end of a port-forward to the leader")
+    return Leader(f"the leader at {url}", lambda: _Plain((host, port)), _token(connection))
+
+
+def through(connection: Connection, lease: str, namespace: str, clock: Clock) -> Leader:
+    """The leader by its Lease, through the API server.
+
+    Args:
+        connection: with the user's own rights.
+        lease: the name of the Lease.
+        namespace: the Lease's, which is the pod's too.
+        clock: for the deadline.
+
+    Raises:
+        NotAnsweredError: nobody leads, or the user may not know who, or has no token.
+    """
+    authorization = _token(connection)
+    try:
+        found = Client(connection, clock).get(resources.LEASES, lease, namespace)
+    except Forbidden:
+        raise NotAnsweredError(f"you may not get Lease {namespace}/{lease}, which names the leader") from None
+    except NotFound:
+        raise NotAnsweredError(f"there is no Lease {namespace}/{lease}, so no provisioner runs") from None
+    except ApiError as error:
+        raise NotAnsweredError(f"Lease {namespace}/{lease} could not be read ({error.message})") from None
+    holder, port = found.spec.holder_identity or "", found.metadata.annotations.get(names.WHY_PORT_ANNOTATION, "")
+    pod = holder.rpartition("_")[0]
+    if not holder:
+        raise NotAnsweredError("no provisioner leads now")
+    if not (port.isdigit() and 0 < int(port) < 65536):
+        raise NotAnsweredError(f"the leader ({holder}) was started without --why-port")
+    if not (_NAME.fullmatch(pod) and _NAME.fullmatch(namespace)):
+        raise NotAnsweredError(f"the leader ({holder}) does not run in a pod")
+
+    def opens() -> Stream:
+        try:
+            return open_port(connection.endpoint(), namespace, pod, int(port), clock, SECONDS)
+        except Forbidden:
+            text = f"you may not open port-forwards to pod {namespace}/{pod} (get and create of pods/portforward)"
+            raise NotAnsweredError(text) from None
+
+    return Leader(f"the leader (pod {namespace}/{pod})", opens, authorization)
+
+
+def _token(connection: Connection) -> str:
+    try:
+        headers: Mapping[str, str] = connection.authorization()
+    except ApiError as error:
+        raise NotAnsweredError(error.message) from None
+    found = next((value for key, value in headers.items() if key.lower() == "authorization"), "")
+    if not found.lower().startswith("bearer "):
+        raise NotAnsweredError(
+            "your credentials have no token (the leader knows users by their tokens, not by certificates)"
+        )
+    return found
+
+
+def ask(find: Callable[[], Leader], path: str, kind: type[A]) -> A:
+    """What the leader answers.
+
+    Args:
+        find: the way to whoever leads now; asked again where another leads by then.
+        path: of the question.
+        kind: what is expected.
+
+    Raises:
+        NotAnsweredError: there is no answer.
+        UserError: the leader says that there is no such object, or that the user may not see it.
+    """
+    why = ""
+    for _ in range(TRIES):
+        leader = find()
+        try:
+            status, body = _exchange(leader, path)
+        except ApiError as error:
+            raise NotAnsweredError(error.message) from None
+        except (OSError, h11.ProtocolError) as error:
+            raise NotAnsweredError(f"{leader.source} did not answer ({error})") from None
+        if status == HTTPStatus.OK:
+            try:
+                return replace(msgspec.json.decode(body, type=kind), source=leader.source)
+            except msgspec.MsgspecError as error:
+                raise NotAnsweredError(f"{leader.source} is of another version ({error})") from None
+        why = _reason(body, status)
+        if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            raise UserError(f"{why} (says {leader.source})")
+        if status != HTTPStatus.SERVICE_UNAVAILABLE:
+            break
+    raise NotAnsweredError(why)
+
+
+def _reason(body: bytes, status: int) -> str:
+    try:
+        refusal = msgspec.json.decode(body, type=_Refusal)
+    except msgspec.MsgspecError:
+        refusal = _Refusal()
+    leads = f"; {refusal.leader} leads" if refusal.leader else ""
+    return f"{refusal.error or f'the leader answered with status {status}'}{leads}"
+
+
+def _exchange(leader: Leader, path: str) -> tuple[int, bytes]:
+    """One request and its answer.
+
+    Raises:
+        ApiError, OSError, ProtocolError: there is none.
+    """
+    stream = leader.opens()
+    try:
+        talk = h11.Connection(h11.CLIENT)
+        headers = [("host", "localhost"), ("authorization", leader.authorization), ("connection", "close")]
+        request = talk.send(h11.Request(method="GET", target=path, headers=headers)) or b""
+        stream.send(request + (talk.send(h11.EndOfMessage()) or b""))
+        status, parts, size = 0, list[bytes](), 0
+        while True:
+            event = talk.next_event()
+            if event is h11.NEED_DATA:
+                talk.receive_data(stream.receive())
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                parts.append(bytes(event.data))
+                size += len(event.data)
+                if size > MOST_BYTES:
+                    raise OSError("the answer is too large")
+            elif isinstance(event, h11.EndOfMessage):
+                return status, b"".join(parts)
+            elif isinstance(event, h11.ConnectionClosed):
+                raise OSError("the connection was closed")
+    finally:
+        stream.close()

@@ -1,0 +1,114 @@
+"""What an answer is made from: one instant of a cluster, of a dump or of the leader's memory."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.pause import Pause
+from provisioner.disruption.view import View
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.errors import UserError
+
+
+class NoSuchObjectError(UserError):
+    """The pod, Node or NodeClaim that is asked about is not there."""
+
+
+class Types(Protocol):
+    """Instance types of NodePools, as far as they are known."""
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """Labels that nodes have although no NodePool says so."""
+        ...
+
+    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Those of one pool; none where they are not known."""
+        ...
+
+    def manages(self, pool: NodePool) -> bool:
+        """Whether they are known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What only the provisioner that leads remembers.
+
+    Attributes:
+        leads: whether this is the leader's; a dump has no memory.
+        called_off: NodeClaims whose disruption was called off a moment ago.
+        backing_off: NodePools whose replacements did not become nodes a moment ago.
+        behind: what keeps all disruption waiting, in words; "" for nothing.
+    """
+
+    leads: bool = False
+    called_off: frozenset[str] = frozenset()
+    backing_off: frozenset[str] = frozenset()
+    behind: str = ""
+
+
+NO_MEMORY = Memory()
+
+
+class Instant(Protocol):
+    """One instant of a cluster, ready for questions."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The instant itself."""
+        ...
+
+    @property
+    def types(self) -> Types:
+        """Of its NodePools."""
+        ...
+
+    @property
+    def prepared(self) -> Prepared:
+        """Its world."""
+        ...
+
+    @property
+    def pause(self) -> Pause:
+        """What is paused."""
+        ...
+
+    @property
+    def memory(self) -> Memory:
+        """What the leader remembers; nothing elsewhere."""
+        ...
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the answer leaves out, in sentences."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Longest time of one plan, and of one pass of all methods."""
+        ...
+
+    def view(self, key: str) -> View:
+        """What the methods of disruption look at; the NodeClaim `key` is judged first. Not for an instant of which the time is up."""
+        ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """One pod; None where it is not there."""
+        ...
+
+    def node(self, name: str) -> Node | None:
+        """One Node."""
+        ...
+
+    def attached(self, node: str) -> tuple[str, ...]:
+        """Names of the volumes that are attached to a Node, sorted; none where that is not known."""
+        ...
+
+    def held_back(self, usd_per_hour: float) -> str:
+        """Why no node of that price may be launched now, in words; "" where one may, or nobody knows."""
+        ...

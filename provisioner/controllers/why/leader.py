@@ -1,0 +1,131 @@
+"""One instant as the provisioner that leads knows it: its caches, its provider's instance types, and what it remembers of this term."""
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis.core import Node
+from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.caches import Caches
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.growth import GrowthLedger
+from provisioner.controllers.core.worlds import Worlds
+from provisioner.controllers.why.instant import Memory
+from provisioner.disruption.pause import Pause
+from provisioner.disruption.view import View
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.clock import Clock
+
+SECONDS: Final = 4.0
+"""Longest time of one plan and of one pass: the leader has other work."""
+
+
+class LeaderTypes:
+    """Instance types as the provider has them now, with what it learnt, what was refused to it, discounts and reservations."""
+
+    def __init__(self, worlds: Worlds, provider: CloudProvider) -> None:
+        self._worlds, self._provider = worlds, provider
+
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """The provider's."""
+        return frozenset(self._provider.well_known_labels)
+
+    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """Those of one pool; none where the provider cannot tell."""
+        return self._worlds.types_of(pool)
+
+    def manages(self, pool: NodePool) -> bool:
+        """Whether the pool is the provider's."""
+        return self._worlds.manages(pool)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The parts of a term that are asked."""
+
+    caches: Caches
+    disruption: Disruption
+    commands: CommandQueue
+    growth: GrowthLedger
+    types: LeaderTypes
+    clock: Clock
+
+    def now(self) -> "LeaderInstant":
+        """This instant."""
+        return LeaderInstant(self, self.caches.cluster.snapshot())
+
+
+@dataclass(frozen=True)
+class LeaderInstant:
+    """A `controllers.why.instant.Instant`; two of its questions may be a moment apart."""
+
+    known: Known
+    snapshot: Snapshot
+
+    @property
+    def types(self) -> LeaderTypes:
+        """Of its NodePools."""
+        return self.known.types
+
+    @functools.cached_property
+    def prepared(self) -> Prepared:
+        """Its world, which is the one of disruption."""
+        return self.known.disruption.world(self.snapshot)
+
+    @property
+    def pause(self) -> Pause:
+        """What is paused."""
+        return self.known.caches.pause()
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What this term remembers."""
+        why = self.known.caches.disruption_is_stale()
+        return Memory(
+            leads=True,
+            called_off=self.known.commands.spared(),
+            backing_off=self.known.commands.pools_backing_off(),
+            behind=f"nothing is disrupted while {why}" if why else "",
+        )
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """NodePools of which the provider knows nothing."""
+        return tuple(
+            f"The instance types of NodePool {one.pool.name} are another provider's, so the answer leaves out its new nodes"
+            for one in self.snapshot.pools
+            if not self.types.manages(one.pool)
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Longest time of one plan, and of one pass."""
+        return SECONDS
+
+    def view(self, key: str) -> View:
+        """What the next pass would look at."""
+        end = self.known.clock.monotonic() + SECONDS
+        return self.known.disruption.view(
+            self.snapshot, first=frozenset({key}), expired=lambda: self.known.clock.monotonic() >= end
+        )
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """One pod."""
+        return self.known.caches.pods.store.get(f"{namespace}/{name}")
+
+    def node(self, name: str) -> Node | None:
+        """One Node."""
+        return self.known.caches.nodes.store.get(name)
+
+    def attached(self, node: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Nobody watches VolumeAttachments; the condition VolumesDetached tells."""
+        return ()
+
+    def held_back(self, usd_per_hour: float) -> str:
+        """What --max-claims-per-minute and --max-usd-per-hour leave."""
+        return self.known.growth.problem(usd_per_hour)

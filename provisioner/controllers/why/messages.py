@@ -1,0 +1,30 @@
+"""Texts that `controllers.why` logs and answers; docs/reference/messages.md is generated from them."""
+
+from typing import Final
+
+# server.py
+ANSWERED: Final = "Answered why"
+ANSWER_FAILED: Final = "Failed to answer why"
+
+# access.py
+TOKEN_NEEDED: Final = "a bearer token of the cluster is needed (header Authorization)"
+TOKEN_REFUSED: Final = "the API server does not accept this token"
+TOO_MANY_TOKENS: Final = "too many tokens are being reviewed"
+TOO_MANY_RIGHTS: Final = "too many rights are being reviewed"
+
+
+# pods.py and nodes.py
+def no_pod(namespace: str, name: str) -> str:
+    """What `NoSuchObjectError` says."""
+    return f"there is no pod {namespace}/{name}"
+
+
+def no_node(name: str) -> str:
+    """What `NoSuchObjectError` says."""
+    return f"there is no Node and no NodeClaim {name}"
+
+
+# visibility.py
+def names_left(namespaces: int) -> str:
+    """What `NotHiddenError` says."""
+    return f"an answer would have named objects of {namespaces} namespaces that are not to be seen"

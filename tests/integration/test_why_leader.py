@@ -1,0 +1,413 @@
+"""`dovetail why` through the leader on a real control plane: tokens of ServiceAccounts, reviews by the API server, a port-forward through it.
+
+Dev clusters have no kubelet, so a second kwok plays that of one Node, and ends port-forwards to the leader's pod at the leader's port.
+"""
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from provisioner.apis import names
+from provisioner.apis.reports import LEASE_NAME
+from provisioner.cli.why.command import command
+from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.forwarding import open_port
+from provisioner.kube.resources import LEASES, NODES, PODS
+from provisioner.support.clock import SystemClock
+from provisioner.support.errors import UserError
+from tests.support.eventually import eventually
+from tests.support.provisioner import SECONDS, Plot, start_child
+
+pytestmark = pytest.mark.plane
+
+SYSTEM, OTHERS = "dovetail-system", "why-others"
+FIRST, SECOND, KUBELET = "why-first", "why-second", "why-kubelet"
+NODE, OWN = "why-node", "why.dovetail.dev/kubelet"
+RBAC = "rbac.authorization.k8s.io"
+LEADER_POD = os.uname().nodename
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+def holder(client: Client) -> str:
+    try:
+        lease = client.get(LEASES, LEASE_NAME, SYSTEM)
+    except NotFound:
+        return ""
+    return (lease.spec.holder_identity or "") if names.WHY_PORT_ANNOTATION in lease.metadata.annotations else ""
+
+
+def apply(plane: DevCluster, *documents: dict[str, Any]) -> None:
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Two provisioners: where each answers, and who leads."""
+
+    leader: int
+    standby: int
+    identity: str
+
+
+@pytest.fixture(scope="module")
+def replicas(plane: DevCluster, client: Client) -> Iterator[Replicas]:
+    ports = free_port(), free_port()
+    try:
+        start_child(plane, FIRST, f"--why-port={ports[0]}")
+        identity = eventually(lambda: holder(client), "the first leads", SECONDS)
+        start_child(plane, SECOND, f"--why-port={ports[1]}")
+        eventually(lambda: status_of(ports[0]) == 401, "the first answers", SECONDS)
+        eventually(lambda: status_of(ports[1]) == 503, "the second answers", SECONDS)
+        yield Replicas(*ports, identity)
+    finally:
+        for name in (SECOND, FIRST):
+            plane.stop(name)
+
+
+@pytest.fixture(scope="module")
+def forwarded(
+    plane: DevCluster, client: Client, replicas: Replicas, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A pod named as the leader's host, on a Node whose kubelet forwards the leader's port."""
+    port, configuration = free_port(), tmp_path_factory.mktemp("kwok") / "forward.yaml"
+    forward = {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterPortForward",
+        "metadata": {"name": "why"},
+        "spec": {
+            "forwards": [{"ports": [replicas.leader], "target": {"port": replicas.leader, "address": "127.0.0.1"}}]
+        },
+    }
+    stages = (plane.dir / "kwok-stages.yaml").read_text()
+    handlers = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": {"enableDebuggingHandlers": True},
+    }
+    configuration.write_text(f"{stages}\n---\n{yaml.safe_dump_all([forward, handlers])}")
+    plane.start_program(
+        KUBELET,
+        [
+            str(plane.bin("kwok")),
+            f"--kubeconfig={plane.kubeconfig}",
+            f"--config={configuration}",
+            f"--manage-nodes-with-annotation-selector={OWN}=yes",
+            "--node-ip=127.0.0.1",
+            f"--node-port={port}",
+            f"--server-address=127.0.0.1:{port}",
+        ],
+    )
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": NODE, "annotations": {OWN: "yes"}},
+        "spec": {"taints": [{"key": OWN, "effect": "NoSchedule"}]},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": LEADER_POD, "namespace": SYSTEM},
+        "spec": {
+            "nodeName": NODE,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "provisioner", "image": "dovetail"}],
+        },
+    }
+    apply(plane, node, pod)
+    try:
+        eventually(lambda: client.get(PODS, LEADER_POD, SYSTEM).phase == "Running", "the leader's pod runs", 30.0)
+        yield
+    finally:
+        client.delete(PODS, LEADER_POD, SYSTEM, grace_seconds=0)
+        client.delete(NODES, NODE)
+        plane.stop(KUBELET)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Pods of two namespaces on one node, and one that waits."""
+
+    plot: Plot
+    node: str
+    mine: str
+    theirs: str
+    waiting: str
+
+
+@pytest.fixture(scope="module")
+def ground(client: Client, replicas: Replicas) -> Iterator[Ground]:
+    plot, theirs = Plot(client), Plot(client)
+    plot.pool(cpu=16, limits={"cpu": "16"}, disruption={"consolidateAfter": "Never"})
+    theirs._pools = plot._pools
+    plot.deploy("web", 1, cpu="1")
+    plot.await_running(1)
+    theirs.deploy("secret", 1, cpu="1")
+    theirs.protect("secret")
+    theirs.await_running(1)
+    plot.deploy("large", 1, cpu="15")
+    eventually(lambda: plot.events("FailedScheduling", "Pod"), "the large one was judged", SECONDS)
+    (mine,), (other,), (waiting,) = plot.pods("web"), theirs.pods("secret"), plot.pods("large")
+    assert mine.node_name == other.node_name
+    yield Ground(plot, mine.node_name, mine.key, other.key, waiting.key)
+    theirs.unprotect("secret")
+    theirs._pools = []
+    theirs.clear()
+    plot.clear()
+
+
+def role(namespace: str, name: str, rules: list[dict[str, Any]], account: str, of: str) -> list[dict[str, Any]]:
+    """A Role, or a ClusterRole where no namespace is named, and its binding."""
+    kind = "Role" if namespace else "ClusterRole"
+    where = {"namespace": namespace} if namespace else {}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": name, **where}, "rules": rules},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": {"name": name, **where},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+        },
+    ]
+
+
+PODS_RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+
+
+@dataclass(frozen=True)
+class Users:
+    """Tokens, and kubeconfigs with them."""
+
+    tenant: str
+    nobody: str
+    tenants: Path
+    nobodys: Path
+
+
+@pytest.fixture(scope="module")
+def users(plane: DevCluster, client: Client, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Users:
+    """`tenant` reads pods of one namespace, one node, and reaches the leader as the example says; `nobody` has no rights."""
+    space, elsewhere = ground.plot.name, ground.theirs.partition("/")[0]
+    text = (Path(__file__).parents[2] / "manifests/examples/why-role.yaml").read_text()
+    assert text.count("tenants") == 4, "in the comment, a name, an expression and a message"
+    mine = text.replace("tenants", f"system:serviceaccounts:{space}").replace("dovetail-provisioner-", LEADER_POD)
+    nodes = [{"apiGroups": [""], "resources": ["nodes"], "resourceNames": [ground.node], "verbs": ["get"]}]
+    homes = {"tenant": space, "nobody": elsewhere}
+    accounts = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": home}}
+        for name, home in homes.items()
+    ]
+    apply(
+        plane,
+        *accounts,
+        *role(space, "why-tenant", [PODS_RULE], "tenant", space),
+        *role("", f"why-tenant-{space}", nodes, "tenant", space),
+        *yaml.safe_load_all(mine),
+    )
+    folder = tmp_path_factory.mktemp("users")
+    tokens = {name: token_of(client, home, name) for name, home in homes.items()}
+    paths = {name: kubeconfig(plane, folder / name, token) for name, token in tokens.items()}
+    return Users(tokens["tenant"], tokens["nobody"], paths["tenant"], paths["nobody"])
+
+
+def token_of(client: Client, namespace: str, name: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    found: str = json.loads(client.raw("POST", path, body))["status"]["token"]
+    return found
+
+
+def kubeconfig(plane: DevCluster, path: Path, token: str) -> Path:
+    document = yaml.safe_load(plane.kubeconfig.read_text())
+    (user,) = document["users"]
+    user["user"] = {"token": token}
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def ask(port: int, path: str, token: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
+    """One request to a replica's loopback, as a port-forward ends there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", path, headers={**sent, **headers})
+        answer = connection.getresponse()
+        found: dict[str, Any] = json.loads(answer.read())
+        return answer.status, found
+    finally:
+        connection.close()
+
+
+def status_of(port: int) -> int:
+    """What a question without a token is answered; 0 while nobody answers."""
+    try:
+        return ask(port, "/why/node/a")[0]
+    except OSError:
+        return 0
+
+
+def test_the_leader_answers_and_the_other_replica_names_it(replicas: Replicas) -> None:
+    status, found = ask(replicas.leader, "/why/node/a")
+    assert (status, found["error"]) == (401, "a bearer token of the cluster is needed (header Authorization)")
+    named = eventually(
+        lambda: ask(replicas.standby, "/why/node/a", "whatever")[1].get("leader"),
+        "the other one has read the Lease",
+        SECONDS,
+    )
+    assert named == replicas.identity
+    assert status_of(replicas.standby) == 503
+
+
+def test_only_the_loopback_is_listened_on(replicas: Replicas) -> None:
+    addresses = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    others = [one for one in addresses if not str(one).startswith("127.")]
+    for address in others:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((str(address), replicas.leader), timeout=2)
+    listening = [
+        line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"
+    ]
+    assert f"0100007F:{replicas.leader:04X}" in listening
+    assert not [one for one in listening if one.endswith(f":{replicas.leader:04X}") and not one.startswith("0100007F")]
+
+
+def test_who_may_get_a_pod_hears_of_it_and_nobody_else_does(replicas: Replicas, ground: Ground, users: Users) -> None:
+    status, found = ask(replicas.leader, f"/why/pod/{ground.waiting}", users.tenant)
+    assert (status, found["state"]) == (200, "Unschedulable")
+    assert any(one["type"] == "LimitReached" for one in found["reasons"])
+    forbidden = {
+        "another namespace's pod": (ground.theirs, users.tenant),
+        "a pod of another namespace that does not exist": (f"{ground.theirs}x", users.tenant),
+        "somebody without rights": (ground.mine, users.nobody),
+    }
+    for what, (pod, token) in forbidden.items():
+        status, found = ask(replicas.leader, f"/why/pod/{pod}", token)
+        assert (status, list(found)) == (403, ["error"]), what
+    assert ask(replicas.leader, f"/why/pod/{ground.plot.name}/none", users.tenant)[0] == 404
+    assert ask(replicas.leader, f"/why/pod/{ground.mine}", users.tenant[:-4] + "AAAA")[0] == 401
+    assert ask(replicas.leader, "/why/node/other", users.tenant)[0] == 403
+
+
+def test_a_node_shows_the_pods_that_somebody_may_list_and_counts_the_others(
+    plane: DevCluster, replicas: Replicas, ground: Ground, users: Users
+) -> None:
+    status, found = ask(replicas.leader, f"/why/node/{ground.node}", users.tenant)
+    assert status == 200
+    assert (found["pods"], found["podsElsewhere"]) == ([ground.mine], 1)
+    assert found["reasons"][0]["type"] == "PodBudget"
+    theirs, _, name = ground.theirs.partition("/")
+    assert theirs not in json.dumps(found)
+    assert name not in json.dumps(found)
+    assert "secret" not in json.dumps(found)
+    everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "nobody", theirs)
+    nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "nobody", theirs))
+    path = f"/why/node/{ground.node}"
+    eventually(lambda: ask(replicas.leader, path, users.nobody)[0] == 200, "the right is seen", SECONDS, 2.0)
+    found = ask(replicas.leader, path, users.nobody)[1]
+    assert sorted(found["pods"]) == sorted([ground.mine, ground.theirs])
+    assert f"PodDisruptionBudget={theirs}/secret" in found["summary"]
+
+
+def why(*arguments: str, config: Path) -> dict[str, Any]:
+    result = CliRunner().invoke(
+        command, [*arguments, "-o", "json", "--kubeconfig", str(config)], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.output)
+    return found
+
+
+@pytest.mark.usefixtures("forwarded")
+def test_a_tenant_asks_the_leader_through_the_api_server(ground: Ground, users: Users) -> None:
+    found = why("pod", ground.waiting, config=users.tenants)
+    assert found["state"] == "Unschedulable"
+    assert found["source"] == f"the leader (pod {SYSTEM}/{LEADER_POD})"
+    found = why("node", ground.node, "--through=leader", config=users.tenants)
+    assert (found["pods"], found["podsElsewhere"]) == ([ground.mine], 1)
+    with pytest.raises(UserError, match=r"may not get pod .* \(says the leader"):
+        why("pod", ground.theirs, config=users.tenants)
+
+
+@pytest.mark.usefixtures("forwarded")
+def test_who_may_not_reach_the_leader_is_told_and_read_for_with_their_own_rights(
+    plane: DevCluster, ground: Ground, users: Users, replicas: Replicas
+) -> None:
+    with pytest.raises(UserError, match="you may not get Lease dovetail-system/karpenter-leader-election"):
+        why("pod", ground.mine, "--through=leader", config=users.nobodys)
+    with pytest.raises(
+        UserError, match=r"could not list .* The leader could not be asked either: you may not get Lease"
+    ):
+        why("pod", ground.mine, config=users.nobodys)
+    found = why("pod", ground.waiting, config=plane.user_kubeconfig("certified", ["system:masters"]))
+    assert found["source"].startswith(
+        "your own rights, because the leader could not be asked: your credentials have no token"
+    )
+    url = f"http://127.0.0.1:{replicas.leader}"
+    found = why("pod", ground.waiting, "--leader", url, config=users.tenants)
+    assert found["source"] == f"the leader at {url}"
+    with pytest.raises(UserError, match=r"is not http://127\.0\.0\.1:PORT"):
+        why("pod", ground.waiting, "--leader", "http://192.0.2.1:80", config=users.tenants)
+    with pytest.raises(UserError, match="this replica does not lead"):
+        why("pod", ground.waiting, "--leader", f"http://127.0.0.1:{replicas.standby}", config=users.tenants)
+
+
+@pytest.mark.usefixtures("forwarded")
+@pytest.mark.parametrize("verb", ["get", "create"])
+def test_a_port_forward_needs_both_verbs(
+    plane: DevCluster, client: Client, ground: Ground, tmp_path: Path, verb: str
+) -> None:
+    space, account = ground.theirs.partition("/")[0], f"half-{verb}"
+    rules = [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": [verb]},
+    ]
+    one = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": space}}
+    apply(plane, one, *role(SYSTEM, f"{account}-{space}", rules, account, space))
+    config = kubeconfig(plane, tmp_path / account, token_of(client, space, account))
+    with pytest.raises(UserError, match="you may not open port-forwards"):
+        why("pod", ground.mine, "--through=leader", config=config)
+
+
+@pytest.mark.usefixtures("forwarded")
+def test_the_example_lets_nobody_forward_to_other_pods(replicas: Replicas, users: Users) -> None:
+    connection = connect(str(users.tenants))
+    try:
+
+        def refused() -> str:
+            try:
+                open_port(connection.endpoint(), SYSTEM, f"x{LEADER_POD}", replicas.leader, SystemClock(), 5.0).close()
+            except ApiError as error:
+                return error.message
+            return ""
+
+        eventually(lambda: "to the provisioner only" in refused(), "the policy is in force", SECONDS, 0.5)
+        open_port(connection.endpoint(), SYSTEM, LEADER_POD, replicas.leader, SystemClock(), 5.0).close()
+    finally:
+        connection.close()
+
+
+def test_no_token_is_in_the_log(plane: DevCluster, replicas: Replicas, ground: Ground, users: Users) -> None:
+    assert ask(replicas.leader, f"/why/pod/{ground.mine}", users.tenant)[0] in (200, 429)
+    text = plane.log(FIRST).read_text()
+    assert "Answered why" in text
+    assert users.tenant not in text
+    assert users.tenant.rpartition(".")[2] not in text
