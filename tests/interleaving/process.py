@@ -40,7 +40,7 @@ def _slowly(self: Disruption, method: Any, view: Any) -> Any:
 
 
 SLOW: Final = 0.3
-if threading.Lock is Lock:  # installed: a process that plays, not one whose tests look at the oracle
+if vars(threading)["Lock"] is Lock:  # installed: a process that plays, not one whose tests look at the oracle
     BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
     Disruption._ask = _slowly  # type: ignore[method-assign]
 
