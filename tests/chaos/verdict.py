@@ -42,6 +42,8 @@ _CONTROLLERS: Final = (
 )
 
 
+PROVISIONER: Final = "karpenter"
+"""The component that events of the provisioner name."""
 _DEEP: Final = threading.Lock()
 
 
@@ -52,7 +54,6 @@ class Life:
     Attributes:
         seen_at: when it was first seen, in seconds since 1970; likewise `bound_at`.
         leaves_at: when its deletion was asked for, by the API server's clock.
-        named: whether somebody has said why it waits.
     """
 
     name: str
@@ -69,7 +70,6 @@ class Life:
     seen_at: float = field(default_factory=time.time)
     bound_at: float = 0.0
     leaves_at: float = 0.0
-    named: bool = False
 
 
 class Lives:
@@ -77,12 +77,14 @@ class Lives:
 
     Attributes:
         owners: by provider ID, the NodeClaims (name and UID) on which it has ever stood.
+        told: UIDs of pods of which an event of the provisioner has said what they wait for.
     """
 
     def __init__(self) -> None:
         self.pods: dict[str, Life] = {}
         self.nodes: dict[str, Life] = {}
         self.owners: dict[str, set[str]] = {}
+        self.told: set[str] = set()
         self.lock = threading.Lock()
 
     def take_pod(self, kind: str, item: Mapping[str, Any]) -> None:
@@ -100,9 +102,6 @@ class Lives:
                 with contextlib.suppress(ValueError, OverflowError):  # one of the faults leaves in centuries
                     ends = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp()
                     life.leaves_at = ends - meta.get("deletionGracePeriodSeconds", 0)
-            life.named |= any(
-                one["type"] == "PodScheduled" and one.get("message") for one in status.get("conditions", [])
-            )
             if life.phase in ("Succeeded", "Failed") and not life.finished:
                 life.finished = version
             if kind == "DELETED":
@@ -114,6 +113,13 @@ class Lives:
         if identity:
             with self.lock:
                 self.owners.setdefault(identity, set()).add(f"{meta['name']} ({meta['uid']})")
+
+    def take_event(self, _: str, item: Mapping[str, Any]) -> None:
+        """kube-scheduler's word is no cause: it names what is there, and not why nothing more comes."""
+        about = item.get("involvedObject", {})
+        if about.get("kind") == "Pod" and item.get("reportingComponent") == PROVISIONER:
+            with self.lock:
+                self.told.add(about.get("uid", ""))
 
     def take_node(self, kind: str, item: Mapping[str, Any]) -> None:
         meta, version = item["metadata"], int(item["metadata"]["resourceVersion"])
@@ -141,6 +147,7 @@ class Witness(Lives):
                 ("/api/v1/pods", self.take_pod),
                 ("/api/v1/nodes", self.take_node),
                 (NODECLAIMS.path(), self.take_claim),
+                ("/api/v1/events", self.take_event),
             )
         ]
 
@@ -266,13 +273,13 @@ def instances_of_two_claims(witness: Lives) -> list[str]:
 
 
 def long_waits_without_a_cause(witness: Lives, now: float) -> list[str]:
-    """Pods of the churn that waited for more than a minute while nobody had said why."""
+    """Pods of the churn that waited for more than a minute while the provisioner had not said what they wait for."""
     with witness.lock:
         return sorted(
-            f"{pod.name} waited for {waited:.0f} s, and nobody said why"
-            for pod in witness.pods.values()
+            f"{pod.name} waited for {waited:.0f} s, and no event of the provisioner said why"
+            for uid, pod in witness.pods.items()
             if pod.namespace == NAMESPACE
-            and not pod.named
+            and uid not in witness.told
             and (waited := min(pod.bound_at or now, pod.leaves_at or now) - pod.seen_at) > WAIT_SECONDS
         )
 
@@ -347,11 +354,11 @@ def running(stage: Stage) -> Counter[str]:
 
 
 def unexplained(stage: Stage) -> list[str]:
-    """Pods of the churn that are not running and of which no event says why."""
+    """Pods of the churn that are not running and of which no event of the provisioner says why."""
     told = {
         event.involved_object.uid
         for event in stage.client.list(EVENTS, NAMESPACE)
-        if event.involved_object.kind == "Pod" and event.reason in ("FailedScheduling", "FailedCreate")
+        if event.involved_object.kind == "Pod" and event.reporting_component == PROVISIONER
     }
     pods = stage.client.list(PODS, NAMESPACE)
     return sorted(pod.name for pod in pods if pod.phase == "Pending" and pod.uid not in told)

@@ -10,6 +10,7 @@ import pytest
 from tests.chaos.churn import NAMESPACE
 from tests.chaos.verdict import (
     OWN_AGENT,
+    PROVISIONER,
     Lives,
     deletions_past_the_eviction_api,
     instances_ended_with_live_pods,
@@ -21,7 +22,7 @@ from tests.chaos.verdict import (
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-def pod(version: int, node: str = "", *, leaves: int | None = None, why: str = "") -> dict[str, Any]:
+def pod(version: int, node: str = "", *, leaves: int | None = None) -> dict[str, Any]:
     """A pod of the churn; `leaves` is when it was asked to, in seconds after noon, with a grace period of 30 s."""
     meta: dict[str, Any] = {"uid": "p", "name": "web-1", "namespace": NAMESPACE, "resourceVersion": str(version)}
     if leaves is not None:
@@ -30,8 +31,7 @@ def pod(version: int, node: str = "", *, leaves: int | None = None, why: str = "
             "deletionTimestamp": datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "deletionGracePeriodSeconds": 30,
         }
-    conditions = [{"type": "PodScheduled", "status": "False", "message": why}] if why else []
-    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Pending", "conditions": conditions}}
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Pending"}}
 
 
 def node(version: int) -> dict[str, Any]:
@@ -96,18 +96,21 @@ def test_an_instance_that_stood_on_two_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "seconds", "wrong"),
+    ("speaker", "about", "seconds", "wrong"),
     [
-        pytest.param("", 61, 1, id="nobody says why"),
-        pytest.param("", 59, 0, id="not for long yet"),
-        pytest.param("0/3 nodes are available: 3 Insufficient cpu.", 61, 0, id="kube-scheduler says why"),
+        pytest.param("", "p", 61, 1, id="nobody says why"),
+        pytest.param("", "p", 59, 0, id="not for long yet"),
+        pytest.param("default-scheduler", "p", 61, 1, id="kube-scheduler says what is there"),
+        pytest.param(PROVISIONER, "other", 61, 1, id="the provisioner speaks of another pod"),
+        pytest.param(PROVISIONER, "p", 61, 0, id="the provisioner says why"),
     ],
 )
-def test_a_pod_that_waits_for_a_minute(why: str, seconds: float, wrong: int) -> None:
+def test_a_pod_that_waits_for_a_minute(speaker: str, about: str, seconds: float, wrong: int) -> None:
     lives = Lives()
-    lives.take_pod("ADDED", pod(1, why=why))
+    lives.take_pod("ADDED", pod(1))
+    lives.take_event("ADDED", {"involvedObject": {"kind": "Pod", "uid": about}, "reportingComponent": speaker})
     assert len(long_waits_without_a_cause(lives, lives.pods["p"].seen_at + seconds)) == wrong
-    lives.take_pod("MODIFIED", pod(2, "n1", why=why))
+    lives.take_pod("MODIFIED", pod(2, "n1"))
     assert long_waits_without_a_cause(lives, lives.pods["p"].bound_at + 600) == []
 
 
