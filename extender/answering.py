@@ -1,5 +1,5 @@
 """The verbs: bytes in, bytes out. Pure towards the cluster, and a pass is no placement. The same question twice has the same
-answer, but for `preempt`: a veto is given once. Whatever goes wrong inside, and whatever a message holds, every node passes.
+answer, but for samples of many nodes, and for `preempt`: a veto is given once. Whatever goes wrong inside, and whatever a message holds, every node passes.
 """
 
 from collections.abc import Callable
@@ -57,6 +57,7 @@ class Answerer:
         self._board = board
         self._outbox = outbox
         self._logged_at = -_LOG_EVERY_SECONDS
+        self._turn = 0  # where the next sample of nodes begins; guarded by the board's lock
         self.breaker = Breaker(board.clock.monotonic, self._breaker_changed)
 
     def filter(self, body: bytes) -> bytes:
@@ -156,9 +157,12 @@ class Answerer:
             if verdict.steered:
                 board.table.assume(member.uid, verdict.steered, now)
                 return "steered", question.only(verdict.steered)
+            sampled = self._sample(member, names, verdict)
             if holds and not placement.is_exempt(member):
-                held = frozenset(name for name in names.all() if name in holds and name not in verdict.refused)
-                board.table.suppose(member, held, now)
+                passing = sampled if sampled is not None else verdict.passing(names.all())
+                board.table.suppose(member, frozenset(filter(holds.__contains__, passing)), now)
+            if sampled is not None:
+                return "sampled", question.those(sampled)
             if not verdict.refused:
                 return "echoed", question.echo()
             if len(verdict.refused) < len(names.all()):
@@ -167,6 +171,18 @@ class Answerer:
         reason = Reason.EMPTIED if standing.coming else Reason.HELD
         self._outbox.put(Report(uid=member.uid, node=min(verdict.refused), reason=reason))
         return "refused", question.without(verdict.refused)
+
+    def _sample(self, member: Member, names: NodeNames, verdict: placement.Verdict) -> list[str] | None:
+        """The nodes that pass where not all have to, None where they do; the board's lock is held."""
+        table = self._board.table
+        count = placement.enough(table.node_count)
+        if table.node_count <= count or not placement.takes_any(member):
+            return None
+        passing = verdict.passing(names.all())
+        if len(passing) <= count:
+            return None
+        self._turn += count // 2
+        return placement.sample(passing, count, table.levels, self._turn)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)

@@ -6,7 +6,7 @@ _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 
 
 REQUESTS = counter(
     "dovetail_extender_requests_total",
-    "Requests from kube-scheduler, by answer: echoed, steered, narrowed, refused, scored, vetoed, kept, failed.",
+    "Requests from kube-scheduler, by answer: echoed, steered, narrowed, sampled, refused, scored, vetoed, kept, failed.",
     ("verb", "answer"),
 )
 SECONDS = histogram(

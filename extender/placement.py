@@ -11,9 +11,11 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
    break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
    question about the one node that is nominated for it is answered by room alone.
 6. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
+7. Where all of many nodes would do, as many pass as kube-scheduler would look at by default: the fullest, and others in turn.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -26,6 +28,8 @@ from provisioner.values.taints import tolerates
 
 BEING_DISRUPTED: Final = "is being disrupted"
 NOWHERE: Final[frozenset[str]] = frozenset()
+LEAST_PERCENT: Final = 5
+LEAST_NODES: Final = 100
 
 
 class Verdict(NamedTuple):
@@ -94,6 +98,43 @@ def judge(
     if going:
         refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
     return Verdict("", refused) if refused else PASS
+
+
+def enough(nodes: int) -> int:
+    """How many feasible nodes are enough to choose among, in a cluster of `nodes`.
+
+    kube-scheduler's own number, which `percentageOfNodesToScore: 100` switches off so that the planned node is among the names.
+    Source: numFeasibleNodesToFind in kube-scheduler 1.36.
+    """
+    share = max(LEAST_PERCENT, 50 - nodes // 125)
+    return max(LEAST_NODES, nodes * share // 100)
+
+
+def sample(names: Sequence[str], count: int, levels: Sequence[Collection[str]], start: int) -> list[str]:
+    """`count` of `names`; all of them where they are no more.
+
+    The first half are the fullest nodes, which `score` puts first. The rest comes in turn, so that whoever else filters or scores nodes sees every
+    node in the end.
+
+    Args:
+        names: the nodes that may pass.
+        count: how many shall.
+        levels: nodes with pods of their own, by how full they are (`PlanTable.levels`).
+        start: where the turn begins.
+
+    Cost: O(names); 0.1 ms for 1,000.
+    """
+    if len(names) <= count:
+        return list(names)
+    asked = set(names)
+    full = chain.from_iterable(filter(asked.__contains__, level) for level in reversed(levels))
+    chosen = dict.fromkeys(islice(full, count // 2))
+    start %= len(names)
+    for name in chain(islice(names, start, None), islice(names, start)):
+        if len(chosen) >= count:
+            break
+        chosen[name] = None
+    return list(chosen)
 
 
 def is_exempt(pod: Member) -> bool:
@@ -165,6 +206,11 @@ def score(
     known = company(pod)
     listed = [name for name in names.all() if name not in known] if known else names.all()
     return list(filter(None, map(scores.get, listed)))  # loops in C: there may be 5,000 names
+
+
+def takes_any(pod: Member) -> bool:
+    """Whether the pod itself has nothing to choose among feasible nodes by."""
+    return pod.shape is not None and not is_exempt(pod) and not has_wishes(pod)
 
 
 def has_wishes(pod: Member) -> bool:

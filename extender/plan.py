@@ -18,12 +18,12 @@ deleted, and with the annotation.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from extender.protocol import encode_score
+from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
 from provisioner.state.ledger import RoomLedger
@@ -366,6 +366,8 @@ class PlanTable:
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
         self._scores: dict[str, bytes] = {}
+        self._fullness: dict[str, int] = {}  # of the nodes in _scores
+        self._levels: tuple[set[str], ...] = tuple(set() for _ in range(MAX_SCORE + 1))  # the same, by fullness
 
     def __repr__(self) -> str:
         return f"<PlanTable: {len(self._nodes)} nodes, {len(self._members)} pods, {len(self._sites)} plans, {len(self.holds)} held>"
@@ -538,6 +540,12 @@ class PlanTable:
         self._settle()
         return self._scores
 
+    @property
+    def levels(self) -> Sequence[Collection[str]]:
+        """The nodes that have pods of their own, by how full they are, 0 to 10. Read it at once; the next event changes it."""
+        self._settle()
+        return self._levels
+
     def company(self, pod: Member) -> frozenset[str]:
         """Nodes with pods of its owner and class. Cost: O(its family)."""
         if not pod.owner:
@@ -559,6 +567,11 @@ class PlanTable:
     def member(self, uid: str) -> Member | None:
         """The facts about a pod, None while no watch told of it."""
         return self._members.get(uid)
+
+    @property
+    def node_count(self) -> int:
+        """Nodes that a watch told of."""
+        return len(self._nodes)
 
     def knows(self, node: str) -> bool:
         """Whether a watch told of this node."""
@@ -837,10 +850,16 @@ class PlanTable:
             else:
                 self._holds[name] = hold
             full = self._full(name)
+            before = self._fullness.get(name, 0)
+            if full == before:
+                continue
+            self._levels[before].discard(name)
             if full:
+                self._fullness[name] = full
+                self._levels[full].add(name)
                 self._scores[name] = encode_score(name, full)
             else:
-                self._scores.pop(name, None)
+                del self._fullness[name], self._scores[name]
 
     def _count(self, family: Family, tally: _Tally) -> None:
         """Count anew who is bound and who waits, in one pass over the family."""

@@ -228,6 +228,10 @@ class Question:
             raise ValueError(messages.not_a_node_of_the_request(name))
         return self._reply([name])
 
+    def those(self, names: list[str]) -> bytes:
+        """The reply that lets these of the nodes asked about pass, at least one, and says nothing of the others."""
+        return self._reply(names)
+
     def without(self, refused: Mapping[str, str]) -> bytes:
         """The reply that lets all nodes but `refused` pass; when none is left it gives the reasons, by node."""
         left = [name for name in self.names.all() if name not in refused]

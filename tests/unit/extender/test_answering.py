@@ -11,6 +11,7 @@ from extender.answering import HUNG_SECONDS, PROMPT_BYTES, Answerer
 from extender.app import create_app, prompt
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
+from extender.placement import enough
 from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
 from provisioner.apis import names
@@ -113,6 +114,45 @@ def test_a_node_that_a_command_takes_away_is_taken_off_the_answer(bench: Bench) 
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"] == {"n1": "is being disrupted"}
     assert [(report.uid, report.reason) for report in bench.outbox.reports] == [("x", Reason.HELD)]
+
+
+def crowd(bench: Bench, count: int) -> list[str]:
+    """Many nodes, of which the last has a pod."""
+    listed = [f"n{i:03}" for i in range(count)]
+    for name in listed:
+        bench.world.node(name, 4)
+    bench.world.pods(member("old", owner="old", node=listed[-1]))
+    return listed
+
+
+def test_of_many_nodes_as_many_pass_as_are_enough_the_full_ones_among_them(bench: Bench) -> None:
+    listed = crowd(bench, 300)
+    first, second = (bench.filter(STRANGER, *listed)["NodeNames"] for _ in range(2))
+    assert len(first) == len(second) == enough(300) < 300
+    assert listed[-1] in first
+    assert listed[-1] in second
+    assert set(first) != set(second), "others come in turn"
+    assert set(first) | set(second) <= set(listed)
+    assert bench.filter(STRANGER, *listed[:100])["NodeNames"] == listed[:100], "what kube-scheduler sampled itself"
+
+
+def test_of_many_nodes_all_pass_for_a_pod_that_wishes_something(bench: Bench) -> None:
+    listed = crowd(bench, 300)
+    pod = wire(STRANGER)
+    soft = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}
+    pod["spec"]["topologySpreadConstraints"] = [soft]
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": listed}).encode()
+    assert json.loads(bench.answerer.filter(body))["NodeNames"] == listed
+
+
+def test_of_many_nodes_the_planned_one_passes_and_a_sample_has_none_that_refuses(bench: Bench) -> None:
+    listed = crowd(bench, 300)
+    full_plan(bench)
+    assert bench.filter(member("a"), *listed, "n1")["NodeNames"] == ["n1"]
+    bench.world.claim("c-going", node=listed[-1], disrupted=True)
+    left = bench.filter(STRANGER, *listed)["NodeNames"]
+    assert listed[-1] not in left
+    assert len(left) == enough(300)
 
 
 def full_plan(bench: Bench) -> None:

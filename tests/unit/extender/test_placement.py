@@ -2,11 +2,23 @@
 
 import dataclasses
 from collections.abc import Callable
+from random import Random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from extender.placement import PASS, Victims, needs_nobodys_room, preemptible, score
+from extender.placement import (
+    PASS,
+    Victims,
+    enough,
+    needs_nobodys_room,
+    preemptible,
+    sample,
+    score,
+    takes_any,
+)
 from extender.plan import DISRUPTED_SECONDS, Machine, Member, fullness
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
@@ -494,6 +506,44 @@ FULLNESS = {
 def test_how_full_a_node_is(used: Resources, daemons: Resources, want: int) -> None:
     assert fullness(cpus(4), used, daemons) == want
     assert fullness(Resources.of({}), used, daemons) in (0, 1), "a node that offers nothing yet"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [(0, 100), (99, 100), (100, 100), (125, 100), (250, 120), (1000, 420), (5000, 500), (20_000, 1000)],
+)
+def test_as_many_nodes_are_enough_as_kube_scheduler_looks_at_by_default(nodes: int, want: int) -> None:
+    assert enough(nodes) == want
+
+
+def test_a_sample_is_the_fullest_nodes_and_others_in_turn() -> None:
+    listed = [f"n{i}" for i in range(10)]
+    levels: list[set[str]] = [set() for _ in range(11)]
+    levels[10], levels[4], levels[1] = {"gone", "n7"}, {"n2"}, {"n9"}
+    assert sample(listed, 4, levels, 0) == ["n7", "n2", "n0", "n1"]
+    assert sample(listed, 4, levels, 7) == ["n7", "n2", "n8", "n9"]
+    assert sample(listed, 4, levels, 19) == ["n7", "n2", "n9", "n0"], "the turn begins anew at the end"
+    assert sample(listed, 10, levels, 3) == listed
+    seen = {name for start in range(0, 10, 2) for name in sample(listed, 4, levels, start)}
+    assert seen == set(listed), "everybody's turn comes"
+
+
+@given(st.integers(1, 300), st.integers(1, 120), st.integers(0, 10_000), st.randoms())
+def test_a_sample_has_its_size_and_no_stranger(nodes: int, count: int, start: int, random: Random) -> None:
+    listed = [f"n{i}" for i in range(nodes)]
+    levels: list[set[str]] = [set() for _ in range(11)]
+    for i in range(nodes + 20):  # some that kube-scheduler did not ask about
+        levels[random.randrange(11)].add(f"n{i}")
+    chosen = sample(listed, count, levels, start)
+    assert len(chosen) == len(set(chosen)) == min(nodes, count)
+    assert set(chosen) <= set(listed)
+
+
+def test_who_wishes_something_or_is_not_understood_chooses_among_all_nodes() -> None:
+    assert takes_any(wishing(PodSpec()))
+    assert not any(takes_any(wishing(spec)) for spec in WISHES.values())
+    assert not takes_any(msgspec.structs.replace(STRANGER, shape=None))
+    assert not takes_any(msgspec.structs.replace(wishing(PodSpec()), daemon=True))
 
 
 def evicted(count: int, cores: float = 0) -> Victims:
