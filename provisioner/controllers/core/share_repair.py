@@ -163,15 +163,14 @@ class ShareRepair:
             return
         groups = self._groups()
         self._remember(groups, now)
-        pause = self._pause()
-        if pause.everything:
+        if self._pause().everything:
             return
         self._adoptions = 0
         end = now + LOOK_SECONDS
         for group in self._turns(group for group in groups if self._seems_due(group, now)):
             if self._clock.monotonic() >= end:
                 return  # the others come with the next look
-            self._read(group, pause)
+            self._read(group)
 
     # ------------------------------------------------------------------ from the cache
 
@@ -223,16 +222,18 @@ class ShareRepair:
 
     # ------------------------------------------------------------------ from the API server
 
-    def _read(self, group: _Group, pause: Pause) -> None:
+    def _read(self, group: _Group) -> None:
         """Look at one owner as the API server has it, and do what comes next."""
         owner = self._owners[group.key]
         owner.read_at = self._clock.monotonic()
         owner.due = owner.read_at + AGAIN_SECONDS
         try:
-            decision = self._decide(group, owner, pause)
+            decision = self._decide(group, owner)
             match decision:
                 case Hold():
                     self._hold(group, owner, decision)
+                case _ if self._stale() or self._pause().everything:
+                    return  # since this look began
                 case Adopt(members=members):
                     self._adopt(members)
                 case Evict():
@@ -243,7 +244,7 @@ class ShareRepair:
             self._failed(owner)
             _log.warning(messages.SHARE_REPAIR_FAILED, owner=_name(group), error=str(error))
 
-    def _decide(self, group: _Group, owner: _Owner, pause: Pause) -> Evict | Adopt | Hold:
+    def _decide(self, group: _Group, owner: _Owner) -> Evict | Adopt | Hold:
         found = self._owner(group)
         if found is None:
             return Hold.NOT_ASKED
@@ -257,7 +258,7 @@ class ShareRepair:
             share=share,
             wanted=wanted_of(found),
             rolling=self._is_moving(group, found),
-            members=tuple(self._members(group.owner.uid, seated, pause)),
+            members=tuple(self._members(group.owner.uid, seated)),
             steady=self._clock.monotonic() - owner.since if current else 0.0,
             now=self._clock.now(),
             known=owner.attempt,
@@ -292,8 +293,8 @@ class ShareRepair:
             return None
         return found if found.metadata.uid == above.uid else None
 
-    def _members(self, owner: str, seated: Iterable[SeatedPod], pause: Pause) -> Iterable[Member]:
-        now, budgets = self._clock.now(), PodBudgets(self._budgets())
+    def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[Member]:
+        now, budgets, pause = self._clock.now(), PodBudgets(self._budgets()), self._pause()
         for one in seated:
             node = self._node(one.pod.node_name)
             pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")

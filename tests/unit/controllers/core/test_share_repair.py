@@ -1,6 +1,7 @@
 """Repair of shares on demand: what is read before a pod is evicted, what is written, and what keeps it from being done."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -45,6 +46,7 @@ class Stage:
         pods: as the server has them, by namespace and name.
         behind: the cache does not see what happens to pods.
         refuse: what is answered to requests of a method to a path that ends so, instead of doing them.
+        meanwhile: what happens while the server carries out an eviction.
     """
 
     def __init__(self) -> None:
@@ -55,6 +57,7 @@ class Stage:
         self.pause = NOTHING
         self.budgets: dict[str, tuple[PodDisruptionBudget, ...]] = {}
         self.refuse: dict[tuple[str, str], FakeAnswer] = {}
+        self.meanwhile: Callable[[], None] | None = None
         self.template = dict(ASKED)
         self.sets: dict[tuple[str, str], dict[str, Any]] = {}
         self.deployment: dict[str, int] = {}
@@ -200,6 +203,8 @@ class Stage:
         return ok(wire)
 
     def _evict(self, namespace: str, name: str, body: dict[str, Any]) -> FakeAnswer:
+        if self.meanwhile is not None:
+            self.meanwhile()
         gone = self.pods.pop((namespace, name))
         assert body["deleteOptions"]["preconditions"]["uid"] == gone["metadata"]["uid"]
         owner = gone["metadata"]["labels"]["app"]
@@ -379,6 +384,19 @@ def test_a_pause(stage: Stage, pause: Pause) -> None:
     assert stage.after(1800).evicted == 0
     stage.pause = NOTHING
     assert stage.after(1800).evicted > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"pause": Pause(everything=True)}, {"stale": "the watch of nodes received nothing for 100 s"}],
+    ids=["paused", "stale"],
+)
+def test_what_begins_during_a_look_holds_for_the_owners_that_come_after(stage: Stage, change: dict[str, Any]) -> None:
+    for i in range(5):
+        stage.deploy(*[SPOT] * 10, name=f"web-{i}")
+    stage.meanwhile = lambda: vars(stage).update(change)
+    assert stage.after(1800).evicted == 1
+    assert len(stage.bearers()) == 1  # nothing else was written either
 
 
 def test_a_rollout(stage: Stage) -> None:
