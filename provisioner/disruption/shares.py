@@ -5,7 +5,8 @@ is evicted, and its successor is put on the other by the webhook. That is done f
 at a time, while nothing else moves, and no further than to the tolerance.
 
 What keeps it from evicting for ever: the decision to evict comes with an `Attempt`, which is written on a brother of the pod before it is evicted. Where
-no pod that the webhook put on the side that lacks some came after two such evictions, nothing is evicted for a day.
+no pod that the webhook put on the side that lacks some came after two such evictions, nothing is evicted for a day. An eviction whose pod is still there
+when all pods have settled was not carried out, and counts as none: repeated, it evicts nothing else.
 
 The webhook counts pods by their label. Pods that were admitted without it have none and count here by the capacity type of their node; so that the
 webhook counts them too, they are given the label first (`Adopt`). Without that their successors would be given their sides as if they were not there.
@@ -192,7 +193,9 @@ def decide(view: View) -> Decision:
         return Hold.BUDGET if any(member.bar is Bar.BUDGET for member in going) else Hold.HELD
     member = min(free, key=_order)
     newest = max(one.pod.created for one in view.members)
-    attempt = Attempt(attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share))
+    attempt = Attempt(
+        attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share), pod=member.pod.uid
+    )
     brothers = (one.pod for one in view.members if one is not member)
     bearer = min(
         brothers, key=lambda pod: (pod.created, pod.name)
@@ -219,21 +222,30 @@ def _is_settled(pod: Pod) -> bool:
 
 
 def _spent(view: View, toward: Side) -> int | None:
-    """Evictions in a row that did not help; None where that were too many, a short while ago."""
+    """Evictions in a row that were carried out and did not help; None where that were too many, a short while ago."""
     last = last_attempt((member.pod for member in view.members), view.known)
     if last is None or last.share != str(view.share) or last.toward is not toward:
         return 0
     if any(one.seated and one.side is toward and one.pod.created > last.newest for one in view.members):
         return 0
-    if last.attempts < MOST_ATTEMPTS:
-        return last.attempts
-    return None if view.now - last.at < STOPPED_FOR else MOST_ATTEMPTS - 1
+    spent = last.attempts - any(one.pod.uid == last.pod for one in view.members)
+    if spent < MOST_ATTEMPTS:
+        return spent
+    return None if view.now - _made_at(last, view) < STOPPED_FOR else MOST_ATTEMPTS - 1
+
+
+def _made_at(last: Attempt, view: View) -> datetime:
+    """When an attempt was made; where the clock of who made it was ahead, when its first successor was created, by the API server's."""
+    if last.at <= view.now:
+        return last.at
+    later = (one.pod.created for one in view.members if one.pod.created > last.newest)
+    return min(later, default=last.newest)
 
 
 def last_attempt(pods: Iterable[Pod], known: Attempt | None = None) -> Attempt | None:
-    """The last attempt that pods of an owner, or whoever asks, know of."""
+    """The last attempt that pods of an owner, or whoever asks, know of; told by the API server's clock, as those of leaders may differ."""
     found = [one for pod in pods if (one := read_attempt(pod)) is not None]
-    return max([*found, *([known] if known is not None else [])], key=lambda one: one.at, default=None)
+    return max([*found, *([known] if known is not None else [])], key=lambda one: (one.newest, one.at), default=None)
 
 
 def _order(member: Member) -> tuple[bool, int, float, str]:

@@ -6,6 +6,7 @@ API; then its pods have to settle again. What is remembered here is only of use 
 been quiet for a minute before its own eyes, and reads from their pods what was tried.
 """
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,16 @@ from provisioner.disruption.shares import (
 )
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from provisioner.kube.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+)
 from provisioner.kube.events import Recorder
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
@@ -66,6 +76,8 @@ REPAIRS: Final = metrics.counter(
 )
 
 _DISRUPTION_BUDGET: Final = "disruption budget"
+_DENIED: Final = (BadRequest, Unauthorized, Forbidden, Invalid)
+"""Answers after which nothing was done for sure."""
 _QUIET: Final = frozenset({Hold.WITHIN, Hold.NOT_ASKED, Hold.STOPPED})
 _TOLD: Final = frozenset({Hold.STOPPED, Hold.UNKNOWN, Hold.HELD, Hold.BUDGET})
 _log = logs.get_logger(__name__)
@@ -331,7 +343,7 @@ class ShareRepair:
             self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
 
     def _evict(self, group: _Group, owner: _Owner, decision: Evict) -> None:
-        """Write what is tried before it is: a process that ends in between has tried."""
+        """Write what is tried before it is: a process that ends right after it has tried."""
         pod, bearer = decision.member.pod, decision.bearer
         before = bearer.annotations.get(names.ON_DEMAND_REPAIRED)
         written = self._write(bearer, attempt_text(decision.attempt))
@@ -343,20 +355,28 @@ class ShareRepair:
                 self._hold(group, owner, Hold.BUDGET)
             else:
                 self._failed(owner)
-            self._write(written, before)  # nothing was tried
+            self._take_back(written, before)
             return
         except (NotFound, Conflict):
-            self._write(written, before)
+            self._take_back(written, before)
             raise
-        except ApiError:
-            owner.attempt = decision.attempt  # it may have been done all the same
+        except ApiError as error:
             REPAIRS.labels("failed").inc()
+            if isinstance(error, _DENIED):
+                self._take_back(written, before)
+            else:  # it may be done all the same, now or a little later
+                owner.attempt, owner.since = decision.attempt, self._clock.monotonic()
             raise
         owner.attempt, owner.failures, owner.told = decision.attempt, 0, None
         REPAIRS.labels("evicted").inc()
         on_demand, wanted = decision.on_demand, decision.wanted
         self._recorder.publish(pod_reference(pod), *messages.evicted_for_share(_name(group), on_demand, wanted))
         _log.info(messages.EVICTED_FOR_SHARE, pod=pod.key, owner=_name(group), on_demand=on_demand, wanted=wanted)
+
+    def _take_back(self, written: Pod, before: str | None) -> None:
+        """Nothing was tried."""
+        with contextlib.suppress(ApiError):  # while its pod is there, the record does not count anyway
+            self._write(written, before)
 
     def _write(self, bearer: Pod, text: str | None) -> Pod:
         body = {"metadata": {**_guard(bearer), "annotations": {names.ON_DEMAND_REPAIRED: text}}}

@@ -46,12 +46,14 @@ class Stage:
         pods: as the server has them, by namespace and name.
         behind: the cache does not see what happens to pods.
         refuse: what is answered to requests of a method to a path that ends so, instead of doing them.
+        lose_answers: nobody hears that an eviction was carried out.
         meanwhile: what happens while the server carries out an eviction.
     """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.webhook = True
+        self.lose_answers = False
         self.behind = False
         self.stale = ""
         self.pause = NOTHING
@@ -156,7 +158,9 @@ class Stage:
         return self._cache
 
     def _answer(self, sent: Sent) -> FakeAnswer:
-        for (method, end), answer in self.refuse.items():
+        if self.meanwhile is not None and sent.path.endswith("/eviction"):
+            self.meanwhile()
+        for (method, end), answer in tuple(self.refuse.items()):
             if sent.method == method and sent.path.endswith(end):
                 return answer
         parts = sent.path.removeprefix("/apis/apps/v1").removeprefix("/api/v1").split("/")[1:]
@@ -177,7 +181,8 @@ class Stage:
             case "PATCH", ["namespaces", namespace, "pods", name, "status"]:
                 return self._patched(self.pods[namespace, name], sent.body["metadata"])
             case "POST", ["namespaces", namespace, "pods", name, "eviction"]:
-                return self._evict(namespace, name, sent.body)
+                answer = self._evict(namespace, name, sent.body)
+                return refusal(504, "Timeout") if self.lose_answers else answer
             case _:
                 raise AssertionError(sent)
 
@@ -203,8 +208,6 @@ class Stage:
         return ok(wire)
 
     def _evict(self, namespace: str, name: str, body: dict[str, Any]) -> FakeAnswer:
-        if self.meanwhile is not None:
-            self.meanwhile()
         gone = self.pods.pop((namespace, name))
         assert body["deleteOptions"]["preconditions"]["uid"] == gone["metadata"]["uid"]
         owner = gone["metadata"]["labels"]["app"]
@@ -325,7 +328,63 @@ def test_what_is_tried_is_written_before_it_is(stage: Stage) -> None:
     assert [one["attempts"] for one in stage.bearers()] == [1]
     writes = [one for one in stage.asked if not one.startswith("GET")]
     assert [one.split()[0] for one in writes] == ["PATCH", "POST"]
-    assert stage.after(2400).evicted == MOST_ATTEMPTS  # nobody knows whether they were done
+
+
+def test_evictions_that_an_ill_server_does_not_carry_out_do_not_count(stage: Stage) -> None:
+    before = counted("stopped")
+    stage.deploy(*[SPOT] * 20)
+    stage.refuse["POST", "/eviction"] = refusal(503, "ServiceUnavailable")
+    stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert stage.after(SETTLE_SECONDS - LOOK_SECONDS).evicted == 1  # what was asked for may still be done
+    stage.after(1200)
+    assert MOST_ATTEMPTS < stage.evicted <= 12
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+    assert counted("stopped") == before
+    assert {one[1] for one in stage.said} == {"Evicted"}
+
+
+def test_an_eviction_that_an_ill_server_carries_out_counts(stage: Stage) -> None:
+    stage.webhook = False
+    stage.deploy(*[SPOT] * 20)
+    stage.lose_answers = True
+    stage.after(3600)
+    assert stage.evicted == MOST_ATTEMPTS
+
+
+@pytest.mark.parametrize("answer", [refusal(403, "Forbidden"), refusal(422, "Invalid")], ids=["admission", "invalid"])
+def test_an_eviction_that_is_denied_was_not_tried(stage: Stage, answer: FakeAnswer) -> None:
+    stage.deploy(*[SPOT] * 20)
+    stage.refuse["POST", "/eviction"] = answer
+    stage.after(2400)
+    assert MOST_ATTEMPTS < stage.evicted <= 12
+    assert stage.bearers() == []
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+
+
+def test_a_leader_that_ends_between_record_and_eviction_has_tried_nothing(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    for _ in range(2 * MOST_ATTEMPTS):
+        stage.lead()
+        stage.refuse["POST", "/eviction"] = refusal(500)  # as if it was never sent
+        stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert [one["attempts"] for one in stage.bearers()] == [1]
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+
+
+def test_a_refusal_whose_record_cannot_be_taken_back_is_told_and_does_not_count(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    stage.refuse["POST", "/eviction"] = refusal(429, "TooManyRequests", message)
+    stage.meanwhile = lambda: stage.refuse.update({("PATCH", "/status"): refusal(403, "Forbidden")})
+    stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert [one["attempts"] for one in stage.bearers()] == [1]
+    assert [one[1] for one in stage.said] == ["OnDemandShareNotRepaired"]
+    stage.meanwhile = None
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
 
 
 def test_no_eviction_without_its_record(stage: Stage) -> None:
