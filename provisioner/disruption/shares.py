@@ -46,7 +46,7 @@ class Hold(enum.Enum):
     NOT_ASKED = "not asked"
     """The template of the owner does not ask for it, or for no share that can be read."""
     ROLLING = "rolling"
-    """The owner is being updated, or ends."""
+    """The owner is being updated, or ends (`is_moving`)."""
     UNSETTLED = "unsettled"
     """Pods start, end, are not ready or are missing, or their nodes are being drained."""
     UNKNOWN = "unknown"
@@ -94,12 +94,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An owner at one instant.
+    """An owner at one instant at which it does not move.
 
     Attributes:
         share: of its pods that must run on demand.
         wanted: how many pods it is to have.
-        rolling: it is being updated.
         members: its pods that are not done.
         steady: seconds for which they have been as they are.
         now: UTC.
@@ -108,7 +107,6 @@ class View:
 
     share: Share
     wanted: int
-    rolling: bool
     members: tuple[Member, ...]
     steady: float
     now: datetime
@@ -206,18 +204,17 @@ def decide(view: View) -> Decision:
 
 def _held(view: View) -> Hold | None:
     """What comes before any count."""
-    if view.rolling:
-        return Hold.ROLLING
     if (
         view.steady < SETTLE_SECONDS
         or len(view.members) != view.wanted
-        or any(member.leaving or not _is_settled(member.pod) for member in view.members)
+        or any(member.leaving or not is_settled(member.pod) for member in view.members)
     ):
         return Hold.UNSETTLED
     return Hold.UNKNOWN if any(member.side is None for member in view.members) else None
 
 
-def _is_settled(pod: Pod) -> bool:
+def is_settled(pod: Pod) -> bool:
+    """Whether a pod runs, and is to go on."""
     return pod.deleted is None and bool(pod.node_name) and pod.ready
 
 

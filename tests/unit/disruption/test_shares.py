@@ -54,7 +54,7 @@ def members(on_demand: int, spot: int) -> tuple[Member, ...]:
 
 
 def view(*those: Member, share: Share = THIRTY, **changes: Any) -> View:
-    given: dict[str, Any] = {"wanted": len(those), "rolling": False, "steady": SETTLE_SECONDS, "now": NOON}
+    given: dict[str, Any] = {"wanted": len(those), "steady": SETTLE_SECONDS, "now": NOON}
     return View(share, **{**given, "members": those, **changes})
 
 
@@ -71,7 +71,6 @@ HOLDS: dict[str, tuple[View, Hold]] = {
     "five of a hundred too few": (view(*members(25, 75)), Hold.WITHIN),
     "a count that there are not as many pods for": (view(*members(2, 0), share=Share(count=9)), Hold.WITHIN),
     "no pod": (view(), Hold.WITHIN),
-    "an update": (view(*FAR, rolling=True), Hold.ROLLING),
     "a change a moment ago": (view(*FAR, steady=SETTLE_SECONDS - 1), Hold.UNSETTLED),
     "a pod is missing": (view(*FAR, wanted=11), Hold.UNSETTLED),
     "a pod too many": (view(*FAR, wanted=9), Hold.UNSETTLED),
