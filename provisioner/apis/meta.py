@@ -133,6 +133,8 @@ def selector_text(selector: LabelSelector) -> str:
                 terms.append(one.key)
             case "DoesNotExist":
                 terms.append(f"!{one.key}")
+            case _:
+                pass
     return ",".join(terms)
 
 

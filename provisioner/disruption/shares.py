@@ -34,6 +34,7 @@ STOPPED_FOR: Final = timedelta(days=1)
 TOLERATED_PODS: Final = 2
 TOLERATED_PERCENT: Final = 5
 
+_LABELLED: Final = {side.value: side for side in Side}
 _REPAIRED: Final = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps")})
 """By kind and group. A pod of a Job would lose its work and count as failed."""
 
@@ -268,8 +269,7 @@ def side_of_node(node: Node | None) -> Side | None:
 
 def side_of_label(pod: Pod) -> Side | None:
     """What the label of a pod says."""
-    label = pod.labels.get(names.ON_DEMAND_SHARE_LABEL)
-    return Side(label) if label in tuple(Side) else None
+    return _LABELLED.get(pod.labels.get(names.ON_DEMAND_SHARE_LABEL, ""))
 
 
 def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: datetime) -> Member:

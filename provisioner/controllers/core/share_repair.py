@@ -198,7 +198,12 @@ class ShareRepair:
     def _groups(self) -> list[_Group]:
         """The pods of each owner of which one asks. Cost: O(pods)."""
         every = tuple(self._pods())
-        asking = {(pod.namespace, pod.owner.uid) for pod in every if asks(pod) and pod.owner is not None}
+        asking: set[tuple[str, str]] = set()
+        for pod in every:
+            if names.ON_DEMAND_REPAIR in pod.annotations and pod.owner is not None:
+                key = (pod.namespace, pod.owner.uid)
+                if key not in asking and asks(pod):
+                    asking.add(key)
         if not asking:
             return []
         found: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
