@@ -390,6 +390,8 @@ class ShareRepair:
             REPAIRS.labels("failed").inc()
             if isinstance(error, _DENIED):
                 self._take_back(written, before)
+                denied = messages.share_eviction_denied(pod.key, str(error))
+                self._recorder.publish(group.reference, *denied, ttl=TOLD_SECONDS)
             else:  # it may be done all the same, now or a little later
                 owner.attempt, owner.since = decision.attempt, self._clock.monotonic()
             raise

@@ -389,6 +389,8 @@ def test_an_eviction_that_is_denied_was_not_tried(stage: Stage, answer: FakeAnsw
     stage.after(2400)
     assert MOST_ATTEMPTS < stage.evicted <= 12
     assert stage.bearers() == []
+    assert {one[:2] for one in stage.said} == {("ReplicaSet", "OnDemandShareNotRepaired")}
+    assert "the API server denied the eviction of pod shop/web-" in stage.said[-1][2]
     stage.refuse.clear()
     assert stage.after(1800).on_demand() == 4
 
