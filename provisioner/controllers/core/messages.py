@@ -114,21 +114,20 @@ _NOT_REPAIRED: Final = {
 
 def share_not_repaired(why: Hold) -> EventMessage:
     """To the owner of pods of which too many or too few run on demand."""
-    return _share_not_repaired(_NOT_REPAIRED[why])
+    return EventMessage(
+        "Warning",
+        "OnDemandShareNotRepaired",
+        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): {_NOT_REPAIRED[why]}",
+    )
 
 
 def share_eviction_denied(pod: str, error: str) -> EventMessage:
     """To the same; `pod` as "NAMESPACE/NAME"."""
-    return _share_not_repaired(
-        f"the API server denied the eviction of pod {pod}; retrying. Check the admission webhooks for pods/eviction: {error}"
-    )
-
-
-def _share_not_repaired(why: str) -> EventMessage:
     return EventMessage(
         "Warning",
         "OnDemandShareNotRepaired",
-        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): {why}",
+        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): the API server denied the eviction of pod {pod}; retrying. "
+        f"Check the admission webhooks for pods/eviction: {error}",
     )
 
 
