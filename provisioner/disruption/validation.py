@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -14,6 +14,9 @@ from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
+from provisioner.scheduling.demands import facts_of
+from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.selecting import label_set
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import EMPTY, Resources
@@ -140,26 +143,61 @@ def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> t
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
     Where pods were bound to room that is kept for others, these will want some of the room that looks free: nothing moves into it before they have a place.
+    Nor does a pod that looks at pods which came or went meanwhile, or is looked at by them: its place may not be legal any more.
 
     Args:
         proposals: decided on `then`.
         then: an instant.
         now: a later one.
 
-    Cost: O(nodes + pods that are placed).
+    Cost: O(nodes + pods that are placed), and tied pods that are placed times pods that came or went.
     """
     if any(map(_is_taken, now.nodes)):
         return tuple(one for one in proposals if not one.placements)
     if now.nodes is then.nodes:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
+    moved = _moved(then, now)
     kept = []
     for one in proposals:
+        placed = [pod for pods in one.placements.values() for pod in pods]
+        if any(
+            _looks_at(*pair, now.around.namespaces)
+            for pod in placed
+            for other in moved
+            for pair in ((pod, other), (other, pod))
+        ):
+            continue
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
         if all(name in rooms and amounts.fits(rooms[name]) for name, amounts in wanted.items()):
             kept.append(one)
             rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
+
+
+def _moved(then: Snapshot, now: Snapshot) -> list[Pod]:
+    """The pods that were bound or went between two instants."""
+    before, after = ({node.key: node for node in one.nodes} for one in (then, now))
+    found = []
+    for key in before.keys() | after.keys():
+        old, new = before.get(key), after.get(key)
+        if old is not new:
+            was, now_there = ({pod.uid: pod for pod in node.pods} if node is not None else {} for node in (old, new))
+            found += [(was.get(uid) or now_there[uid]) for uid in was.keys() ^ now_there.keys()]
+    return found
+
+
+def _looks_at(pod: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a hard spread or affinity of `pod` means `other`; yes where it cannot be read."""
+    try:
+        facts = facts_of(pod.shape)
+    except FilterError:
+        return True
+    if facts.plain:
+        return False
+    labels = label_set(other.namespace, other.labels)
+    counts = facts.required.relations.counts
+    return any(all(peers.include(labels, namespaces) for peers in count.peers) for count in counts)
 
 
 def _is_taken(node: NodeView) -> bool:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
@@ -19,7 +19,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
-from tests.support.problems import shape
+from tests.support.problems import apart, app, of_app, shape
 
 EMPTY, DRIFTED, UNDERUTILIZED = names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED
 WEB = pod("web", node="a", ready=True, labels={"app": "web"})
@@ -266,6 +266,36 @@ def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable
     assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
     bought = replace(proposal, placements={})
     assert with_room([bought], then, fleet.snapshot()) == (bought,)
+
+
+PLAIN, APART = of_app("web"), of_app("web", affinity=apart(names.HOSTNAME_LABEL, app("web")))
+TIES: dict[str, tuple[PodShape, PodShape, bool]] = {
+    "nobody looks at anybody": (PLAIN, PLAIN, True),
+    "the pod that moves keeps apart from the other": (APART, PLAIN, False),
+    "the other keeps apart from the pod that moves": (PLAIN, APART, False),
+    "the other is none of those that it keeps apart from": (APART, of_app("db"), True),
+    "what it asks for cannot be read": (
+        of_app("web", topology_spread_constraints=(spread("", app("web")),)),
+        of_app("db"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("came", [True, False], ids=["came", "went"])
+@pytest.mark.parametrize("case", TIES.values(), ids=TIES)
+def test_a_pod_does_not_move_on_what_was_thought_before_its_peers_did(
+    case: tuple[PodShape, PodShape, bool], came: bool
+) -> None:
+    moves, other, stands = case
+    fleet = Fleet()
+    fleet.node("a", several(1, "a", moves))
+    fleet.node("b", several(1, "b"))
+    fleet.node("c", () if came else several(1, "c", other))
+    proposal = Proposal("Drifted", "drift", ("a",), placements={"b": fleet.nodes[0].pods})
+    then = fleet.snapshot()
+    changed_node(fleet, 2, pods=several(1, "c", other) if came else ())
+    assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
 
 
 def test_two_drifted_nodes_do_not_go_where_there_is_room_for_the_pods_of_one() -> None:
