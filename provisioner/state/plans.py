@@ -326,12 +326,15 @@ class Plans:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
         if one is None:
-            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod)):
+            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod, now)):
+                one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
+                self._open_or_close(one.key, now)
+                one.came_open = known is None and one.open_since is not None
                 self._changed(one.key, pod.uid)
             return []
         # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
         if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
-            self.assignments.vacate(one, now)
+            self.assignments.vacate(one, pod.node_name, now)
             self._changed(one.key, pod.uid)
             return []
         one.shape = pod.shape
@@ -412,7 +415,9 @@ class Plans:
             door = self._doors.get(key)
             is_open = door is not None and door.open_since is not None
             for one in self.assignments.on(key):
-                since = one.made_at if coming or ready is None else max(one.made_at, ready)
+                if one.vacant_since is not None:
+                    continue  # has a time of its own
+                since = one.made_at if coming else max(one.made_at, one.taken_at, ready or one.made_at)
                 if now - since > (self._plan_seconds if coming else self._hold_seconds):
                     if self._is_on_candidate(one):
                         continue  # a command may wait long for its other replacements, or for a budget
@@ -538,7 +543,7 @@ class Plans:
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
-        one.open_since, one.waiting, one.said = now, self._pods.waiting_count, ""
+        one.open_since, one.waiting, one.said, one.came_open = now, self._pods.waiting_count, "", False
         pod = self._pods.get(one.uid)
         if pod is None:
             return
@@ -548,7 +553,7 @@ class Plans:
     def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
         door = self._doors.get(one.key)
         since = one.open_since if one.open_since is not None else now
-        joined = door.joined if door is not None and door.open_since == since else None
+        joined = door.joined if door is not None and (door.open_since == since or one.came_open) else None
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -560,9 +565,16 @@ class Plans:
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
-            leaving=one.key.of_claim and self._commands.for_which(one.key.name) is not None,
+            came_open=one.came_open,
+            leaving=self._is_left(one),
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
+
+    def _is_left(self, one: Assignment) -> bool:
+        """Whether a Node that goes, and that the pod leaves or its node replaces, is still there."""
+        node = self._joining.nodes.get(one.leaves)
+        goes = node is not None and self._is_going(node, self._joining.claim_of(node))
+        return goes or (one.key.of_claim and self._commands.for_which(one.key.name) is not None)
 
     def _is_coming(self, made_at: float) -> bool:
         """Whether a node for which pods were planned then is still to open. O(log doors), and O(doors) after one of them moved."""
