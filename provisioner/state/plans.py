@@ -6,7 +6,7 @@ Durations are measured by our own monotonic clock from what this process saw, ne
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -205,14 +205,20 @@ class Plans:
         """They may be launched."""
         self._launches.hold(claims, 0.0)
 
-    def replan(self, claims: Iterable[str], now: float) -> list[Effect] | None:
-        """Take the pods of held claims back, all or, where one of them may have been launched since, none (None)."""
-        names_of = tuple(claims)
-        if not all(self._launches.is_held(name, now) and self._may_be_replanned(name) for name in names_of):
-            return None
+    def replan(self, claims: Mapping[str, Collection[str]], now: float) -> list[Effect] | None:
+        """Take the pods of held claims back, all or none (None), where one of these claims may have been launched since, or has other pods.
+
+        Args:
+            claims: by name, the UIDs of the pods that were planned again.
+            now: see the module.
+        """
+        for name, uids in claims.items():
+            mine = {one.uid for one in self.assignments.on(NodeKey(name))}
+            if mine != set(uids) or not self._launches.is_held(name, now) or not self._may_be_replanned(name):
+                return None
         done: list[Effect] = []
-        for name in names_of:
-            self._launches.moved(one.uid for one in self.assignments.on(NodeKey(name)))
+        for name, uids in claims.items():
+            self._launches.moved(uids)
             done += self.end_all(NodeKey(name), effects.REPLANNED)
         return done
 
