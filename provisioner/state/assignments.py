@@ -41,7 +41,10 @@ class Assignment:
         shape: the pod's; None where it was never seen.
         made_at: when it was planned, or (by another leader) read.
         vacant_since: since when `uid` is "".
+        taken_at: when its pod took it over; minus infinity while it is the first one's.
+        leaves: the Node that the pod before it ran on, "" for none.
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
+        came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
         said: what kube-scheduler said of the pod when the node opened to it; what it says later is about this node too.
     """
@@ -52,7 +55,10 @@ class Assignment:
     shape: PodShape | None
     made_at: float
     vacant_since: float | None = None
+    taken_at: float = float("-inf")
+    leaves: str = ""
     open_since: float | None = None
+    came_open: bool = False
     waiting: int = 0
     said: str = ""
 
@@ -88,13 +94,14 @@ class Assignments:
         """Keep room for a successor of a pod that is gone already."""
         return self._add(Assignment(key, family, "", None, now, vacant_since=now))
 
-    def vacate(self, one: Assignment, now: float) -> None:
-        """The pod is gone: the next equal one may take over."""
+    def vacate(self, one: Assignment, node: str, now: float) -> None:
+        """The pod, which ran on this Node ("" for none), is gone: the next equal one may take over."""
         self._by_uid.pop(one.uid, None)
         one.uid, one.vacant_since, one.said = "", now, ""
+        one.leaves = node or one.leaves
         self._vacant.setdefault(one.family, {})[one] = None
 
-    def take_over(self, pod: Pod) -> Assignment | None:
+    def take_over(self, pod: Pod, now: float) -> Assignment | None:
         """Give a pod without assignment the oldest vacant one of its family; None where there is none, or it has no owner."""
         family = Family.of(pod)
         vacant = self._vacant.get(family) if family.owner else None
@@ -102,7 +109,7 @@ class Assignments:
             return None
         one = next(iter(vacant))
         self._unlist(one)
-        one.uid, one.vacant_since, one.shape, one.said = pod.uid, None, pod.shape, pod.scheduled_message
+        one.uid, one.vacant_since, one.taken_at, one.shape = pod.uid, None, now, pod.shape
         self._by_uid[pod.uid] = one
         return one
 
@@ -114,6 +121,8 @@ class Assignments:
         one.uid, other.uid = other.uid, one.uid
         one.shape, other.shape = other.shape, one.shape
         one.vacant_since, other.vacant_since = other.vacant_since, one.vacant_since
+        one.taken_at, other.taken_at = other.taken_at, one.taken_at
+        one.leaves, other.leaves = other.leaves, one.leaves
         for each in (one, other):
             each.said = ""
             if each.uid:

@@ -7,7 +7,7 @@ something changed. So a snapshot costs what changed since the last one.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -209,8 +209,8 @@ class Cluster:
         with self._lock:
             self._plans.release_launches(claims)
 
-    def replan(self, claims: Iterable[str]) -> list[Effect] | None:
-        """Pods of claims that were held are planned anew, and the claims are needed no more; None, and nothing changes, where that may not be."""
+    def replan(self, claims: Mapping[str, Collection[str]]) -> list[Effect] | None:
+        """Pods (UIDs) of claims that were held are planned anew, and the claims are needed no more; None, and nothing changes, where that may not be."""
         with self._lock:
             return self._plans.replan(claims, self._clock.monotonic())
 

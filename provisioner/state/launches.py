@@ -31,6 +31,7 @@ class Launches:
     def __init__(self) -> None:
         self._idle: dict[str, float] = {}  # until when nobody may launch it
         self._announced: set[str] = set()
+        self._refused: set[str] = set()  # nothing was begun since
         self._times: dict[str, int] = {}  # pod UID -> how often it was planned again
 
     def announced(self, claim: str) -> None:
@@ -43,10 +44,12 @@ class Launches:
         if self._idle.get(claim, 0.0) > now:
             return False
         self._idle.pop(claim, None)
+        self._refused.discard(claim)
         return True
 
     def refused(self, claim: str) -> None:
         """The provider said that it has no machine for it, and that none will come of what was asked."""
+        self._refused.add(claim)
         if claim in self._announced:
             self._idle[claim] = 0.0
 
@@ -54,6 +57,15 @@ class Launches:
         """It does not exist any more, or somebody else's has its name."""
         self._idle.pop(claim, None)
         self._announced.discard(claim)
+        self._refused.discard(claim)
+
+    def is_ours(self, claim: str) -> bool:
+        """Whether this process announced it."""
+        return claim in self._announced
+
+    def is_refused(self, claim: str) -> bool:
+        """Whether its provider said that there is no machine, and nothing was begun since."""
+        return claim in self._refused
 
     def idle(self) -> list[str]:
         """By name."""

@@ -75,7 +75,8 @@ class Look:
         waiting: pods that waited for a node when this one opened.
         quiet_for: seconds since the node opened, or since a pod planned with it or before was bound, or its node opened.
         coming: whether a node that was planned together with this one is still to open.
-        leaving: whether the planned node replaces one that is still there.
+        came_open: whether the pod was created after the node had opened: nothing that is said of it is older.
+        leaving: whether a node that the pod leaves, or that the planned one replaces, is still there.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
 
@@ -89,6 +90,7 @@ class Look:
     waiting: int
     quiet_for: float
     coming: bool
+    came_open: bool
     leaving: bool
     alive: bool
 
@@ -130,7 +132,7 @@ def is_evidence(look: Look) -> bool:
         return False
     counts = counted(look.said)
     if counts is None or not look.least:
-        return look.open_for >= MARGIN_SECONDS
+        return look.came_open or look.open_for >= MARGIN_SECONDS
     nodes, tainted = counts
     joined_since = max(0, look.nodes - nodes)  # with a taint, as new Nodes are
     return nodes >= look.least and tainted <= look.tainted - joined_since

@@ -6,7 +6,7 @@ Durations are measured by our own monotonic clock from what this process saw, ne
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -144,7 +144,7 @@ class Plans:
         if is_launched(claim):
             one.for_pods = False
         if claim.metadata.deletion_timestamp is None and text != one.text:
-            self._adopt(claim, one, text, now)
+            done += self._adopt(claim, one, text, now)
         return done + self.node_changed(key, now) + self.review(key)
 
     def claim_gone(self, name: str) -> list[Effect]:
@@ -157,11 +157,14 @@ class Plans:
     def is_unneeded(self, name: str) -> bool:
         """Whether a claim was made for pods none of which needs it any more, and is not launched.
 
-        A command waits for its replacements whatever becomes of the pods.
+        A command waits for its replacements whatever becomes of the pods. One with a launch mark may have an instance: it is needed until its
+        provider said that there is none, or took the mark off; where there is one it is launched, and emptiness judges it.
         """
-        one = self._claims.get(name)
+        one, claim = self._claims.get(name), self._joining.claims.get(name)
         planned = one is not None and one.for_pods and not self.assignments.has(NodeKey(name))
-        return planned and self._commands.for_which(name) is None
+        marked = claim is not None and names.LAUNCH_ANNOTATION in claim.metadata.annotations
+        known = not marked or self._launches.is_refused(name)
+        return planned and known and self._commands.for_which(name) is None
 
     def unneeded(self) -> list[Effect]:
         """`ClaimUnneeded` for every such claim that exists. Cost: claims."""
@@ -185,7 +188,8 @@ class Plans:
 
     def launch_refused(self, name: str) -> None:
         """There is no machine for a claim, and none comes before it is launched again."""
-        self._launches.refused(name)
+        if name in self._claims:
+            self._launches.refused(name)
 
     def hold_launches(self, until: float) -> tuple[str, ...]:
         """Nobody launches the claims before that whose pods may be planned again; their names.
@@ -201,14 +205,20 @@ class Plans:
         """They may be launched."""
         self._launches.hold(claims, 0.0)
 
-    def replan(self, claims: Iterable[str], now: float) -> list[Effect] | None:
-        """Take the pods of held claims back, all or, where one of them may have been launched since, none (None)."""
-        names_of = tuple(claims)
-        if not all(self._launches.is_held(name, now) and self._may_be_replanned(name) for name in names_of):
-            return None
+    def replan(self, claims: Mapping[str, Collection[str]], now: float) -> list[Effect] | None:
+        """Take the pods of held claims back, all or none (None), where one of these claims may have been launched since, or has other pods.
+
+        Args:
+            claims: by name, the UIDs of the pods that were planned again.
+            now: see the module.
+        """
+        for name, uids in claims.items():
+            mine = {one.uid for one in self.assignments.on(NodeKey(name))}
+            if mine != set(uids) or not self._launches.is_held(name, now) or not self._may_be_replanned(name):
+                return None
         done: list[Effect] = []
-        for name in names_of:
-            self._launches.moved(one.uid for one in self.assignments.on(NodeKey(name)))
+        for name, uids in claims.items():
+            self._launches.moved(uids)
             done += self.end_all(NodeKey(name), effects.REPLANNED)
         return done
 
@@ -326,12 +336,16 @@ class Plans:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
         if one is None:
-            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod)):
+            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod, now)):
+                one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
+                self._open_or_close(one.key, now)
+                one.came_open = known is None and one.open_since is not None
+                self._entered(one.key, pod.uid)
                 self._changed(one.key, pod.uid)
             return []
         # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
         if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
-            self.assignments.vacate(one, now)
+            self.assignments.vacate(one, pod.node_name, now)
             self._changed(one.key, pod.uid)
             return []
         one.shape = pod.shape
@@ -412,7 +426,9 @@ class Plans:
             door = self._doors.get(key)
             is_open = door is not None and door.open_since is not None
             for one in self.assignments.on(key):
-                since = one.made_at if coming or ready is None else max(one.made_at, ready)
+                if one.vacant_since is not None:
+                    continue  # has a time of its own
+                since = one.made_at if coming else max(one.made_at, one.taken_at, ready or one.made_at)
                 if now - since > (self._plan_seconds if coming else self._hold_seconds):
                     if self._is_on_candidate(one):
                         continue  # a command may wait long for its other replacements, or for a budget
@@ -435,14 +451,15 @@ class Plans:
         claim = self._joining.claim_of(node) if node is not None else None
         return claim is not None and self._commands.of(claim.metadata.name) is not None
 
-    def _adopt(self, claim: NodeClaim, one: _Claim, text: str, now: float) -> None:
+    def _adopt(self, claim: NodeClaim, one: _Claim, text: str, now: float) -> list[Effect]:
         """Read a plan that somebody else wrote: another leader, or this process before it was started again."""
+        done: list[Effect] = []
         key, first = NodeKey(claim.metadata.name), not one.text
         one.text = text
         try:
             plan = decode_plan(text) if text else Plan()
         except PlanError:
-            return  # not ours: the claim works without a plan
+            return []  # not ours: the claim works without a plan
         if plan.total and not is_launched(claim):
             one.for_pods = True
         waits = not is_true(claim.status.conditions, names.INITIALIZED)
@@ -458,11 +475,21 @@ class Plans:
                         self.assignments.reserve(key, family, now)
                         self._coming = None
                         self._changed(key, "")
-                elif self._needs_place(pod):
+                    continue
+                before = self.assignments.of_pod(uid)
+                if before is not None and self._is_superseded(before.key, claim):
+                    done += self._end(before, effects.REPLANNED)
+                if self._needs_place(pod):
                     self._enter(key, [pod], now)
             if first and waits and entry.count > len(entry.uids):
                 self._enter(key, self._of_family(family, entry.count - len(entry.uids)), now)
         one.uids = listed | {other.uid for other in self.assignments.on(key)}
+        return done
+
+    def _is_superseded(self, key: NodeKey, claim: NodeClaim) -> bool:
+        """Whether a pod's place there counts no more once the plan on this claim names it: of two plans of other leaders the newer claim's."""
+        known = self._joining.claims.get(key.name) if key.of_claim and not self._launches.is_ours(key.name) else None
+        return known is not None and known.name != claim.name and _created(known) <= _created(claim)
 
     def _of_family(self, family: Family, count: int) -> list[Pod]:
         """Waiting pods without a place. Cost: the waiting pods; only for plans that were too large for UIDs."""
@@ -476,11 +503,14 @@ class Plans:
         self._coming = None
         for pod in pods:
             self.assignments.assign(key, pod, now)
-            if key.of_claim and (one := self._claims.get(key.name)) is not None:
-                one.uids.add(pod.uid)
+            self._entered(key, pod.uid)
             self._changed(key, pod.uid)
         if self.assignments.has(key):
             self._open_or_close(key, now)
+
+    def _entered(self, key: NodeKey, uid: str) -> None:
+        if key.of_claim and (one := self._claims.get(key.name)) is not None:
+            one.uids.add(uid)
 
     def _found_place(self, pod: Pod) -> bool:
         """Bound to a node that stays."""
@@ -538,7 +568,7 @@ class Plans:
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
-        one.open_since, one.waiting, one.said = now, self._pods.waiting_count, ""
+        one.open_since, one.waiting, one.said, one.came_open = now, self._pods.waiting_count, "", False
         pod = self._pods.get(one.uid)
         if pod is None:
             return
@@ -548,7 +578,7 @@ class Plans:
     def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
         door = self._doors.get(one.key)
         since = one.open_since if one.open_since is not None else now
-        joined = door.joined if door is not None and door.open_since == since else None
+        joined = door.joined if door is not None and (door.open_since == since or one.came_open) else None
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -560,9 +590,16 @@ class Plans:
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
-            leaving=one.key.of_claim and self._commands.for_which(one.key.name) is not None,
+            came_open=one.came_open,
+            leaving=self._is_left(one),
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
+
+    def _is_left(self, one: Assignment) -> bool:
+        """Whether a Node that goes, and that the pod leaves or its node replaces, is still there."""
+        node = self._joining.nodes.get(one.leaves)
+        goes = node is not None and self._is_going(node, self._joining.claim_of(node))
+        return goes or (one.key.of_claim and self._commands.for_which(one.key.name) is not None)
 
     def _is_coming(self, made_at: float) -> bool:
         """Whether a node for which pods were planned then is still to open. O(log doors), and O(doors) after one of them moved."""
@@ -631,6 +668,11 @@ class Plans:
 def _learned_of_images(known: Pod, pod: Pod) -> bool:
     """Whether it became known for which architectures the pod's images were built."""
     return read_architectures(known.annotations) != read_architectures(pod.annotations)
+
+
+def _created(claim: NodeClaim) -> float:
+    created = claim.metadata.creation_timestamp
+    return created.timestamp() if created is not None else float("inf")
 
 
 def is_launched(claim: NodeClaim) -> bool:

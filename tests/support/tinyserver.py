@@ -177,7 +177,8 @@ class TinyServer:
             return ok(known)
         if self.dies_after is not None and len(self.done) >= self.dies_after:
             raise ServerDied
-        given = sent.body.get("metadata", {}) if isinstance(sent.body, dict) else {}
+        body = sent.body if isinstance(sent.body, dict) else {}
+        given = body.get("preconditions" if sent.method == "DELETE" else "metadata", {})
         if any(value != known["metadata"][key] for key, value in given.items() if key in _GUARDS):
             return refusal(409, "Conflict")
         self.done.append(f"{sent.method} {kind}/{name}")

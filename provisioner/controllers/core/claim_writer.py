@@ -110,11 +110,36 @@ class ClaimWriter:
             return
         self._effects(self._cluster.claim_deleted(claim))
 
-    def end(self, claim: NodeClaim, why: str) -> None:
-        """Begin the claim's end, and write on it why: so a pause tells its drain from that of a claim which a user deletes."""
-        self.delete(claim)
+    def end(self, claim: NodeClaim, why: str) -> bool:
+        """Begin the claim's end, and write on it why: so a pause tells its drain from that of a claim which a user deletes.
+
+        Returns:
+            Whether we began it: False where it is gone, or somebody else had deleted it.
+
+        Raises:
+            Conflict: others write it all the time.
+        """
+        uid = claim.metadata.uid
+        for left in reversed(range(_TRIES)):
+            if claim.metadata.deletion_timestamp is not None or claim.metadata.uid != uid:
+                return False
+            try:  # a deletion of what is being deleted succeeds: the version tells them apart
+                version = claim.metadata.resource_version
+                self._client.delete(resources.NODECLAIMS, claim.metadata.name, uid=uid, resource_version=version)
+                break
+            except NotFound:
+                return False
+            except Conflict:
+                if not left:
+                    raise
+            try:
+                claim = self.read(claim)
+            except NotFound:
+                return False
+        self._effects(self._cluster.claim_deleted(claim))
         with contextlib.suppress(ApiError):  # it ends all the same, and no pause holds its drain
             self.metadata(claim, annotations={names.ENDED_FOR: why})
+        return True
 
     def take(self, effects: Iterable[Effect]) -> None:
         """What the state wants done about something that was told to it without a write."""

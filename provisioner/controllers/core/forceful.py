@@ -143,8 +143,8 @@ class ForcefulDisruption:
             if repair is not None:
                 claim = self._ended_now(claim)
                 self._writer.delete(claim)
-            else:
-                self._writer.end(claim, EXPIRED.lower())
+            elif not self._writer.end(claim, EXPIRED.lower()):
+                return DONE
         except NotFound:
             return DONE
         except ApiError as error:

@@ -3,7 +3,8 @@
 A NodeClaim waits for its launch while it is being created, and after its provider refused it: for want of capacity, throttled, or since something
 is wrong with its class. Nothing of it exists then. Whether it may be launched is decided under the state's lock (`state.launches`): a claim that is
 held here is not launched meanwhile, and one that is being launched, or whose launch has an unknown outcome, is never held. The answer is
-carried out as one: the state gives up the claims and their pods' places, then the new claims are announced, and the old ones are deleted.
+carried out as one: the state gives up the claims and their pods' places, if these are still the pods that were planned again; then the new claims
+are announced, and the old ones are deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -77,15 +78,23 @@ class Replanning:
             return planned
         try:
             prices = self._prices(snapshot, held, prepared.world.pools)
-            found, moved = self._together(snapshot, pods, prepared, planned, prices, expired) if prices else (None, 0)
-            effects = self._cluster.replan(prices) if found is not None else None
+            self._cluster.release_launches(name for name in held if name not in prices)
+            if not prices:
+                return planned
+            found = self._together(snapshot, pods, prepared, planned, prices, expired)
+            moved = {
+                view.claim.name: [pod.uid for pod in view.assigned]
+                for view in snapshot.nodes
+                if view.claim is not None and view.claim.name in prices
+            }
+            effects = self._cluster.replan(moved) if found is not None else None
             if found is None or effects is None:
                 return planned
             saved = planned.result.usd_per_hour + sum(prices.values()) - found.result.usd_per_hour
             _log.info(
                 messages.REPLANNED_WAITING_NODECLAIMS,
                 nodeclaims=len(prices),
-                pods=moved,
+                pods=sum(map(len, moved.values())),
                 usd_per_hour_saved=round(saved, 4),
             )
             self._effects(effects)
@@ -101,18 +110,18 @@ class Replanning:
         planned: Planned,
         prices: dict[str, float],
         expired: Callable[[], Callable[[], bool]],
-    ) -> tuple[Planned | None, int]:
+    ) -> Planned | None:
         """The plan without these claims and for their pods too; None where it leaves others, or leaves no fewer and does not cost clearly less."""
         rest, waiting = taken_back(snapshot, prices.keys())
         without = prepare(self._worlds.of(rest).world, prepared)
         solved = without.solve((*waiting, *pods), avoided=snapshot.avoided, expired=expired(), explain=False)
         left = {one.pod.uid for one in planned.result.unplaced}
         if any(one.pod.uid not in left for one in solved.unplaced):
-            return None, 0
+            return None
         found = self._improve(without, solved)
         most = (planned.result.usd_per_hour + sum(prices.values())) * (1 - LEAST_SAVING) - _EPSILON
         better = len(found.result.unplaced) < len(left) or found.result.usd_per_hour < most
-        return (found, len(waiting)) if better else (None, 0)
+        return found if better else None
 
     def _prices(self, snapshot: Snapshot, held: Iterable[str], pools: Iterable[Pool]) -> dict[str, float]:
         """The claims that may be taken back, each with the least that its node costs as things are.

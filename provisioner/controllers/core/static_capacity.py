@@ -208,9 +208,11 @@ class StaticCapacity:
             self._given_up.add(name)
             self._ledger.seize(name)
             try:
-                self._writer.end(claim, SCALED_DOWN)  # told to the state at once, where it counts from then on
+                ended = self._writer.end(claim, SCALED_DOWN)  # told to the state at once, where it counts from then on
             finally:
                 self._ledger.release(name)
+            if not ended:
+                continue
             self._metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
                 messages.DELETING_STATIC_NODECLAIM,

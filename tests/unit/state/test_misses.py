@@ -24,6 +24,7 @@ from provisioner.state.misses import (
     patience,
     verdict,
 )
+from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 
 A = NodeKey("a")
@@ -42,6 +43,7 @@ LOOK = Look(
     waiting=0,
     quiet_for=0.1,
     coming=False,
+    came_open=False,
     leaving=False,
     alive=True,
 )
@@ -68,6 +70,11 @@ EVIDENCE = {
     "a change at once of a pod planned onto an old node": (replace(LOOK, least=0), False),
     "a later change of a pod planned onto an old node": (replace(LOOK, least=0, open_for=1.5), True),
     "the words of another scheduler, at once": (replace(LOOK, said="no"), False),
+    "the words of another scheduler of a pod that came later": (replace(LOOK, said="no", came_open=True), True),
+    "a text of a pod that came later, before the node was seen": (
+        replace(LOOK, said_then="", said=BEFORE_IT_JOINED, came_open=True),
+        False,
+    ),
     "the words of another scheduler, later": (replace(LOOK, said="no", open_for=1.5), True),
 }
 
@@ -378,6 +385,96 @@ def test_a_pod_that_moves_waits_for_the_node_that_it_leaves() -> None:
     assert outcomes(world.cluster.expire()) == []
     world.cluster.command_dropped(record)
     assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def moving(*uids: str, existing: bool = False) -> tuple[World, list[Pod]]:
+    """A command that moves these pods from `old` to `a`, a replacement or a node that was there already; both are open."""
+    world, pods = World(), [pod(uid, node="old") for uid in uids]
+    world.machine("old")
+    world.add(*pods)
+    record = CommandRecord(
+        id="id",
+        reason="Drifted",
+        method="drift",
+        candidates=(Candidate("old", "uid-old"),),
+        replacements=() if existing else (Replacement("a"),),
+    )
+    assert world.cluster.command_begun(record)
+    world.machine("a", pods=() if existing else tuple(pods))
+    world.cluster.assign(A, pods)
+    return world, pods
+
+
+def evict(world: World, one: Pod) -> Pod:
+    """Its successor, which is there while it still ends."""
+    world.cluster.pod_changed(one, msgspec.structs.replace(one, deleted=NOON))
+    successor = pod(f"{one.uid}-again")
+    world.add(successor)
+    assert world.cluster.is_planned(successor.uid)
+    return successor
+
+
+def pass_by(world: World, seconds: int) -> list[Effect]:
+    """What housekeeping does meanwhile, while kube-scheduler binds pods of somebody else."""
+    done: list[Effect] = []
+    for second in range(seconds):
+        world.clock.advance(1)
+        other = pod(f"other-{world.clock.monotonic()}-{second}", owner="other", cpu="1m")
+        world.add(other)
+        world.cluster.pod_changed(other, bound(other, "elsewhere"))
+        done += world.cluster.expire()
+    return done
+
+
+@pytest.mark.parametrize("seconds", [40, 130])
+def test_the_successor_of_a_pod_whose_eviction_took_long_has_the_time_of_any(seconds: int) -> None:
+    """A PodDisruptionBudget let the pod go when its place was older than kube-scheduler's patience, or than the plan."""
+    world, (one,) = moving("one")
+    assert pass_by(world, seconds) == []
+    evict(world, one)
+    world.clock.advance(0.02)
+    assert world.cluster.expire() == []
+    assert pass_by(world, 14) == []
+    assert outcomes(pass_by(world, 2)) == ["missed"]
+
+
+def test_a_place_waits_for_the_successor_of_a_pod_whose_eviction_took_long() -> None:
+    """That of a StatefulSet's pod comes only after the pod is gone."""
+    world, (one,) = moving("one")
+    pass_by(world, 130)
+    world.cluster.pod_changed(one, None)
+    assert pass_by(world, 5) == []
+    world.add(pod("one-again"))
+    assert world.cluster.is_planned("one-again")
+    assert pass_by(world, 15) == []
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["to a replacement", "to a node that was there"])
+def test_each_successor_waits_a_minute_for_the_node_that_it_leaves(existing: bool) -> None:
+    world, (one,) = moving("one", existing=existing)
+    pass_by(world, 70)
+    successor = evict(world, one)
+    refused = told(successor, SPREAD.replace("0/3", "0/2"))
+    assert world.cluster.pod_changed(successor, refused) == []
+    assert pass_by(world, 59) == []
+    assert outcomes(pass_by(world, 2)) == ["missed"]
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["to a replacement", "to a node that was there"])
+def test_it_waits_no_longer_once_that_is_gone(existing: bool) -> None:
+    world, (one,) = moving("one", existing=existing)
+    successor = evict(world, one)
+    assert world.cluster.pod_changed(successor, told(successor, SPREAD.replace("0/3", "0/2"))) == []
+    world.cluster.claim_changed(world.cluster.claim("old"), None)
+    world.cluster.node_changed(world.cluster.node("old"), None)
+    assert outcomes(world.cluster.expire()) == ["missed"]
+
+
+def test_a_successor_that_has_too_little_room_is_missed_at_once() -> None:
+    world, (one,) = moving("one", existing=True)
+    successor = evict(world, one)
+    refused = told(successor, NO_MEMORY.replace("0/3", "0/2"))
+    assert world.cluster.pod_changed(successor, refused)[0] == PodMissed(A, refused, "resources")
 
 
 def test_a_node_is_coming_for_every_batch_whose_pods_were_planned_for_it() -> None:

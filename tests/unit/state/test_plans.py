@@ -1,5 +1,6 @@
 """How assignments begin, pass on and end."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from provisioner.apis.pods import Pod
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import ClaimUnneeded, NominationLost, PodSettled
 from provisioner.state.keys import NodeKey
+from provisioner.state.launches import Launch
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
 
@@ -181,6 +183,34 @@ def test_a_claim_of_unknown_outcome_that_shows_itself_in_time_gets_its_pods_back
     world.cluster.claim_failed("a")
     assert world.cluster.claim_changed(None, claim("a", pods=(one,))) == []
     assert world.assigned("a") == ["one"]
+
+
+def without_pods(mark: str) -> tuple[World, NodeClaim]:
+    """A claim whose only pod found another place, with a mark of its launch."""
+    world, one = World(), pod("one")
+    world.add(one)
+    made = claim("a", pods=(one,))
+    made.metadata.annotations[names.LAUNCH_ANNOTATION] = mark
+    world.cluster.claim_changed(None, made)
+    world.machine("b")
+    assert world.cluster.pod_changed(one, bound(one, "b")) == [PodSettled(A, "one", "absorbed")]
+    return world, made
+
+
+def test_a_claim_that_may_have_an_instance_is_needed_until_its_launch_is_decided() -> None:
+    world, made = without_pods("batch/1/0")
+    assert world.cluster.unneeded() == []
+    assert world.cluster.launch_begins("a") is Launch.BEGIN
+    annotations = {names.PLAN_ANNOTATION: made.metadata.annotations[names.PLAN_ANNOTATION]}
+    assert world.cluster.claim_changed(made, claim("a", annotations=annotations)) == [ClaimUnneeded("a")]
+
+
+def test_a_claim_whose_mark_stays_is_not_needed_once_its_provider_said_that_there_is_none() -> None:
+    world, _ = without_pods("batch/1/0")
+    assert world.cluster.launch_begins("a") is Launch.BEGIN
+    world.cluster.launch_refused("a")
+    assert world.cluster.unneeded() == [ClaimUnneeded("a")]
+    assert world.cluster.launch_begins("a") is Launch.UNNEEDED
 
 
 def test_a_claim_that_was_made_for_no_pods_is_never_unneeded() -> None:
@@ -425,6 +455,52 @@ def test_of_two_plans_for_one_pod_the_newer_claims_counts_after_a_restart() -> N
     restarted.settle()
     assert [found.name for found in restarted.assigned(NodeKey("b"))] == ["one"]
     assert restarted.assigned(A) == ()
+
+
+@pytest.mark.parametrize("launched", [False, True], ids=["is not launched", "is launched"])
+@pytest.mark.parametrize("later", [0, 60], ids=["in the same second", "later"])
+def test_of_two_plans_for_one_pod_the_newer_claims_counts_for_a_standby_too(later: int, launched: bool) -> None:
+    """As leader it deleted the newer one, which the leader had just made."""
+    world, one = World(), pod("one")
+    world.add(one)
+    status: dict[str, Any] = {"provider_id": "kwok://a", "true": (names.LAUNCHED,)} if launched else {}
+    old = claim("a", pods=(one,), **status)
+    world.cluster.claim_changed(None, old)
+    made = (NOON + timedelta(seconds=later)).isoformat()
+    world.cluster.claim_changed(None, claim("b", pods=(one,), creationTimestamp=made))
+    assert (world.assigned("a"), world.assigned("b")) == ([], ["one"])
+    assert world.cluster.unneeded() == ([] if launched else [ClaimUnneeded("a")])
+    world.cluster.claim_changed(old, going(old))
+    assert world.assigned("b") == ["one"]
+
+
+def test_a_plan_that_this_process_made_counts_more_than_that_of_another_leader() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.cluster.announce(announced("a", one), (one,))
+    world.cluster.claim_written(claim("a", pods=(one,)))
+    made = (NOON + timedelta(seconds=60)).isoformat()
+    world.cluster.claim_changed(None, claim("b", pods=(one,), creationTimestamp=made))
+    assert world.assigned("a") == ["one"]
+
+
+def test_a_text_that_names_a_successor_moves_nobody_who_was_planned_again_since() -> None:
+    """The answer to a write of the plan came after the pod was missed, and planned on an older node."""
+    world, one = World(), pod("one")
+    world.add(one)
+    old = claim("b", creationTimestamp=(NOON - timedelta(seconds=60)).isoformat())
+    world.cluster.claim_changed(None, old)
+    world.machine("a", pods=(one,))
+    world.cluster.pod_changed(one, None)
+    successor = pod("one-again")
+    world.add(successor)
+    world.clock.advance(121)
+    world.cluster.expire()
+    world.cluster.assign(NodeKey("b"), (successor,))
+    assert world.assigned("b") == ["one-again"]
+    every = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
+    world.cluster.claim_written(claim("a", pods=(successor,), provider_id="kwok://a", true=every))
+    assert world.assigned("b") == ["one-again"]
 
 
 def test_the_places_of_pods_that_are_gone_are_not_kept_on_a_node_that_was_ready_long_ago() -> None:

@@ -152,3 +152,33 @@ def test_what_cannot_be_written_is_an_error(put: Callable[[Stage], None], error:
     with pytest.raises(error):
         stage.server.writer.status(stage.seen, with_condition(stage.seen, names.DISRUPTION_REASON))
     assert len(stage.server.api.sent) < 10
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["and the caches know", "and the caches do not know yet"])
+def test_a_claim_that_a_user_deleted_a_moment_before_does_not_say_that_we_ended_it(told: bool) -> None:
+    """A pause held the drain of a node that a user had deleted."""
+    stage = Stage()
+    stage.server.tell = told
+    stage.server._delete("nodeclaims", "c", stage.server.objects["nodeclaims", "c"])
+    assert stage.server.writer.end(stage.seen, "expired") is False
+    assert names.ENDED_FOR not in stage.server.claim("c").metadata.annotations
+    known = stage.server.world.cluster.claim("c")
+    assert known is not None
+    assert known.metadata.deletion_timestamp is not None
+
+
+def test_a_claim_that_others_write_ends_all_the_same_and_says_why() -> None:
+    stage = Stage()
+    stage.another_writes(names.DRIFTED)
+    assert stage.server.writer.end(stage.seen, "expired") is True
+    found = stage.server.claim("c")
+    assert found.metadata.deletion_timestamp is not None
+    assert found.metadata.annotations[names.ENDED_FOR] == "expired"
+
+
+def test_nobody_ends_another_claim_of_the_name_or_one_that_is_gone() -> None:
+    for put in (made_anew, deleted):
+        stage = Stage()
+        put(stage)
+        assert stage.server.writer.end(stage.seen, "expired") is False
+        assert not any(one.startswith(("DELETE", "PATCH")) for one in stage.server.done)

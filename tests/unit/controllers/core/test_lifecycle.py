@@ -34,7 +34,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.instances import FakeInstances
 from tests.support.tinyserver import TinyServer
 
@@ -458,6 +458,24 @@ def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
     assert stage.look() == DONE
     assert stage.gone
     assert stage.provider.created == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "created", "gone"),
+    [(MACHINE, 1, False), (SHORT, 1, True), (LaunchUnderWayError("c", 2.0), 2, False)],
+    ids=["with a machine", "without one", "which takes long"],
+)
+def test_a_launch_that_was_begun_comes_to_its_end_though_the_pods_found_other_nodes(
+    answer: CloudError | LaunchedInstance, created: int, gone: bool
+) -> None:
+    stage, one = Stage(answer), pod("one")
+    stage.world.add(one)
+    marked = {names.LAUNCH_ANNOTATION: "batch/1/0", names.PLAN_ANNOTATION: plan_text((one,))}
+    stage.server.put(claim("c", annotations=marked))
+    stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
+    stage.look()
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (created, gone)
 
 
 @pytest.mark.parametrize(

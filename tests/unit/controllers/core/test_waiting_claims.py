@@ -1,5 +1,6 @@
 """NodeClaims that are not being launched yet are planned again with the next batch, where that costs less, and never more than that."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,11 +9,13 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import replanning
 from provisioner.state.effects import ClaimUnneeded, PodSettled
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import MOST_TIMES, Launch
 from tests.support.batches import Batches
-from tests.support.cluster import World, claim, pod, pool
+from tests.support.clock import NOON
+from tests.support.cluster import World, bound, claim, pod, pool
 from tests.support.kube import FakeAnswer, Sent, ok
 
 WIDE = "1200m"  # one of them takes the smallest node of 2 CPUs, three of them one of 4
@@ -109,6 +112,63 @@ def test_while_a_claim_is_planned_again_nobody_launches_it() -> None:
     assert stage.pods_of(second) == ["p1", "p2", "p3"]
 
 
+def gone(world: World, one: Pod) -> None:
+    """Its claim has a vacant place for a moment."""
+    world.cluster.pod_changed(one, None)
+
+
+def replaced(world: World, one: Pod) -> None:
+    """Its successor has its place at once."""
+    world.cluster.pod_changed(one, msgspec.structs.replace(one, deleted=NOON))
+    world.add(pod(f"{one.uid}-again", cpu=WIDE))
+
+
+def bound_elsewhere(world: World, one: Pod) -> None:
+    world.cluster.pod_changed(one, bound(one, "elsewhere"))
+
+
+@pytest.mark.parametrize("what", [gone, replaced, bound_elsewhere])
+def test_a_claim_whose_pods_are_others_when_they_are_planned_again_is_kept(what: Callable[[World, Pod], None]) -> None:
+    """The successor of a pod lost its place, nobody planned it for ten seconds, and a node was made for the pod that was gone."""
+    stage, pods = Stage(), [*wide(1), pod("small", cpu="100m")]
+    (first,) = stage.batch(*pods)
+    looks: list[str] = []
+
+    def meanwhile() -> None:
+        looks.append(first)
+        if len(looks) == 2:  # the first is before it is held
+            assert stage.world.cluster.launch_begins(first) is Launch.HELD
+            what(stage.world, pods[0])
+
+    stage.provider.meanwhile = meanwhile
+    stage.batch(*wide(2, 3))
+    assert len(looks) > 1
+    assert "small" in stage.pods_of(first)
+    assert not stage.unneeded()
+
+
+def test_claims_that_are_left_alone_are_launched_while_the_others_are_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replanning, "MOST_CLAIMS", 1)
+    stage = Stage()
+    (first,) = stage.batch(*wide(1))
+    (second,) = stage.batch(pod("full", cpu="1800m"))
+    held, left = sorted((first, second))
+    answers: list[tuple[Launch, Launch]] = []
+    looks: list[str] = []
+
+    def meanwhile() -> None:
+        looks.append(first)
+        if len(looks) == 2:  # the first is before they are held
+            begins = stage.world.cluster.launch_begins
+            answers.append((begins(held), begins(left)))
+
+    stage.provider.meanwhile = meanwhile
+    stage.batch(*wide(2, 3))
+    assert answers == [(Launch.HELD, Launch.BEGIN)]
+
+
 def test_a_claim_that_is_cheapest_where_it_is_may_be_launched_afterwards() -> None:
     stage = Stage()
     (first,) = stage.batch(pod("full", cpu="1800m"))
@@ -154,7 +214,9 @@ def test_pods_are_planned_again_so_often_and_no_more() -> None:
     for number in range(MOST_TIMES):
         assert world.cluster.announce(unwritten(f"c{number}", one), (one,))
         assert world.cluster.hold_launches(5.0) == (f"c{number}",)
-        assert PodSettled(NodeKey(f"c{number}"), "moves", "replanned") in (world.cluster.replan([f"c{number}"]) or [])
+        assert PodSettled(NodeKey(f"c{number}"), "moves", "replanned") in (
+            world.cluster.replan({f"c{number}": ["moves"]}) or []
+        )
         world.cluster.claim_failed(f"c{number}")
     assert world.cluster.announce(unwritten("last", one), (one,))
     assert world.cluster.hold_launches(5.0) == ()
@@ -176,7 +238,7 @@ def test_a_hold_ends_by_itself() -> None:
     assert cluster.launch_begins(first) is Launch.HELD
     stage.world.clock.advance(6)
     assert cluster.launch_begins(first) is Launch.BEGIN
-    assert cluster.replan([first]) is None
+    assert cluster.replan({first: ["p1"]}) is None
 
 
 def test_what_is_taken_back_leaves_the_limits_of_its_pool_to_those_for_whom_there_was_no_place() -> None:
