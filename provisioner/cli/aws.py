@@ -29,6 +29,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
+from provisioner.values import printable
 
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
 
@@ -70,7 +71,7 @@ def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings:
     except (Unusable, HelpRequested) as error:
         raise click.UsageError(str(error)) from None
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like something missing
-        click.echo(f"the check failed: {type(error).__name__}: {error}", err=True)
+        click.echo(printable.lines(f"the check failed: {type(error).__name__}: {error}"), err=True)
         sys.exit(EXIT_UNKNOWN)
     click.echo(as_json(report) if output == "json" else as_text(report))
     sys.exit(report.exit_code)
@@ -172,4 +173,4 @@ def as_text(report: Report) -> str:
             lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
         if fine:
             lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are granted")
-    return "\n".join([*lines, report.summary()])
+    return "\n".join(map(printable.one_line, [*lines, report.summary()]))

@@ -25,6 +25,7 @@ from provisioner.cli.harness.table import Show, live
 from provisioner.cli.harness.timing import latencies
 from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled, spread_workload
 from provisioner.cli.progress import progress_for
+from provisioner.values import printable
 
 NODES_GOAL = 145
 CPU_GOAL, MEMORY_GOAL = 95.0, 83.0
@@ -218,7 +219,7 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
                 say(f"figures: {results.write(results_directory, f'bench-{name}', figures)}")
                 missed += [figure for figure in figures if figure.met is False]
     except ERRORS as error:
-        say(f"bench-cluster failed: {error}")
+        say(printable.lines(f"bench-cluster failed: {error}"))
         sys.exit(130 if isinstance(error, Interrupted) else 1)
     together = [f"{title(name, Mode.EVERYTHING_ON)}{CPU_USED}" for name in ("consolidation", "drift")]
     if all(name in used for name in together) and not quick:

@@ -15,6 +15,8 @@ from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISI
 from provisioner.apis.openapi import Violation, defaulted, definition_of, violations
 from provisioner.cli.documents import TOO_DEEP, DocumentError, content, documents, is_shallow
 from provisioner.cli.manifests import plain_yaml
+from provisioner.values import printable
+from provisioner.values.printable import one_line
 
 MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -173,7 +175,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                         raise click.ClickException(f"{path}: {TOO_DEEP}")
                     yield str(path), item
         except DocumentError as error:
-            raise click.ClickException(f"{path}: {error}") from None
+            raise click.ClickException(f"{path}: {printable.lines(str(error))}") from None
         except OSError as error:
             raise click.ClickException(f"{path}: {error.strerror or error}") from None
 
@@ -195,9 +197,9 @@ def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) 
     """
     result = converted(read(files), cluster_name)
     for note in result.notes:
-        click.echo(note, err=True)
+        click.echo(one_line(note), err=True)
     for error in result.errors:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {one_line(error)}", err=True)
     if result.errors:
         context.exit(1)
     sys.stdout.write("---\n".join(plain_yaml(one) for one in result.objects))

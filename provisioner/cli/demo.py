@@ -31,6 +31,7 @@ from provisioner.cli.progress import progress_for
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import Progress
 from provisioner.kube.errors import ApiError
+from provisioner.values import printable
 
 DEFAULT_PODS = 1000
 ALL_RUNNING_GOAL_SECONDS = 25.0
@@ -95,7 +96,7 @@ def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_d
                 sys.exit(_hpa(console, results_directory, Mode(mode), packing))
             outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode), packing)
     except ERRORS as error:
-        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        console.print(printable.lines(f"demo failed: {error}"), markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
     console.print(outcome.line(), markup=False, soft_wrap=True)
     sys.exit(outcome.exit_code)

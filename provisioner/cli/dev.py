@@ -18,6 +18,7 @@ from provisioner.devcluster.downloading import Download
 from provisioner.devcluster.errors import StateError
 from provisioner.devcluster.versions import ARTIFACTS, METRICS_SERVER
 from provisioner.support.clock import SystemClock
+from provisioner.values.printable import one_line
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,7 +166,7 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
             f"Choose one of {', '.join(found) or ', '.join(COMPONENTS)}",
         )
     for line in _tail(found[component], lines):
-        click.echo(line)
+        click.echo(one_line(line.expandtabs()))
 
 
 def _source(*, download: bool, base_url: str) -> Source:

@@ -20,6 +20,7 @@ from provisioner.apis.openapi import Violation, child, defaulted, definition_of,
 from provisioner.apis.verdicts import missing_class, reference_of, verdict, well_known_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES
+from provisioner.values.printable import one_line
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -59,7 +60,7 @@ class Finding:
 
     def __str__(self) -> str:
         subject = ": ".join(part for part in (self.object, self.path) if part)
-        return f"{self.file}:{self.line}: {self.severity}: {subject}{': ' if subject else ''}{self.message}"
+        return one_line(f"{self.file}:{self.line}: {self.severity}: {subject}{': ' if subject else ''}{self.message}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

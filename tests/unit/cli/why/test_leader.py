@@ -12,7 +12,7 @@ from provisioner.apis import names
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import command
 from provisioner.cli.why.text import node_text, pod_text
-from provisioner.controllers.why.answers import NodeAnswer, Place, PodAnswer
+from provisioner.controllers.why.answers import Drain, NodeAnswer, Place, PodAnswer, Told, as_json
 from provisioner.kube.config import Connection
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.support.errors import UserError
@@ -201,3 +201,20 @@ def test_people_read_which_way_was_gone() -> None:
     own = msgspec.structs.replace(ANSWER, source="your own rights, because of --through=own")
     assert pod_text(own).endswith("Note: this was read with your own rights, because of --through=own.")
     assert pod_text(ANSWER).endswith("is bound.")
+
+
+def test_what_comes_from_the_leader_cannot_write_to_the_terminal() -> None:
+    condition = Told(type="Drained", status="False", message="\x1b[2J")
+    odd = NodeAnswer(
+        node="n",
+        node_claim="",
+        node_pool="",
+        at=NOON,
+        state="s",
+        summary="S\x9b.",
+        place=Place(),
+        drain=Drain(conditions=(condition,), finalizers=("a\x1b/b",)),
+        source="the leader (pod a/b\x1b)",
+    )
+    assert all(line.isprintable() for line in node_text(odd).split("\n"))
+    assert all(line.isprintable() for line in as_json(odd).split("\n"))
