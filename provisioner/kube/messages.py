@@ -117,4 +117,5 @@ def bookmark_unreadable(error: object) -> str:
 
 # forwarding.py
 FORWARD_TOO_LONG: Final = "it took too long"
+FORWARD_TOO_LARGE: Final = "it sent too much"
 FORWARD_SENT_TEXT: Final = "the API server sent text"

@@ -170,7 +170,7 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
 
         def find() -> leader.Leader:
             if way.url:
-                return leader.at(way.url, connection)
+                return leader.at(way.url, connection, clock)
             return leader.through(connection, options.leader_election_name, options.lease_namespace, clock)
 
         return leader.ask(find, f"/why/{'/'.join(about)}", kind)
