@@ -38,12 +38,23 @@ class Unusable(click.UsageError):
     """What was given cannot be used: exit 2."""
 
 
-@click.group()
+@click.group(help="What AWS has and permits.")
 def command() -> None:
-    """What AWS has and permits."""
+    """See `dovetail aws --help`."""
 
 
-@command.command("check", context_settings={"ignore_unknown_options": True})
+@command.command(
+    "check",
+    context_settings={"ignore_unknown_options": True},
+    help="""Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
+
+    SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
+    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
+    command runs under.
+
+    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
+    """,
+)
 @click.option(
     "--role-arn", default="", help="ARN of the controller role, to check its permissions with the IAM policy simulator."
 )
@@ -58,14 +69,7 @@ def command() -> None:
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings: tuple[str, ...]) -> None:
-    """Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
-
-    SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
-    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
-    command runs under.
-
-    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
-    """
+    """See `dovetail aws check --help`."""
     try:
         report = run(settings, role_arn, files)
     except (Unusable, HelpRequested) as error:

@@ -180,7 +180,14 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise click.ClickException(f"{path}: {error.strerror or error}") from None
 
 
-@click.command(name="convert")
+@click.command(
+    name="convert",
+    help="""Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
+
+    The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
+    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
+    """,
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--cluster-name",
@@ -190,11 +197,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 )
 @click.pass_context
 def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) -> None:
-    """Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
-
-    The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
-    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
-    """
+    """See `dovetail convert --help`."""
     result = converted(read(files), cluster_name)
     for note in result.notes:
         click.echo(one_line(note), err=True)

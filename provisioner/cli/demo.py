@@ -45,7 +45,14 @@ TOTAL_GOAL_MEGABYTES = 350.0
 ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, TimeoutError, OSError)
 
 
-@click.command("demo")
+@click.command(
+    "demo",
+    help="""Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
+
+    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
+    started, and taken down at the end.
+    """,
+)
 @click.option("--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Number of pods.")
 @click.option(
     "--cloud",
@@ -82,11 +89,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="Where demo.json, or hpa.json and the picture hpa.svg, are written.",
 )
 def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_directory: Path) -> None:
-    """Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
-
-    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
-    started, and taken down at the end.
-    """
+    """See `dovetail demo --help`."""
     if hpa and (cloud == AWS or pods != DEFAULT_PODS):
         raise click.UsageError("--hpa runs one workload on kwok; leave out --cloud and --pods")
     console = Console(highlight=False)

@@ -379,7 +379,14 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-@click.command(name="lint")
+@click.command(
+    name="lint",
+    help="""Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
+
+    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
+    settings that are valid but probably not intended. The exit status is 1 if there is an error.
+    """,
+)
 @click.argument(
     "files",
     metavar="FILE...",
@@ -392,11 +399,7 @@ def _plural(count: int, word: str) -> str:
 )
 @click.pass_context
 def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str) -> None:
-    """Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
-
-    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
-    settings that are valid but probably not intended. The exit status is 1 if there is an error.
-    """
+    """See `dovetail lint --help`."""
     report = lint(files)
     errors, warnings = report.count(ERROR), report.count(WARNING)
     if output == "json":

@@ -62,10 +62,14 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Dovetail: a node autoscaler for Kubernetes.",
+)
 @click.version_option(package_name="dovetail")
 def dovetail() -> None:
-    """Dovetail: a node autoscaler for Kubernetes."""
+    """See `dovetail --help`."""
 
 
 def main() -> None:

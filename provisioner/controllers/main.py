@@ -216,10 +216,14 @@ class ProvisionerProcess:
         )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="Run the provisioner (Karpenter's flags and environment; --help lists them).",
+)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Run the provisioner (Karpenter's flags and environment; --help lists them)."""
+    """See `dovetail provisioner --help`."""
     status = main(context.args)
     sys.stdout.flush()
     sys.stderr.flush()

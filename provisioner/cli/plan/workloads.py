@@ -19,7 +19,7 @@ from provisioner.apis.shapes import PodShape, altered_shape
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
-MAX_CLAIMS: Final = 1_000_000
+MAX_CLAIMS: Final = 200_000
 """PersistentVolumeClaims that the pods of all StatefulSets have of their own."""
 KINDS: Final[Mapping[str, frozenset[str]]] = {
     "": frozenset({"ReplicationController"}),

@@ -1,5 +1,6 @@
 """The command line: lazily imported commands, errors as one line."""
 
+import json
 import os
 import re
 import shutil
@@ -157,3 +158,44 @@ def test_a_component_s_log_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     (there / "logs" / "etcd.log").write_text("\tpod \x1b[2J\n", encoding="utf-8")
     result = CliRunner().invoke(dovetail, ["dev", "logs", "etcd"], env={"XDG_STATE_HOME": str(tmp_path / "state")})
     assert result.output == "        pod ?[2J\n"
+
+
+HELP = """
+import json
+
+import click
+from click.testing import CliRunner
+
+from provisioner.cli.main import dovetail
+from provisioner.options import HelpRequested, Options
+
+
+def walked(command, path):
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from walked(command.get_command(context, name), (*path, name))
+
+
+def shown(path):
+    if path == ("provisioner",):  # which ends its process
+        try:
+            Options.parse(("--help",), {})
+        except HelpRequested as text:
+            return str(text)
+    return CliRunner().invoke(dovetail, [*path, "--help"]).output
+
+
+print(json.dumps({" ".join(path): shown(path) for path in walked(dovetail, ())}))
+"""
+
+
+def test_optimized_as_it_is_deployed_every_command_has_the_same_help() -> None:
+    plain, optimized = (
+        json.loads(subprocess.run([sys.executable, *flags, "-c", HELP], capture_output=True, check=True).stdout)
+        for flags in ((), ("-OO",))
+    )
+    assert len(plain) >= len(COMMANDS) + 8
+    assert "Say why node NAME" in plain["why"]
+    assert optimized == plain

@@ -204,4 +204,4 @@ def test_more_claims_than_can_be_planned_are_refused_by_name() -> None:
     assert [pod.name for pod in pods_in(objects)] == ["db-0", "db-1"]
     (problem,) = objects.problems
     assert problem.field == "spec.volumeClaimTemplates"
-    assert "3,000 templates times 1,000 replicas would make more than 1,000,000" in problem.text
+    assert "3,000 templates times 1,000 replicas would make more than 200,000" in problem.text
