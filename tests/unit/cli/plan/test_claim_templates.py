@@ -190,9 +190,12 @@ def read(*documents: dict[str, Any]) -> Objects:
 
 def test_pods_whose_claims_are_yet_to_be_made_cost_no_shape_each(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[PodShape] = []
-    monkeypatch.setattr(
-        workloads, "altered_shape", lambda shape, **fields: made.append(altered_shape(shape, **fields)) or made[-1]
-    )
+
+    def noted(shape: PodShape, **fields: Any) -> PodShape:
+        made.append(altered_shape(shape, **fields))
+        return made[-1]
+
+    monkeypatch.setattr(workloads, "altered_shape", noted)
     objects = read(many(20, 50), *bound("d3-db-7", ZONES[0]))
     shapes = {pod.name: pod.shape for pod in pods_in(objects)}
     assert len(made) == 2, "of a pod with a claim that exists, and of all others"
