@@ -122,6 +122,22 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     )
 
 
+def selector_text(selector: LabelSelector) -> str:
+    """`selector` in the API's own syntax, for a list; "" for one that picks everything. An unknown operator narrows nothing."""
+    terms = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    for one in selector.match_expressions:
+        match one.operator:
+            case "In" | "NotIn":
+                terms.append(f"{one.key} {one.operator.lower()} ({','.join(one.values)})")
+            case "Exists":
+                terms.append(one.key)
+            case "DoesNotExist":
+                terms.append(f"!{one.key}")
+            case _:
+                pass
+    return ",".join(terms)
+
+
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """The condition of type `kind`, or None."""
     for one in conditions:

@@ -130,6 +130,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         newest: when the newest pod of that moment was created: what is newer came after the eviction. By the API server's clock.
         at: when, by the clock of whoever led.
         share: that was to be kept, in words.
+        pod: UID of the pod to evict; "" for none. One that is there long after was not evicted, and the attempt does not count.
     """
 
     attempts: int
@@ -137,6 +138,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     newest: datetime
     at: datetime
     share: str
+    pod: str = ""
 
 
 _ATTEMPT: Final = msgspec.json.Decoder(Attempt)

@@ -5,7 +5,8 @@ is evicted, and its successor is put on the other by the webhook. That is done f
 at a time, while nothing else moves, and no further than to the tolerance.
 
 What keeps it from evicting for ever: the decision to evict comes with an `Attempt`, which is written on a brother of the pod before it is evicted. Where
-no pod that the webhook put on the side that lacks some came after two such evictions, nothing is evicted for a day.
+no pod that the webhook put on the side that lacks some came after two such evictions, nothing is evicted for a day. An eviction whose pod is still there
+when all pods have settled was not carried out, and counts as none: repeated, it evicts nothing else.
 
 The webhook counts pods by their label. Pods that were admitted without it have none and count here by the capacity type of their node; so that the
 webhook counts them too, they are given the label first (`Adopt`). Without that their successors would be given their sides as if they were not there.
@@ -33,6 +34,7 @@ STOPPED_FOR: Final = timedelta(days=1)
 TOLERATED_PODS: Final = 2
 TOLERATED_PERCENT: Final = 5
 
+_LABELLED: Final = {side.value: side for side in Side}
 _REPAIRED: Final = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps")})
 """By kind and group. A pod of a Job would lose its work and count as failed."""
 
@@ -45,7 +47,7 @@ class Hold(enum.Enum):
     NOT_ASKED = "not asked"
     """The template of the owner does not ask for it, or for no share that can be read."""
     ROLLING = "rolling"
-    """The owner is being updated, or ends."""
+    """The owner is being updated, or ends (`is_moving`)."""
     UNSETTLED = "unsettled"
     """Pods start, end, are not ready or are missing, or their nodes are being drained."""
     UNKNOWN = "unknown"
@@ -93,12 +95,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An owner at one instant.
+    """An owner at one instant at which it does not move.
 
     Attributes:
         share: of its pods that must run on demand.
         wanted: how many pods it is to have.
-        rolling: it is being updated.
         members: its pods that are not done.
         steady: seconds for which they have been as they are.
         now: UTC.
@@ -107,7 +108,6 @@ class View:
 
     share: Share
     wanted: int
-    rolling: bool
     members: tuple[Member, ...]
     steady: float
     now: datetime
@@ -192,7 +192,9 @@ def decide(view: View) -> Decision:
         return Hold.BUDGET if any(member.bar is Bar.BUDGET for member in going) else Hold.HELD
     member = min(free, key=_order)
     newest = max(one.pod.created for one in view.members)
-    attempt = Attempt(attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share))
+    attempt = Attempt(
+        attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share), pod=member.pod.uid
+    )
     brothers = (one.pod for one in view.members if one is not member)
     bearer = min(
         brothers, key=lambda pod: (pod.created, pod.name)
@@ -203,37 +205,45 @@ def decide(view: View) -> Decision:
 
 def _held(view: View) -> Hold | None:
     """What comes before any count."""
-    if view.rolling:
-        return Hold.ROLLING
     if (
         view.steady < SETTLE_SECONDS
         or len(view.members) != view.wanted
-        or any(member.leaving or not _is_settled(member.pod) for member in view.members)
+        or any(member.leaving or not is_settled(member.pod) for member in view.members)
     ):
         return Hold.UNSETTLED
     return Hold.UNKNOWN if any(member.side is None for member in view.members) else None
 
 
-def _is_settled(pod: Pod) -> bool:
+def is_settled(pod: Pod) -> bool:
+    """Whether a pod runs, and is to go on."""
     return pod.deleted is None and bool(pod.node_name) and pod.ready
 
 
 def _spent(view: View, toward: Side) -> int | None:
-    """Evictions in a row that did not help; None where that were too many, a short while ago."""
+    """Evictions in a row that were carried out and did not help; None where that were too many, a short while ago."""
     last = last_attempt((member.pod for member in view.members), view.known)
     if last is None or last.share != str(view.share) or last.toward is not toward:
         return 0
     if any(one.seated and one.side is toward and one.pod.created > last.newest for one in view.members):
         return 0
-    if last.attempts < MOST_ATTEMPTS:
-        return last.attempts
-    return None if view.now - last.at < STOPPED_FOR else MOST_ATTEMPTS - 1
+    spent = last.attempts - any(one.pod.uid == last.pod for one in view.members)
+    if spent < MOST_ATTEMPTS:
+        return spent
+    return None if view.now - _made_at(last, view) < STOPPED_FOR else MOST_ATTEMPTS - 1
+
+
+def _made_at(last: Attempt, view: View) -> datetime:
+    """When an attempt was made; where the clock of who made it was ahead, when its first successor was created, by the API server's."""
+    if last.at <= view.now:
+        return last.at
+    later = (one.pod.created for one in view.members if one.pod.created > last.newest)
+    return min(later, default=last.newest)
 
 
 def last_attempt(pods: Iterable[Pod], known: Attempt | None = None) -> Attempt | None:
-    """The last attempt that pods of an owner, or whoever asks, know of."""
+    """The last attempt that pods of an owner, or whoever asks, know of; told by the API server's clock, as those of leaders may differ."""
     found = [one for pod in pods if (one := read_attempt(pod)) is not None]
-    return max([*found, *([known] if known is not None else [])], key=lambda one: one.at, default=None)
+    return max([*found, *([known] if known is not None else [])], key=lambda one: (one.newest, one.at), default=None)
 
 
 def _order(member: Member) -> tuple[bool, int, float, str]:
@@ -259,8 +269,7 @@ def side_of_node(node: Node | None) -> Side | None:
 
 def side_of_label(pod: Pod) -> Side | None:
     """What the label of a pod says."""
-    label = pod.labels.get(names.ON_DEMAND_SHARE_LABEL)
-    return Side(label) if label in tuple(Side) else None
+    return _LABELLED.get(pod.labels.get(names.ON_DEMAND_SHARE_LABEL, ""))
 
 
 def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: datetime) -> Member:

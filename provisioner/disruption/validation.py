@@ -139,6 +139,8 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
 def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
+    Where pods were bound to room that is kept for others, these will want some of the room that looks free: nothing moves into it before they have a place.
+
     Args:
         proposals: decided on `then`.
         then: an instant.
@@ -146,6 +148,8 @@ def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> t
 
     Cost: O(nodes + pods that are placed).
     """
+    if any(map(_is_taken, now.nodes)):
+        return tuple(one for one in proposals if not one.placements)
     if now.nodes is then.nodes:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
@@ -156,6 +160,11 @@ def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> t
             kept.append(one)
             rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
+
+
+def _is_taken(node: NodeView) -> bool:
+    """Whether a node keeps room that is not there: its planned pods lose their places within a second."""
+    return node.initialized and any(amount < 0 < node.planned.amount(name) for name, amount in node.room.items())
 
 
 def _key(claim: str) -> str:

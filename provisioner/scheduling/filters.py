@@ -1,7 +1,8 @@
 """Which nodes a pod lets itself run on: its node selector, required node affinity and tolerations, as one value."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
+from typing import Final
 
 from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
 from provisioner.apis.names import HOSTNAME_LABEL, LABEL_ALIASES, normalized_label
@@ -13,6 +14,8 @@ from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDUL
 _HARD = (NO_SCHEDULE, NO_EXECUTE)
 _HARD_AND_SOFT = (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
 NAME_FIELD = "metadata.name"
+MOST_ELEMENTS: Final = 256
+"""What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads."""
 """The only field that Kubernetes allows in matchFields."""
 UNKNOWN_HOSTNAME = "not known yet"
 """The hostname of a machine to come; no label has spaces."""
@@ -157,24 +160,35 @@ def node_filter(shape: PodShape) -> NodeFilter:
     """Read the filter of a class of pods; preferences are no part of it.
 
     Raises:
-        FilterError: an operator or value cannot be read.
+        FilterError: an operator or value cannot be read, or there are more terms or tolerations than may be.
 
     Source: kube-scheduler 1.36 nodeaffinity: terms are alternatives, an empty term matches nothing, so does an affinity of
     nothing but empty terms.
     """
     selector = _selector(shape)
     required = _required_terms(shape)
+    check_count("spec.tolerations", shape.tolerations)
     if required is None:
         if not selector and not shape.tolerations:
             return ANYWHERE
         return NodeFilter((Term(selector),), shape.tolerations)
-    terms = []
-    for number, term in enumerate(required):
-        if term.match_expressions or term.match_fields:
-            read = read_term(term, f"{_TERMS}[{number}]", selector)
-            if read not in terms:
-                terms.append(read)
+    check_count(_TERMS, required)
+    terms = dict.fromkeys(
+        read_term(term, f"{_TERMS}[{number}]", selector)
+        for number, term in enumerate(required)
+        if term.match_expressions or term.match_fields
+    )
     return NodeFilter(tuple(terms), shape.tolerations)
+
+
+def check_count(where: str, listed: Sized) -> None:
+    """Refuse a list so long that one pod of a tenant would keep everybody waiting: each node and each NodePool is held against each element.
+
+    Raises:
+        FilterError: there are more than `MOST_ELEMENTS`.
+    """
+    if len(listed) > MOST_ELEMENTS:
+        raise FilterError(messages.too_many(where, len(listed), MOST_ELEMENTS))
 
 
 _TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"

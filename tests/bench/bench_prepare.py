@@ -23,10 +23,12 @@ import pytest
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
+from provisioner.scheduling.filters import MOST_ELEMENTS
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem, World
 from provisioner.scheduling.result import Result
@@ -37,7 +39,7 @@ from provisioner.values.resources import Resources
 from tests.bench.bench_scheduling import calibration, interned
 from tests.support import loads, mixes
 from tests.support.agreement import answers_that_agree
-from tests.support.problems import shape
+from tests.support.problems import pod, shape, term
 from tests.support.rich import Stock
 
 pytestmark = pytest.mark.bench
@@ -86,6 +88,16 @@ def diverse(count: int) -> Callable[[], Problem]:
 def own_selectors() -> Problem:
     team = Requirement.of("team", Operator.EXISTS)
     return Problem(pods=loads.own_selectors(5_000), pools=(loads.ec2_pool("default", team),))
+
+
+def long_filters() -> Problem:
+    """As many node selector terms a pod as are read, all unlike, and 20 NodePools: a tenant's dearest pods by the byte."""
+    pools = tuple(loads.ec2_pool(f"pool-{number:03d}") for number in range(20))
+
+    def terms(pod: int) -> list[NodeSelectorTerm]:
+        return [term((ZONE, "NotIn", [f"zone-{pod}-{number}"])) for number in range(MOST_ELEMENTS)]
+
+    return Problem(pods=tuple(pod(f"pod-{number}", shape(terms=terms(number))) for number in range(100)), pools=pools)
 
 
 def many_pools() -> Problem:
@@ -148,6 +160,7 @@ ROWS: dict[str, Row] = {
         lambda: on(*loads.big_spread(), *loads.impossible()), 0.4, left=2
     ),
     "500 NodePools, none fits, 20k": Row(many_pools, 2, memory=200, left=20_000),
+    f"100 pods of {MOST_ELEMENTS} node selector terms, 20 NodePools": Row(long_filters, 0.3),
     "minValues 5, 1,000 types, 6 zones, 20k": Row(with_min_values, 0.5),
     "50 reservations, own requests, 5k": Row(with_reservations, 0.3),
     **{

@@ -2,6 +2,8 @@
 
 Every row is the time under the lock that all watches need. "After N pods" is a snapshot after so many pods were bound, the
 events themselves apart.
+
+What looks at the pods in the cache for the repair of on-demand shares cost at 100,000 pods, each ten seconds, is in results/shares-*.json.
 """
 
 import gc
@@ -14,14 +16,22 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import DaemonSet
+from provisioner.apis.core import DaemonSet, Node
+from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.cloudprovider.kwok import catalogue
+from provisioner.controllers.core.share_repair import LOOK_SECONDS, ShareRepair
+from provisioner.disruption.pause import NOTHING
+from provisioner.disruption.shares import SETTLE_SECONDS
+from provisioner.kube.client import Client
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.support.clock import SystemClock
-from tests.support.cluster import bound, claim, node, pod, pool
+from tests.support.clock import FakeClock
+from tests.support.cluster import World, bound, claim, node, pod, pool
+from tests.support.kube import FakeApi
+from tests.support.tinyserver import TinyServer
 
 pytestmark = pytest.mark.bench
 
@@ -118,3 +128,63 @@ def test_what_the_state_costs() -> None:
     assert (
         max(one.value for one in figures if one.goal is not None) < 50
     )  # the goals are printed; this is for a regression
+
+
+PODS, OWNED = 100_000, 20
+PERIOD = {False: 50.0, True: 200.0}
+"""Goals in ms for a look at pods of which none asks, and all do."""
+
+
+def owned(*, asking: bool) -> list[Pod]:
+    """Pods of owners of which 30 % run on demand, as they are to."""
+    annotations = {names.STAMP_ON_DEMAND: "30%", names.ON_DEMAND_REPAIR: "evict"} if asking else {}
+    one, pods = pod("shape", ready=True, annotations=annotations), []
+    for number in range(PODS):
+        owner, place = divmod(number, OWNED)
+        capacity = names.CAPACITY_ON_DEMAND if place * 10 < OWNED * 3 else names.CAPACITY_SPOT
+        named, uid = f"p{number:06d}", f"rs{owner}"
+        above = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=uid, uid=uid, controller=True)
+        labels = {names.ON_DEMAND_SHARE_LABEL: capacity}
+        node_name = f"{capacity}-{number % NODES}"
+        pods.append(
+            msgspec.structs.replace(one, name=named, uid=named, owner=above, labels=labels, node_name=node_name)
+        )
+    return pods
+
+
+@pytest.mark.parametrize("asking", [False, True], ids=["none asks", "all ask"])
+def test_what_a_look_for_shares_costs(asking: bool) -> None:
+    """Nothing is read at the API server, and nodes are looked up once for as long as no pod changes."""
+    pods, clock, looked_up = owned(asking=asking), FakeClock(), 0
+    nodes = {one: node(one, labels={names.CAPACITY_TYPE_LABEL: one}) for one in ("spot", "on-demand")}
+
+    def find(name: str) -> Node:
+        nonlocal looked_up
+        looked_up += 1
+        return nodes[name.rpartition("-")[0]]
+
+    api, recorder = FakeApi(clock=clock), TinyServer(World()).recorder
+    client = Client(api, clock)
+    repair = ShareRepair(lambda: pods, find, dict, client, recorder, clock, stale=lambda: "", pause=lambda: NOTHING)
+    gc.collect()
+    gc.freeze()
+    said = "all" if asking else "none"
+    figures: list[Figure] = []
+
+    def figure(name: str, value: float, goal: float | None = None) -> None:
+        wanted = at_most(goal) if goal is not None else None
+        figures.append(Figure(f"{name}, of 100,000 pods {said} ask", value * MILLISECONDS, "ms of CPU", wanted))
+        print(figures[-1].line())
+
+    figure("the first look", seconds(repair.poll))
+    clock.advance(SETTLE_SECONDS)
+    figure("the look that judges", seconds(repair.poll))
+    assert looked_up == (PODS if asking else 0)
+    clock.advance(LOOK_SECONDS)
+    figure("a look, nothing changed", median(seconds(repair.poll) for _ in range(5)), PERIOD[asking])
+    pods[0] = msgspec.structs.replace(pods[0], resource_version="2")
+    repair.poll()
+    assert looked_up == (PODS + OWNED if asking else 0)
+    assert api.sent == []
+    write(ROOT / "results", f"shares-{said}", figures)
+    assert figures[-1].value < 5 * PERIOD[asking]  # the goals are printed; this is for a regression

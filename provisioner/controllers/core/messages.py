@@ -121,6 +121,16 @@ def share_not_repaired(why: Hold) -> EventMessage:
     )
 
 
+def share_eviction_denied(pod: str, error: str) -> EventMessage:
+    """To the same; `pod` as "NAMESPACE/NAME"."""
+    return EventMessage(
+        "Warning",
+        "OnDemandShareNotRepaired",
+        f"Not repairing the share of pods that run on demand ({names.STAMP_ON_DEMAND}): the API server denied the eviction of pod {pod}; retrying. "
+        f"Check the admission webhooks for pods/eviction: {error}",
+    )
+
+
 def deleted_at_deadline(seconds: int, deadline: datetime) -> EventMessage:
     """The pod was deleted, not evicted, because the termination grace period of its node is nearly over."""
     return EventMessage(

@@ -6,17 +6,19 @@ API; then its pods have to settle again. What is remembered here is only of use 
 been quiet for a minute before its own eyes, and reads from their pods what was tried.
 """
 
+import contextlib
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Deployment, Node, ObjectReference, PodDisruptionBudget, ReplicaSet, StatefulSet
 from provisioner.apis.eviction import refuses
-from provisioner.apis.meta import OwnerReference
+from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
-from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, attempt_text, parse
+from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
 from provisioner.controllers.core import messages
 from provisioner.controllers.references import pod_reference
 from provisioner.disruption.candidates import PodBudgets
@@ -34,6 +36,7 @@ from provisioner.disruption.shares import (
     decide,
     is_drifted,
     is_moving,
+    is_settled,
     member_of,
     members_of,
     side_of_label,
@@ -42,7 +45,16 @@ from provisioner.disruption.shares import (
 )
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from provisioner.kube.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+)
 from provisioner.kube.events import Recorder
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
@@ -53,9 +65,9 @@ MOST_READ: Final = 10
 MOST_ADOPTED: Final = 100
 """Pods that are labelled in one look."""
 AGAIN_SECONDS: Final = 30.0
-"""After which an owner that could not be repaired at the moment is read again; doubled each time it is refused or fails."""
+"""After which an owner that could not be repaired at the moment is read again; doubled each time in a row."""
 QUIET_SECONDS: Final = 600.0
-"""The same where reading it sooner would be of no use, and the longest time between two."""
+"""The same where reading it sooner would be of no use, and the longest time between two. A pod that changes ends it."""
 TOLD_SECONDS: Final = 3600.0
 
 REPAIRS: Final = metrics.counter(
@@ -66,7 +78,10 @@ REPAIRS: Final = metrics.counter(
 )
 
 _DISRUPTION_BUDGET: Final = "disruption budget"
-_QUIET: Final = frozenset({Hold.WITHIN, Hold.NOT_ASKED, Hold.STOPPED})
+_DENIED: Final = (BadRequest, Unauthorized, Forbidden, Invalid)
+"""Answers after which nothing was done for sure."""
+_QUIET: Final = frozenset({Hold.WITHIN, Hold.NOT_ASKED, Hold.STOPPED, Hold.UNSETTLED})
+"""What does not change as long as the pods do not, or not soon."""
 _TOLD: Final = frozenset({Hold.STOPPED, Hold.UNKNOWN, Hold.HELD, Hold.BUDGET})
 _log = logs.get_logger(__name__)
 
@@ -78,19 +93,25 @@ class _Owner:
     """What is remembered of an owner whose pods ask.
 
     Attributes:
-        print: its pods as they were seen last.
+        pods: as they were seen last.
+        print: what of them has to settle.
         since: when they became so.
         read_at: when it was read at the API server; 0 for never.
         due: when it may be read again.
-        failures: refusals and failures in a row.
+        right_until: its share is taken for right until then, as long as no pod changes.
+        seated: whether the webhook put a pod where it is, by UID, as was read last; the cache does not know.
+        failures: reads in a row after which nothing could be done.
         attempt: the last, by this process.
         told: why it was not repaired, as was said last.
     """
 
+    pods: tuple[Pod, ...]
     print: _Fingerprint
     since: float
     read_at: float = 0.0
     due: float = 0.0
+    right_until: float = 0.0
+    seated: Mapping[str, bool] = field(default_factory=dict)
     failures: int = 0
     attempt: Attempt | None = None
     told: Hold | None = None
@@ -163,22 +184,26 @@ class ShareRepair:
             return
         groups = self._groups()
         self._remember(groups, now)
-        pause = self._pause()
-        if pause.everything:
+        if self._pause().everything:
             return
         self._adoptions = 0
         end = now + LOOK_SECONDS
         for group in self._turns(group for group in groups if self._seems_due(group, now)):
             if self._clock.monotonic() >= end:
                 return  # the others come with the next look
-            self._read(group, pause)
+            self._read(group)
 
     # ------------------------------------------------------------------ from the cache
 
     def _groups(self) -> list[_Group]:
         """The pods of each owner of which one asks. Cost: O(pods)."""
         every = tuple(self._pods())
-        asking = {(pod.namespace, pod.owner.uid) for pod in every if asks(pod) and pod.owner is not None}
+        asking: set[tuple[str, str]] = set()
+        for pod in every:
+            if names.ON_DEMAND_REPAIR in pod.annotations and pod.owner is not None:
+                key = (pod.namespace, pod.owner.uid)
+                if key not in asking and asks(pod):
+                    asking.add(key)
         if not asking:
             return []
         found: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
@@ -194,23 +219,34 @@ class ShareRepair:
     def _remember(self, groups: Iterable[_Group], now: float) -> None:
         before, self._owners = self._owners, {}
         for group in groups:
-            seen = _fingerprint(group.pods)
-            owner = before.get(group.key) or _Owner(seen, now)
-            if owner.print != seen:
-                owner.print, owner.since, owner.due = seen, now, 0.0
+            owner = before.get(group.key)
+            if owner is None:
+                owner = _Owner(group.pods, _fingerprint(group.pods), now)
+            elif not _are_same(owner.pods, group.pods):
+                seen = _fingerprint(group.pods)
+                if owner.print != seen:
+                    owner.print, owner.since, owner.due = seen, now, 0.0
+                owner.pods, owner.right_until = group.pods, 0.0
             self._owners[group.key] = owner
 
     def _seems_due(self, group: _Group, now: float) -> bool:
         """Whether the API server is asked about an owner; the decision itself is made from what it answers."""
         owner = self._owners[group.key]
-        if now < owner.due or now - owner.since < SETTLE_SECONDS:
+        if now < max(owner.due, owner.right_until, owner.since + SETTLE_SECONDS):
+            return False
+        if not all(is_settled(pod) for pod in group.pods):
             return False
         share = _most_common_share(group.pods)
-        if share is None:
-            return False
-        nodes = [side_of_node(self._node(pod.node_name)) for pod in group.pods]
-        labels = [side_of_label(pod) or side for pod, side in zip(group.pods, nodes, strict=True)]
-        return is_drifted(share, nodes) or is_drifted(share, labels)
+        if share is not None and any(is_drifted(share, sides) for sides in self._sides(group.pods, owner.seated)):
+            return True
+        owner.right_until = now + QUIET_SECONDS  # nodes may change, but hardly do
+        return False
+
+    def _sides(self, pods: Iterable[Pod], seated: Mapping[str, bool]) -> Iterable[list[Side | None]]:
+        """What pods count as if the webhook seated all of which it is not known, and if it seated none."""
+        nodes = [(pod, side_of_node(self._node(pod.node_name))) for pod in pods]
+        for unknown in (True, False):
+            yield [(side_of_label(pod) if seated.get(pod.uid, unknown) else None) or side for pod, side in nodes]
 
     def _turns(self, groups: Iterable[_Group]) -> list[_Group]:
         """Those that are read now: of each namespace in turn the one that was read the longest time ago."""
@@ -223,16 +259,18 @@ class ShareRepair:
 
     # ------------------------------------------------------------------ from the API server
 
-    def _read(self, group: _Group, pause: Pause) -> None:
+    def _read(self, group: _Group) -> None:
         """Look at one owner as the API server has it, and do what comes next."""
         owner = self._owners[group.key]
         owner.read_at = self._clock.monotonic()
         owner.due = owner.read_at + AGAIN_SECONDS
         try:
-            decision = self._decide(group, owner, pause)
+            decision = self._decide(group, owner)
             match decision:
                 case Hold():
                     self._hold(group, owner, decision)
+                case _ if self._stale() or self._pause().everything:
+                    return  # since this look began
                 case Adopt(members=members):
                     self._adopt(members)
                 case Evict():
@@ -243,7 +281,8 @@ class ShareRepair:
             self._failed(owner)
             _log.warning(messages.SHARE_REPAIR_FAILED, owner=_name(group), error=str(error))
 
-    def _decide(self, group: _Group, owner: _Owner, pause: Pause) -> Evict | Adopt | Hold:
+    def _decide(self, group: _Group, owner: _Owner) -> Evict | Adopt | Hold:
+        """What comes next. Cost: a few small reads, and the pods of this owner alone."""
         found = self._owner(group)
         if found is None:
             return Hold.NOT_ASKED
@@ -251,18 +290,30 @@ class ShareRepair:
         share = _share(annotations)
         if share is None or annotations.get(names.ON_DEMAND_REPAIR) != REPAIR_BY_EVICTION:
             return Hold.NOT_ASKED
-        seated = members_of(group.owner.uid, self._client.list(resources.SEATED_PODS, group.namespace))
+        above = _deployment_of(found)
+        deployment = None if above is None else self._deployment(above, group.namespace)
+        if (above is not None and deployment is None) or is_moving(found, deployment, ()):
+            return Hold.ROLLING  # without its Deployment it goes, and its pods with it
+        listed = self._client.list(resources.SEATED_PODS, group.namespace, _selector(found))
+        seated = members_of(group.owner.uid, listed)
         current = _fingerprint(one.pod for one in seated) == owner.print
+        members = tuple(self._members(group.owner.uid, seated))
+        owner.seated = {one.pod.uid: one.seated for one in members}
         view = View(
             share=share,
             wanted=wanted_of(found),
-            rolling=self._is_moving(group, found),
-            members=tuple(self._members(group.owner.uid, seated, pause)),
+            members=members,
             steady=self._clock.monotonic() - owner.since if current else 0.0,
             now=self._clock.now(),
             known=owner.attempt,
         )
-        return decide(view)
+        decision = decide(view)
+        if isinstance(decision, Hold) or isinstance(found, StatefulSet) or controller_of(found) is None:
+            return decision
+        brothers = self._client.list(
+            resources.REPLICASETS, group.namespace, "" if deployment is None else _selector(deployment)
+        )
+        return Hold.ROLLING if is_moving(found, deployment, brothers) else decision
 
     def _owner(self, group: _Group) -> ReplicaSet | StatefulSet | None:
         """The owner, if it is the one that the pods name."""
@@ -274,17 +325,6 @@ class ShareRepair:
             found = self._client.get(resources.STATEFULSETS, name, group.namespace)
         return found if found.metadata.uid == group.owner.uid else None
 
-    def _is_moving(self, group: _Group, found: ReplicaSet | StatefulSet) -> bool:
-        if isinstance(found, StatefulSet):
-            return is_moving(found, None, ())
-        above, deployment = controller_of(found), None
-        if above is not None and above.kind == "Deployment" and above.api_version.partition("/")[0] == "apps":
-            deployment = self._deployment(above, group.namespace)
-            if deployment is None:
-                return True  # it is gone, and its pods go with it
-        brothers = self._client.list(resources.REPLICASETS, group.namespace) if above is not None else ()
-        return is_moving(found, deployment, brothers)
-
     def _deployment(self, above: OwnerReference, namespace: str) -> Deployment | None:
         try:
             found = self._client.get(resources.DEPLOYMENTS, above.name, namespace)
@@ -292,8 +332,8 @@ class ShareRepair:
             return None
         return found if found.metadata.uid == above.uid else None
 
-    def _members(self, owner: str, seated: Iterable[SeatedPod], pause: Pause) -> Iterable[Member]:
-        now, budgets = self._clock.now(), PodBudgets(self._budgets())
+    def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[Member]:
+        now, budgets, pause = self._clock.now(), PodBudgets(self._budgets()), self._pause()
         for one in seated:
             node = self._node(one.pod.node_name)
             pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")
@@ -308,10 +348,9 @@ class ShareRepair:
     # ------------------------------------------------------------------ acting
 
     def _hold(self, group: _Group, owner: _Owner, why: Hold) -> None:
-        now = self._clock.monotonic()
         if why in _QUIET:
-            owner.due = now + QUIET_SECONDS
-        elif why is Hold.BUDGET:
+            owner.due = self._clock.monotonic() + QUIET_SECONDS
+        else:
             self._failed(owner)
         if why in _TOLD:
             self._recorder.publish(group.reference, *messages.share_not_repaired(why), ttl=TOLD_SECONDS)
@@ -330,7 +369,7 @@ class ShareRepair:
             self._client.patch(resources.PODS, pod.name, body, pod.namespace, subresource="status")
 
     def _evict(self, group: _Group, owner: _Owner, decision: Evict) -> None:
-        """Write what is tried before it is: a process that ends in between has tried."""
+        """Write what is tried before it is: a process that ends right after it has tried."""
         pod, bearer = decision.member.pod, decision.bearer
         before = bearer.annotations.get(names.ON_DEMAND_REPAIRED)
         written = self._write(bearer, attempt_text(decision.attempt))
@@ -342,20 +381,30 @@ class ShareRepair:
                 self._hold(group, owner, Hold.BUDGET)
             else:
                 self._failed(owner)
-            self._write(written, before)  # nothing was tried
+            self._take_back(written, before)
             return
         except (NotFound, Conflict):
-            self._write(written, before)
+            self._take_back(written, before)
             raise
-        except ApiError:
-            owner.attempt = decision.attempt  # it may have been done all the same
+        except ApiError as error:
             REPAIRS.labels("failed").inc()
+            if isinstance(error, _DENIED):
+                self._take_back(written, before)
+                denied = messages.share_eviction_denied(pod.key, str(error))
+                self._recorder.publish(group.reference, *denied, ttl=TOLD_SECONDS)
+            else:  # it may be done all the same, now or a little later
+                owner.attempt, owner.since = decision.attempt, self._clock.monotonic()
             raise
         owner.attempt, owner.failures, owner.told = decision.attempt, 0, None
         REPAIRS.labels("evicted").inc()
         on_demand, wanted = decision.on_demand, decision.wanted
         self._recorder.publish(pod_reference(pod), *messages.evicted_for_share(_name(group), on_demand, wanted))
         _log.info(messages.EVICTED_FOR_SHARE, pod=pod.key, owner=_name(group), on_demand=on_demand, wanted=wanted)
+
+    def _take_back(self, written: Pod, before: str | None) -> None:
+        """Nothing was tried."""
+        with contextlib.suppress(ApiError):  # while its pod is there, the record does not count anyway
+            self._write(written, before)
 
     def _write(self, bearer: Pod, text: str | None) -> Pod:
         body = {"metadata": {**_guard(bearer), "annotations": {names.ON_DEMAND_REPAIRED: text}}}
@@ -373,6 +422,22 @@ def _guard(pod: Pod) -> dict[str, str]:
 
 def _name(group: _Group) -> str:
     return f"{group.owner.kind} {group.namespace}/{group.owner.name}"
+
+
+def _deployment_of(found: ReplicaSet | StatefulSet) -> OwnerReference | None:
+    """The Deployment that a ReplicaSet is of."""
+    above = None if isinstance(found, StatefulSet) else controller_of(found)
+    is_deployment = above is not None and (above.kind, above.api_version.partition("/")[0]) == ("Deployment", "apps")
+    return above if is_deployment else None
+
+
+def _selector(found: ReplicaSet | StatefulSet | Deployment) -> str:
+    return "" if found.spec.selector is None else selector_text(found.spec.selector)
+
+
+def _are_same(before: tuple[Pod, ...], now: tuple[Pod, ...]) -> bool:
+    """Whether these are the very same objects; the cache has another for each change."""
+    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 def _fingerprint(pods: Iterable[Pod]) -> _Fingerprint:

@@ -253,7 +253,6 @@ class Connection:
         if part:
             self._body.append(part)
             self._missing -= len(part)
-            self.held += len(part)
         self._ahead += data[len(part) :]
 
     def step(self, most: int) -> Step:
@@ -267,6 +266,7 @@ class Connection:
             OSError: the connection broke (where the peer wants to be told to go on).
         """
         if self._short is not None:
+            self.held = self._short.length - self._missing
             _check_length(self._short.length, most)
             if self._broken:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, messages.BODY_BROKE_OFF)
@@ -303,6 +303,8 @@ class Connection:
             return
         head = first[:end]
         lengths = list(_LENGTH.finditer(head))
+        if head.lower().count(b"content-length") != 1:  # h11 takes equal ones for one, in whatever spelling: a later one may differ
+            return
         bare = head.count(b"\n") != head.count(b"\r\n")  # h11 takes these for ends of lines too, perhaps of the head
         if bare or not head.startswith(b"POST ") or len(lengths) != 1 or len(self._known) >= KNOWN_HEADS:
             return

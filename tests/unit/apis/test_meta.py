@@ -14,6 +14,7 @@ from provisioner.apis.meta import (
     ObjectMeta,
     condition,
     is_true,
+    selector_text,
     selects,
 )
 
@@ -139,3 +140,31 @@ def test_a_claims_pool_is_its_label() -> None:
     claim = msgspec.json.decode(data, type=NodeClaim)
     assert (claim.name, claim.pool) == ("a", "p")
     assert b'"requirements":[]' in msgspec.json.encode(claim)  # demanded by the schema
+
+
+TEXTS: dict[str, tuple[LabelSelector, str]] = {
+    "labels": (LabelSelector(match_labels={"b": "", "a": "1"}), "a=1,b="),
+    "expressions": (
+        LabelSelector(
+            match_labels={"a": "1"},
+            match_expressions=(
+                LabelSelectorRequirement(key="c", operator="In", values=("x", "y")),
+                LabelSelectorRequirement(key="d", operator="NotIn", values=("z",)),
+                LabelSelectorRequirement(key="e", operator="Exists"),
+                LabelSelectorRequirement(key="f", operator="DoesNotExist"),
+            ),
+        ),
+        "a=1,c in (x,y),d notin (z),e,!f",
+    ),
+    "an operator that nobody knows narrows nothing": (
+        LabelSelector(match_expressions=(LabelSelectorRequirement(key="c", operator="Like", values=("x",)),)),
+        "",
+    ),
+    "nothing": (LabelSelector(), ""),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_selector_as_the_api_server_reads_it(name: str) -> None:
+    selector, text = TEXTS[name]
+    assert selector_text(selector) == text

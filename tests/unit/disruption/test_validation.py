@@ -233,6 +233,17 @@ def other_room(cpu: int) -> Callable[[Fleet], object]:
     return lambda fleet: changed_node(fleet, 1, room=room)
 
 
+def crowded(planned: int, *, initialized: bool = True) -> Callable[[Fleet], object]:
+    """Another node lacks 500 milli-CPUs, and keeps so many for planned pods."""
+    room, kept = Resources.of({"cpu": -500, "pods": 10}), Resources.of({"cpu": planned})
+
+    def change(fleet: Fleet) -> None:
+        fleet.node("c")
+        changed_node(fleet, 2, room=room, planned=kept, initialized=initialized)
+
+    return change
+
+
 ROOM: dict[str, tuple[Callable[[Fleet], object], bool]] = {
     "nothing happened": (lambda _: None, True),
     "another node came": (lambda fleet: fleet.node("c"), True),
@@ -240,6 +251,9 @@ ROOM: dict[str, tuple[Callable[[Fleet], object], bool]] = {
     "a pod came for whose brother there had been room": (other_room(999), False),
     "the node that takes its pod goes": (lambda fleet: changed_node(fleet, 1, deleting=True), False),
     "the node that takes its pod is gone": (lambda fleet: fleet.nodes.pop(1), False),
+    "another pod's place was taken, and it needs a new one": (crowded(1000), False),
+    "a node has less than its pods ask for, and keeps nothing": (crowded(0), True),
+    "a node that is coming offers less than is planned on it": (crowded(1000, initialized=False), True),
 }
 
 

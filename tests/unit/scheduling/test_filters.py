@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.apis import names
-from provisioner.scheduling.filters import ANYWHERE, FilterError, NodeFilter, node_filter
+from provisioner.scheduling.filters import ANYWHERE, MOST_ELEMENTS, FilterError, NodeFilter, node_filter
 from provisioner.values.taints import Toleration
 from tests.support.problems import requirements, shape, term
 
@@ -77,3 +77,12 @@ def test_what_cannot_be_read_is_named(case: tuple[object, str]) -> None:
     with pytest.raises(FilterError) as caught:
         node_filter(shape(terms=[term((ZONE, "In", ["a"])), bad]))  # type: ignore[list-item]
     assert f"nodeSelectorTerms[1].{field}" in str(caught.value)
+
+
+def test_a_list_that_would_keep_everybody_waiting_is_refused() -> None:
+    terms = [term((ZONE, "NotIn", [f"zone-{number}"])) for number in range(MOST_ELEMENTS + 1)]
+    assert len(node_filter(shape(terms=terms[1:])).terms) == MOST_ELEMENTS
+    with pytest.raises(FilterError, match=r"nodeSelectorTerms: has 257 elements; pods with at most 256 are planned"):
+        node_filter(shape(terms=terms))
+    with pytest.raises(FilterError, match=r"spec\.tolerations: has 257 elements"):
+        node_filter(shape(tolerations=[Toleration(key=f"k{number}") for number in range(MOST_ELEMENTS + 1)]))

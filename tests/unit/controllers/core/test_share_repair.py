@@ -1,6 +1,7 @@
 """Repair of shares on demand: what is read before a pod is evicted, what is written, and what keeps it from being done."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -43,18 +44,26 @@ class Stage:
     Attributes:
         webhook: whether it is there for new pods.
         pods: as the server has them, by namespace and name.
+        listed: pods that were in answers.
+        looked_up: names of nodes that were asked for in the cache.
         behind: the cache does not see what happens to pods.
         refuse: what is answered to requests of a method to a path that ends so, instead of doing them.
+        lose_answers: nobody hears that an eviction was carried out.
+        meanwhile: what happens while the server carries out an eviction.
     """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.webhook = True
+        self.lose_answers = False
         self.behind = False
+        self.listed = 0
+        self.looked_up: list[str] = []
         self.stale = ""
         self.pause = NOTHING
         self.budgets: dict[str, tuple[PodDisruptionBudget, ...]] = {}
         self.refuse: dict[tuple[str, str], FakeAnswer] = {}
+        self.meanwhile: Callable[[], None] | None = None
         self.template = dict(ASKED)
         self.sets: dict[tuple[str, str], dict[str, Any]] = {}
         self.deployment: dict[str, int] = {}
@@ -62,6 +71,8 @@ class Stage:
         self.numbers = iter(range(10_000))
         self.api = FakeApi(respond=self._answer, clock=self.clock)
         self._cache: tuple[Pod, ...] = ()
+        self._known: dict[bytes, Pod] = {}
+        self.nodes = dict(NODES)
         self.lead()
 
     def lead(self) -> None:
@@ -69,7 +80,7 @@ class Stage:
         self.recorder = TinyServer(World()).recorder
         self.repair = ShareRepair(
             self._cached,
-            NODES.get,
+            self._node,
             lambda: self.budgets,
             Client(self.api, self.clock),
             self.recorder,
@@ -96,8 +107,9 @@ class Stage:
                     }
                 ],
             },
-            "spec": {"replicas": len(sides)},
+            "spec": {"replicas": len(sides), "selector": {"matchLabels": {"app": name}}},
         }
+        body["metadata"]["labels"] = {"app": name}
         self.sets[namespace, name] = body
         for side in sides:
             self.make(name, namespace, side, seated=seated)
@@ -149,11 +161,23 @@ class Stage:
 
     def _cached(self) -> tuple[Pod, ...]:
         if not self.behind:
-            self._cache = tuple(decode_pod(msgspec.json.encode(one)) for one in self.pods.values())
+            self._cache = tuple(self._decoded(msgspec.json.encode(one)) for one in self.pods.values())
         return self._cache
 
+    def _decoded(self, text: bytes) -> Pod:
+        """The very same as long as the pod does not change, as in a real cache."""
+        if text not in self._known:
+            self._known[text] = decode_pod(text)
+        return self._known[text]
+
+    def _node(self, name: str) -> Node | None:
+        self.looked_up.append(name)
+        return self.nodes.get(name)
+
     def _answer(self, sent: Sent) -> FakeAnswer:
-        for (method, end), answer in self.refuse.items():
+        if self.meanwhile is not None and sent.path.endswith("/eviction"):
+            self.meanwhile()
+        for (method, end), answer in tuple(self.refuse.items()):
             if sent.method == method and sent.path.endswith(end):
                 return answer
         parts = sent.path.removeprefix("/apis/apps/v1").removeprefix("/api/v1").split("/")[1:]
@@ -162,21 +186,35 @@ class Stage:
                 found = self.sets.get((namespace, name))
                 return refusal(404, "NotFound") if found is None else ok(self._status(namespace, name, found))
             case "GET", ["namespaces", namespace, "replicasets"]:
-                items = [self._status(*key, one) for key, one in self.sets.items() if key[0] == namespace]
+                items = [
+                    self._status(*key, one)
+                    for key, one in self._selected(self.sets, sent).items()
+                    if key[0] == namespace
+                ]
                 return ok({"kind": "List", "metadata": {}, "items": items})
             case "GET", ["namespaces", namespace, "deployments", name]:
                 count = len(self._of(namespace, name))
                 status = {"observedGeneration": 1, "replicas": count, "updatedReplicas": count, **self.deployment}
-                return ok({"metadata": {"name": name, "uid": f"d-{name}", "generation": 1}, "status": status})
+                spec = {"selector": {"matchLabels": {"app": name}}}
+                return ok(
+                    {"metadata": {"name": name, "uid": f"d-{name}", "generation": 1}, "spec": spec, "status": status}
+                )
             case "GET", ["namespaces", namespace, "pods"]:
-                items = [one for key, one in self.pods.items() if key[0] == namespace]
+                items = [one for key, one in self._selected(self.pods, sent).items() if key[0] == namespace]
+                self.listed += len(items)
                 return ok({"kind": "List", "metadata": {}, "items": items})
             case "PATCH", ["namespaces", namespace, "pods", name, "status"]:
                 return self._patched(self.pods[namespace, name], sent.body["metadata"])
             case "POST", ["namespaces", namespace, "pods", name, "eviction"]:
-                return self._evict(namespace, name, sent.body)
+                answer = self._evict(namespace, name, sent.body)
+                return refusal(504, "Timeout") if self.lose_answers else answer
             case _:
                 raise AssertionError(sent)
+
+    @staticmethod
+    def _selected(objects: dict[tuple[str, str], dict[str, Any]], sent: Sent) -> dict[tuple[str, str], dict[str, Any]]:
+        key, _, value = sent.query.get("labelSelector", "").partition("=")
+        return {name: one for name, one in objects.items() if not key or one["metadata"]["labels"].get(key) == value}
 
     def _of(self, namespace: str, name: str) -> list[dict[str, Any]]:
         return [
@@ -320,7 +358,65 @@ def test_what_is_tried_is_written_before_it_is(stage: Stage) -> None:
     assert [one["attempts"] for one in stage.bearers()] == [1]
     writes = [one for one in stage.asked if not one.startswith("GET")]
     assert [one.split()[0] for one in writes] == ["PATCH", "POST"]
-    assert stage.after(2400).evicted == MOST_ATTEMPTS  # nobody knows whether they were done
+
+
+def test_evictions_that_an_ill_server_does_not_carry_out_do_not_count(stage: Stage) -> None:
+    before = counted("stopped")
+    stage.deploy(*[SPOT] * 20)
+    stage.refuse["POST", "/eviction"] = refusal(503, "ServiceUnavailable")
+    stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert stage.after(SETTLE_SECONDS - LOOK_SECONDS).evicted == 1  # what was asked for may still be done
+    stage.after(1200)
+    assert MOST_ATTEMPTS < stage.evicted <= 12
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+    assert counted("stopped") == before
+    assert {one[1] for one in stage.said} == {"Evicted"}
+
+
+def test_an_eviction_that_an_ill_server_carries_out_counts(stage: Stage) -> None:
+    stage.webhook = False
+    stage.deploy(*[SPOT] * 20)
+    stage.lose_answers = True
+    stage.after(3600)
+    assert stage.evicted == MOST_ATTEMPTS
+
+
+@pytest.mark.parametrize("answer", [refusal(403, "Forbidden"), refusal(422, "Invalid")], ids=["admission", "invalid"])
+def test_an_eviction_that_is_denied_was_not_tried(stage: Stage, answer: FakeAnswer) -> None:
+    stage.deploy(*[SPOT] * 20)
+    stage.refuse["POST", "/eviction"] = answer
+    stage.after(2400)
+    assert MOST_ATTEMPTS < stage.evicted <= 12
+    assert stage.bearers() == []
+    assert {one[:2] for one in stage.said} == {("ReplicaSet", "OnDemandShareNotRepaired")}
+    assert "the API server denied the eviction of pod shop/web-" in stage.said[-1][2]
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+
+
+def test_a_leader_that_ends_between_record_and_eviction_has_tried_nothing(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    for _ in range(2 * MOST_ATTEMPTS):
+        stage.lead()
+        stage.refuse["POST", "/eviction"] = refusal(500)  # as if it was never sent
+        stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert [one["attempts"] for one in stage.bearers()] == [1]
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
+
+
+def test_a_refusal_whose_record_cannot_be_taken_back_is_told_and_does_not_count(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    stage.refuse["POST", "/eviction"] = refusal(429, "TooManyRequests", message)
+    stage.meanwhile = lambda: stage.refuse.update({("PATCH", "/status"): refusal(403, "Forbidden")})
+    stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert [one["attempts"] for one in stage.bearers()] == [1]
+    assert [one[1] for one in stage.said] == ["OnDemandShareNotRepaired"]
+    stage.meanwhile = None
+    stage.refuse.clear()
+    assert stage.after(1800).on_demand() == 4
 
 
 def test_no_eviction_without_its_record(stage: Stage) -> None:
@@ -381,12 +477,123 @@ def test_a_pause(stage: Stage, pause: Pause) -> None:
     assert stage.after(1800).evicted > 0
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"pause": Pause(everything=True)}, {"stale": "the watch of nodes received nothing for 100 s"}],
+    ids=["paused", "stale"],
+)
+def test_what_begins_during_a_look_holds_for_the_owners_that_come_after(stage: Stage, change: dict[str, Any]) -> None:
+    for i in range(5):
+        stage.deploy(*[SPOT] * 10, name=f"web-{i}")
+    stage.meanwhile = lambda: vars(stage).update(change)
+    assert stage.after(1800).evicted == 1
+    assert len(stage.bearers()) == 1  # nothing else was written either
+
+
 def test_a_rollout(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.deployment = {"updatedReplicas": 19}
     assert stage.after(1800).evicted == 0
     stage.refuse["GET", "/deployments/web"] = refusal(404, "NotFound")
     assert stage.after(1800).evicted == 0
+
+
+def test_a_brother_with_pods_is_a_rollout(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    stage.sets["shop", "canary"] = stage.sets["shop", "web"] | {"spec": {"replicas": 1}}
+    stage.sets["shop", "canary"] = json.loads(json.dumps(stage.sets["shop", "canary"]))
+    stage.sets["shop", "canary"]["metadata"] |= {"name": "canary", "uid": "shop-canary"}
+    assert stage.after(1800).evicted == 0
+    del stage.sets["shop", "canary"]
+    assert stage.after(1800).on_demand() == 4
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------
+
+HOUR = 3600.0
+
+
+def test_only_the_pods_of_the_owner_are_read(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 10)
+    stage.deploy(*[SPOT] * 200, name="neighbour")
+    for one in stage._of("shop", "neighbour"):
+        del one["metadata"]["annotations"][names.ON_DEMAND_REPAIR]
+    stage.after(SETTLE_SECONDS + LOOK_SECONDS)
+    assert (stage.evicted, stage.listed) == (1, 10)
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "is not ready": lambda one: one["status"].update(conditions=[{"type": "Ready", "status": "False"}]),
+    "waits": lambda one: one["spec"].pop("nodeName"),
+    "ends": lambda one: one["metadata"].update(deletionTimestamp="2026-11-21T12:00:00Z"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_an_owner_with_a_pod_that_does_not_settle_is_not_read(
+    stage: Stage, change: Callable[[dict[str, Any]], object]
+) -> None:
+    stage.deploy(*[SPOT] * 20)
+    change(next(iter(stage.pods.values())))
+    assert stage.after(HOUR).asked == []
+
+
+def test_an_owner_that_moves_is_read_ever_less_often_and_its_pods_are_not(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    stage.deployment = {"updatedReplicas": 19}
+    stage.after(HOUR)
+    assert stage.listed == 0
+    assert sum(one.endswith("/replicasets") for one in stage.asked) == 0
+    assert sum(one.endswith("/replicasets/web") for one in stage.asked) <= 12
+
+
+@pytest.mark.parametrize("why", ["unknown", "held", "leaving"])
+def test_an_owner_that_cannot_be_repaired_is_read_ever_less_often(stage: Stage, why: str) -> None:
+    stage.deploy(*[SPOT] * 20, seated=False)
+    if why == "held":
+        for one in stage.pods.values():
+            one["metadata"]["annotations"][names.DO_NOT_DISRUPT] = "true"
+            one["metadata"]["labels"][names.ON_DEMAND_SHARE_LABEL] = SPOT.value
+    else:
+        labels = {names.CAPACITY_TYPE_LABEL: "spot"} if why == "leaving" else {}
+        taints = ({"key": names.DISRUPTED_TAINT.key, "effect": "NoSchedule"},) if why == "leaving" else ()
+        stage.nodes["spot"] = node("spot", labels=labels, taints=taints)
+        if why == "unknown":
+            for one in stage.pods.values():
+                one["metadata"]["labels"][names.ON_DEMAND_SHARE_LABEL] = SPOT.value
+    stage.after(HOUR)
+    assert stage.evicted == 0
+    assert 20 <= stage.listed <= 20 * 12
+
+
+def test_pods_that_run_elsewhere_than_the_webhook_meant_are_read_once(stage: Stage) -> None:
+    """No spot capacity was to be had: they count as what the webhook gave them, which the cache alone does not tell."""
+    stage.deploy(*[OD] * 6, *[SPOT] * 14)
+    for one in stage.pods.values():
+        one["spec"]["nodeName"] = OD.value
+    stage.after(6 * HOUR)
+    assert stage.listed == 20
+    one = next(iter(stage.pods.values()))
+    one["status"]["conditions"] = []
+    stage.after(100)
+    one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert stage.after(6 * HOUR).listed == 20
+    for each in stage._of("shop", "web"):
+        each["metadata"]["labels"][names.ON_DEMAND_SHARE_LABEL] = SPOT.value
+    assert stage.after(HOUR).evicted == 4  # and what becomes wrong is seen
+
+
+def test_a_look_at_pods_that_do_not_change_asks_for_no_node(stage: Stage) -> None:
+    stage.deploy(*[OD] * 6, *[SPOT] * 14)
+    stage.after(SETTLE_SECONDS + 2 * LOOK_SECONDS)
+    stage.looked_up.clear()
+    stage.after(QUIET_SECONDS - 2 * LOOK_SECONDS)
+    assert stage.looked_up == []
+    gone = next(one for one in stage._of("shop", "web") if one["spec"]["nodeName"] == OD.value)
+    del stage.pods["shop", gone["metadata"]["name"]]
+    stage.make("web", "shop", SPOT, seated=True)
+    stage.after(SETTLE_SECONDS + 2 * LOOK_SECONDS)
+    assert stage.looked_up != []
 
 
 def test_namespaces_take_turns(stage: Stage) -> None:

@@ -106,6 +106,9 @@ HEADS = (
     b"POST /sly HTTP/1.1\r\nContent-Length: %b\r\nHost: x\n\n",
     b"POST /half HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nA: b\n\r\n",
     b"POST /twice HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nContent-Length: 5\r\n\r\n",
+    b"POST /alike HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nContent-Length:5\r\n\r\n",
+    b"POST /tab HTTP/1.1\r\nHost: x\r\ncontent-length:\t5\r\nContent-Length: %b\r\n\r\n",
+    b"POST /list HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 5\r\nContent-Length: %b\r\n\r\n",
     b"POST /chunks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: %b\r\n\r\n",
     b"POST /wait HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %b\r\n\r\n",
     b"POST /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %b\r\n\r\n",
@@ -214,6 +217,9 @@ def by_connection(pieces: list[bytes], answer: Response) -> tuple[Told, bytes, i
 
 @example(pieces=[HEADS[0] % b"1" + b"y", HEADS[0] % b"001" + b"y"], answer=Response(200))
 @example(pieces=[HEADS[6] % b"5" + b"y" * 5, HEADS[6] % b"7" + b"y" * 7], answer=Response(200))
+@example(pieces=[HEADS[7] % b"5" + b"y" * 5, HEADS[7] % b"7" + b"y" * 7], answer=Response(200))
+@example(pieces=[HEADS[8] % b"5" + b"y" * 5, HEADS[8] % b"7" + b"y" * 7], answer=Response(200))
+@example(pieces=[HEADS[9] % b"5" + b"y" * 5, HEADS[9] % b"7" + b"y" * 7], answer=Response(200))
 @given(pieces=streams(), answer=st.sampled_from(ANSWERS))
 @settings(max_examples=500)
 def test_a_head_that_is_known_means_what_h11_makes_of_it(pieces: list[bytes], answer: Response) -> None:

@@ -367,9 +367,15 @@ def test_who_is_being_answered_never_makes_room(desk: Desk) -> None:
         assert busy.answer().body == b"at last"
 
 
-def test_long_bodies_do_not_fill_the_memory() -> None:
+@pytest.mark.parametrize("requests", [0, 40], ids=["at first", "after others on one connection"])
+def test_long_bodies_do_not_fill_the_memory(requests: int) -> None:
     limits = Limits(body_bytes=1_000_000, held_bytes=5_000_000, first_request_seconds=60)
     with serving(limits=limits) as (server, address):
+        client = address.peer()
+        assert all(client.ask(post(b"x" * 999_999)).status == 200 for _ in range(requests))
+        assert client.send(post(b"one") + post(b"two")).answer().body == b"one"
+        assert client.answer().body == b"two"
+        eventually(lambda: server._held == 0, "nothing is held for nobody")
         before = ended("memory")
         peers = []
         for _ in range(12):
