@@ -222,7 +222,11 @@ def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = 
 _FILE = click.Path(dir_okay=False)
 
 
-@click.command(name="extender", context_settings={"show_default": True})
+@click.command(
+    name="extender",
+    context_settings={"show_default": True},
+    help="Run the scheduler extender: brings planned pods to their nodes and holds their room.",
+)
 @click.option("--kubeconfig", type=_FILE, help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
 @click.option(
     "--bind",
@@ -293,7 +297,7 @@ def command(
     log_level: str,
     log_format: logs.Format,
 ) -> None:
-    """Run the scheduler extender: brings planned pods to their nodes and holds their room."""
+    """See `dovetail extender --help`."""
     logs.configure(log_level, log_format)
     config = Config(
         kubeconfig=kubeconfig,

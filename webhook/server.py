@@ -243,7 +243,11 @@ class _ObjectName(click.ParamType[str]):
         return str(value)
 
 
-@click.command(name="webhook", context_settings={"show_default": True})
+@click.command(
+    name="webhook",
+    context_settings={"show_default": True},
+    help="Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open.",
+)
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
 @click.option("--bind", type=AddressParameter(), default=":8443", help="Address that the API server calls, over TLS.")
 @click.option(
@@ -367,7 +371,7 @@ def command(
     log_level: str,
     log_format: logs.Format,
 ) -> None:
-    """Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open."""
+    """See `dovetail webhook --help`."""
     logs.configure(log_level, log_format)
     images = _image_settings(image_registries, image_registry_networks, image_ecr_accounts, image_registry_ca)
     temporary = cert_dir is None

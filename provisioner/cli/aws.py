@@ -29,6 +29,7 @@ from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
+from provisioner.values import printable
 
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
 
@@ -37,12 +38,23 @@ class Unusable(click.UsageError):
     """What was given cannot be used: exit 2."""
 
 
-@click.group()
+@click.group(help="What AWS has and permits.")
 def command() -> None:
-    """What AWS has and permits."""
+    """See `dovetail aws --help`."""
 
 
-@command.command("check", context_settings={"ignore_unknown_options": True})
+@command.command(
+    "check",
+    context_settings={"ignore_unknown_options": True},
+    help="""Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
+
+    SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
+    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
+    command runs under.
+
+    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
+    """,
+)
 @click.option(
     "--role-arn", default="", help="ARN of the controller role, to check its permissions with the IAM policy simulator."
 )
@@ -57,20 +69,13 @@ def command() -> None:
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def check_command(role_arn: str, files: tuple[Path, ...], output: str, settings: tuple[str, ...]) -> None:
-    """Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
-
-    SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
-    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
-    command runs under.
-
-    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
-    """
+    """See `dovetail aws check --help`."""
     try:
         report = run(settings, role_arn, files)
     except (Unusable, HelpRequested) as error:
         raise click.UsageError(str(error)) from None
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like something missing
-        click.echo(f"the check failed: {type(error).__name__}: {error}", err=True)
+        click.echo(printable.lines(f"the check failed: {type(error).__name__}: {error}"), err=True)
         sys.exit(EXIT_UNKNOWN)
     click.echo(as_json(report) if output == "json" else as_text(report))
     sys.exit(report.exit_code)
@@ -172,4 +177,4 @@ def as_text(report: Report) -> str:
             lines += [f"  {'':<{_WIDTH}}  -> {advice}"] if advice else []
         if fine:
             lines.append(f"  {Verdict.OK:<{_WIDTH}}  {fine} permissions are granted")
-    return "\n".join([*lines, report.summary()])
+    return "\n".join(map(printable.one_line, [*lines, report.summary()]))

@@ -25,6 +25,7 @@ from provisioner.cli.harness.table import Show, live
 from provisioner.cli.harness.timing import latencies
 from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled, spread_workload
 from provisioner.cli.progress import progress_for
+from provisioner.values import printable
 
 NODES_GOAL = 145
 CPU_GOAL, MEMORY_GOAL = 95.0, 83.0
@@ -157,7 +158,21 @@ def title(case: str, mode: Mode) -> str:
     return f"{case}: " if mode is Mode.EVERYTHING_ON else f"{case}, {mode.words}: "
 
 
-@click.command("bench-cluster")
+@click.command(
+    "bench-cluster",
+    help=r"""Measure the main job on a real control plane.
+
+    \b
+    Nodes are bought:  basic, placement, spread, latency, rollout
+    At what cost:  packing
+    kube-scheduler, with the extender and without:  throughput
+    They are renewed:  consolidation, drift, drift-fast, drift-pdb, empty,
+                       deleted
+
+    Exits 1 when a case could not be run, pods were left without a node, fewer were up than a PodDisruptionBudget demands, or a drifted node stayed; a
+    missed goal is printed and kept in the figures, and exits 0.
+    """,
+)
 @click.argument("case", type=click.Choice([*CASES, "all"]), default="all")
 @click.option(
     "--mode",
@@ -184,18 +199,7 @@ def title(case: str, mode: Mode) -> str:
     help="Where bench-CASE.json is written.",
 )
 def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool, results_directory: Path) -> None:
-    r"""Measure the main job on a real control plane.
-
-    \b
-    Nodes are bought:  basic, placement, spread, latency, rollout
-    At what cost:  packing
-    kube-scheduler, with the extender and without:  throughput
-    They are renewed:  consolidation, drift, drift-fast, drift-pdb, empty,
-                       deleted
-
-    Exits 1 when a case could not be run, pods were left without a node, fewer were up than a PodDisruptionBudget demands, or a drifted node stayed; a
-    missed goal is printed and kept in the figures, and exits 0.
-    """
+    """See `dovetail bench-cluster --help`."""
     console = Console(highlight=False)
 
     def say(text: str) -> None:
@@ -218,7 +222,7 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
                 say(f"figures: {results.write(results_directory, f'bench-{name}', figures)}")
                 missed += [figure for figure in figures if figure.met is False]
     except ERRORS as error:
-        say(f"bench-cluster failed: {error}")
+        say(printable.lines(f"bench-cluster failed: {error}"))
         sys.exit(130 if isinstance(error, Interrupted) else 1)
     together = [f"{title(name, Mode.EVERYTHING_ON)}{CPU_USED}" for name in ("consolidation", "drift")]
     if all(name in used for name in together) and not quick:

@@ -15,6 +15,8 @@ from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISI
 from provisioner.apis.openapi import Violation, defaulted, definition_of, violations
 from provisioner.cli.documents import TOO_DEEP, DocumentError, content, documents, is_shallow
 from provisioner.cli.manifests import plain_yaml
+from provisioner.values import printable
+from provisioner.values.printable import one_line
 
 MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
@@ -173,12 +175,19 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                         raise click.ClickException(f"{path}: {TOO_DEEP}")
                     yield str(path), item
         except DocumentError as error:
-            raise click.ClickException(f"{path}: {error}") from None
+            raise click.ClickException(f"{path}: {printable.lines(str(error))}") from None
         except OSError as error:
             raise click.ClickException(f"{path}: {error.strerror or error}") from None
 
 
-@click.command(name="convert")
+@click.command(
+    name="convert",
+    help="""Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
+
+    The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
+    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
+    """,
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--cluster-name",
@@ -188,16 +197,12 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 )
 @click.pass_context
 def command(context: click.Context, files: tuple[Path, ...], cluster_name: str) -> None:
-    """Rewrite manifests of old API versions as v1 (NodePool, NodeClaim, EC2NodeClass, Provisioner, AWSNodeTemplate), without a cluster.
-
-    The result is written to standard output, and every decision to standard error. If anything cannot be converted, nothing is
-    written, each problem is named with its field, and the exit status is 1. Objects of other kinds are passed on as they are.
-    """
+    """See `dovetail convert --help`."""
     result = converted(read(files), cluster_name)
     for note in result.notes:
-        click.echo(note, err=True)
+        click.echo(one_line(note), err=True)
     for error in result.errors:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {one_line(error)}", err=True)
     if result.errors:
         context.exit(1)
     sys.stdout.write("---\n".join(plain_yaml(one) for one in result.objects))

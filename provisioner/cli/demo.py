@@ -31,6 +31,7 @@ from provisioner.cli.progress import progress_for
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import Progress
 from provisioner.kube.errors import ApiError
+from provisioner.values import printable
 
 DEFAULT_PODS = 1000
 ALL_RUNNING_GOAL_SECONDS = 25.0
@@ -44,7 +45,14 @@ TOTAL_GOAL_MEGABYTES = 350.0
 ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, TimeoutError, OSError)
 
 
-@click.command("demo")
+@click.command(
+    "demo",
+    help="""Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
+
+    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
+    started, and taken down at the end.
+    """,
+)
 @click.option("--pods", type=click.IntRange(min=12), default=DEFAULT_PODS, show_default=True, help="Number of pods.")
 @click.option(
     "--cloud",
@@ -81,11 +89,7 @@ ERRORS = (DevClusterError, ExampleError, ProgramError, ApiError, Interrupted, Ti
     help="Where demo.json, or hpa.json and the picture hpa.svg, are written.",
 )
 def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_directory: Path) -> None:
-    """Create 1,000 pending pods on a real control plane, wait for their nodes, and remove both again.
-
-    Four of the twelve Deployments spread over zones or nodes with DoNotSchedule. Needs nothing but this checkout: a dev cluster of its own is built or found,
-    started, and taken down at the end.
-    """
+    """See `dovetail demo --help`."""
     if hpa and (cloud == AWS or pods != DEFAULT_PODS):
         raise click.UsageError("--hpa runs one workload on kwok; leave out --cloud and --pods")
     console = Console(highlight=False)
@@ -95,7 +99,7 @@ def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_d
                 sys.exit(_hpa(console, results_directory, Mode(mode), packing))
             outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode), packing)
     except ERRORS as error:
-        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        console.print(printable.lines(f"demo failed: {error}"), markup=False, soft_wrap=True)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
     console.print(outcome.line(), markup=False, soft_wrap=True)
     sys.exit(outcome.exit_code)

@@ -18,6 +18,7 @@ from provisioner.devcluster.downloading import Download
 from provisioner.devcluster.errors import StateError
 from provisioner.devcluster.versions import ARTIFACTS, METRICS_SERVER
 from provisioner.support.clock import SystemClock
+from provisioner.values.printable import one_line
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,16 +40,18 @@ def _sourced(function: Callable[..., Any]) -> Callable[..., Any]:
     return download(base_url(function))
 
 
-@click.group()
-def command() -> None:
-    """A Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, kwok.
+@click.group(
+    help="""A Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, kwok.
 
     Everything listens on loopback ports of the cluster's own and needs no root. Programs are found in
     $DOVETAIL_DEV_BIN, then in this user's cache, and are built from source where missing.
     """
+)
+def command() -> None:
+    """See `dovetail dev --help`."""
 
 
-@command.command()
+@command.command(help="Start a cluster and leave it running; build what is missing first.")
 @_named
 @click.option("--fresh", is_flag=True, help="Delete the data of the previous run first.")
 @click.option("--new-ports", is_flag=True, help="Choose new ports instead of those of the previous run.")
@@ -74,7 +77,7 @@ def up(
     download: bool,
     base_url: str,
 ) -> None:
-    """Start a cluster and leave it running; build what is missing first."""
+    """See `dovetail dev up --help`."""
     clock = SystemClock()
     began = clock.monotonic()
     source = _source(download=download, base_url=base_url)
@@ -87,24 +90,24 @@ def up(
     click.echo(f'for kubectl in this shell: eval "$(dovetail dev env{suffix})"')
 
 
-@command.command()
+@command.command(help="Find or build the programs and start nothing; `up` would do it too.")
 @click.option("--metrics", is_flag=True, help="metrics-server too.")
 @_sourced
 def build(*, metrics: bool, download: bool, base_url: str) -> None:
-    """Find or build the programs and start nothing; `up` would do it too."""
+    """See `dovetail dev build --help`."""
     names = (*ARTIFACTS, METRICS_SERVER) if metrics else ARTIFACTS
     found = find(_source(download=download, base_url=base_url), os.environ, progress_for(), names)
     for path in found.paths.values():
         click.echo(str(path))
 
 
-@command.command()
+@command.command(help="Stop a cluster; its data stays for the next `up`.")
 @_named
 @click.option("--delete", is_flag=True, help="Remove its data, certificates, logs and ports too.")
 @click.option("--all", "everything", is_flag=True, help="All clusters of this user, except those of running programs.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 def down(*, name: str, delete: bool, everything: bool, yes: bool) -> None:
-    """Stop a cluster; its data stays for the next `up`."""
+    """See `dovetail dev down --help`."""
     names = [name]
     if everything:
         names = [each for each in list_clusters(os.environ) if not DevCluster(each).is_owned]
@@ -121,11 +124,11 @@ def down(*, name: str, delete: bool, everything: bool, yes: bool) -> None:
             click.echo(f"cluster {each} is {'deleted' if delete else 'stopped'}")
 
 
-@command.command()
+@command.command(help="Show what runs; exit status 1 unless every component does.")
 @_named
 @click.option("--all", "everything", is_flag=True, help="All clusters of this user.")
 def status(*, name: str, everything: bool) -> None:
-    """Show what runs; exit status 1 unless every component does."""
+    """See `dovetail dev status --help`."""
     healthy = True
     for each in list_clusters(os.environ) if everything else [name]:
         cluster = _existing(each)
@@ -139,20 +142,20 @@ def status(*, name: str, everything: bool) -> None:
     sys.exit(0 if healthy else 1)
 
 
-@command.command()
+@command.command(help='Print what a shell needs for kubectl: eval "$(dovetail dev env)".')
 @_named
 def env(*, name: str) -> None:
-    """Print what a shell needs for kubectl: eval "$(dovetail dev env)"."""
+    """See `dovetail dev env --help`."""
     for key, value in _existing(name).environment().items():
         click.echo(f"export {key}={shlex.quote(value)}")
 
 
-@command.command()
+@command.command(help="Print the end of a component's log, or name the log files.")
 @_named
 @click.argument("component", required=False)
 @click.option("--lines", "-n", default=50, show_default=True, help="Number of lines to show from the end of the log.")
 def logs(*, name: str, component: str | None, lines: int) -> None:
-    """Print the end of a component's log, or name the log files."""
+    """See `dovetail dev logs --help`."""
     cluster = _existing(name)
     found = {path.stem: path for path in sorted((cluster.dir / "logs").glob("*.log"))}
     if component is None:
@@ -165,7 +168,7 @@ def logs(*, name: str, component: str | None, lines: int) -> None:
             f"Choose one of {', '.join(found) or ', '.join(COMPONENTS)}",
         )
     for line in _tail(found[component], lines):
-        click.echo(line)
+        click.echo(one_line(line.expandtabs()))
 
 
 def _source(*, download: bool, base_url: str) -> Source:

@@ -20,6 +20,7 @@ from provisioner.apis.openapi import Violation, child, defaulted, definition_of,
 from provisioner.apis.verdicts import missing_class, reference_of, verdict, well_known_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES
+from provisioner.values.printable import one_line
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -59,7 +60,7 @@ class Finding:
 
     def __str__(self) -> str:
         subject = ": ".join(part for part in (self.object, self.path) if part)
-        return f"{self.file}:{self.line}: {self.severity}: {subject}{': ' if subject else ''}{self.message}"
+        return one_line(f"{self.file}:{self.line}: {self.severity}: {subject}{': ' if subject else ''}{self.message}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -378,7 +379,14 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-@click.command(name="lint")
+@click.command(
+    name="lint",
+    help="""Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
+
+    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
+    settings that are valid but probably not intended. The exit status is 1 if there is an error.
+    """,
+)
 @click.argument(
     "files",
     metavar="FILE...",
@@ -391,11 +399,7 @@ def _plural(count: int, word: str) -> str:
 )
 @click.pass_context
 def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str) -> None:
-    """Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
-
-    All violations are reported at once: unknown fields, the schema, the CEL rules, and what the controllers reject later. Warnings report
-    settings that are valid but probably not intended. The exit status is 1 if there is an error.
-    """
+    """See `dovetail lint --help`."""
     report = lint(files)
     errors, warnings = report.count(ERROR), report.count(WARNING)
     if output == "json":

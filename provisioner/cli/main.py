@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from provisioner.support.errors import UserError
+from provisioner.values import printable
 
 COMMANDS: Final = {  # name -> (module:attribute, short help)
     "aws": ("provisioner.cli.aws:command", "Check AWS resources and permissions."),
@@ -61,10 +62,14 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Dovetail: a node autoscaler for Kubernetes.",
+)
 @click.version_option(package_name="dovetail")
 def dovetail() -> None:
-    """Dovetail: a node autoscaler for Kubernetes."""
+    """See `dovetail --help`."""
 
 
 def main() -> None:
@@ -73,7 +78,7 @@ def main() -> None:
     try:
         dovetail.main(prog_name="dovetail", standalone_mode=True)
     except UserError as error:
-        click.echo(f"dovetail: {error}", err=True)
+        click.echo(printable.lines(f"dovetail: {error}"), err=True)
         sys.exit(1)
     except PermissionError as error:
         fix = "Change its permissions, or set XDG_CACHE_HOME and XDG_STATE_HOME to directories that you own"

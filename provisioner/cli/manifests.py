@@ -86,7 +86,10 @@ def stale(directory: pathlib.Path) -> list[str]:
     return [*problems, *(f"{directory / name} belongs to no API type" for name in sorted(extra))]
 
 
-@click.command(name="manifests")
+@click.command(
+    name="manifests",
+    help="Write the CustomResourceDefinitions of our kinds, the admission policy, and the IAM policies of the controllers.",
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a file is out of date.")
 @click.option(
     "--directory",
@@ -96,7 +99,7 @@ def stale(directory: pathlib.Path) -> list[str]:
     help="Directory of the manifests.",
 )
 def command(check: bool, directory: pathlib.Path) -> None:
-    """Write the CustomResourceDefinitions of our kinds, the admission policy, and the IAM policies of the controllers."""
+    """See `dovetail manifests --help`."""
     if check:
         if problems := stale(directory):
             raise click.ClickException("\n".join([*problems, "run `make manifests` and commit the result"]))

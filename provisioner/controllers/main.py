@@ -26,7 +26,7 @@ from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.controllers.why.server import WhyServer
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import ApiError
+from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.kube.events import Recorder
 from provisioner.kube.lease import Fence, LeaderElector, Term
 from provisioner.options import HelpRequested, Options, OptionsError
@@ -216,10 +216,14 @@ class ProvisionerProcess:
         )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="Run the provisioner (Karpenter's flags and environment; --help lists them).",
+)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Run the provisioner (Karpenter's flags and environment; --help lists them)."""
+    """See `dovetail provisioner --help`."""
     status = main(context.args)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -239,12 +243,14 @@ def main(arguments: list[str]) -> int:
             paths=options.log_output_paths,
             error_paths=options.log_error_output_paths,
         )
+        if options.why_port and not options.report_cert_dir and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            raise OptionsError(messages.WHY_NEEDS_REPORT_CERTIFICATES)
         for sentence in options.without_effect():
             _log.warning(sentence)
         return ProvisionerProcess(options).run()
     except HelpRequested as text:
         sys.stdout.write(f"{text}\n")
         return 0
-    except (OptionsError, ApiError, catalogue.CatalogueError, OSError, ValueError) as error:
+    except (OptionsError, ApiError, ConfigError, catalogue.CatalogueError, OSError, ValueError) as error:
         sys.stderr.write(f"dovetail provisioner: {error}\n")
         return 1

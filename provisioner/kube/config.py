@@ -417,15 +417,40 @@ class _Source:
             configuration.authority = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
             if configuration.host.startswith("https:"):
                 if not configuration.api_key and not configuration.cert_file:
-                    raise ConfigError(messages.no_usable_credentials(self))
+                    raise ConfigError(self._no_credentials(official))
                 configuration.ssl_context = _read_tls(configuration)
         except ConfigError:
             raise
         except Exception as error:
+            if "auth-provider" in self._user(official):  # what reads tokens of former providers fails in its own words
+                raise ConfigError(self._no_credentials(official)) from error
             raise ConfigError(messages.source_cannot_be_used(self, error)) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return configuration
+
+    def _no_credentials(self, official: _Official) -> str:
+        """Why there are none, as far as the kubeconfig tells."""
+        user = self._user(official)
+        plugin, provider = user.get("exec"), user.get("auth-provider")
+        if isinstance(provider, dict):
+            return messages.auth_provider_gives_no_token(self, str(provider.get("name", "")))
+        if isinstance(plugin, dict):
+            name, hint = str(plugin.get("command", "")), " ".join(str(plugin.get("installHint") or "").split())
+            missing = os.sep not in name and shutil.which(name) is None
+            return messages.exec_plugin_gives_no_credentials(self, name, hint, missing=missing)
+        return messages.no_usable_credentials(self)
+
+    def _user(self, official: _Official) -> Mapping[str, Any]:
+        """What the kubeconfig says of the user of its context; empty where it is damaged, which is told elsewhere."""
+        try:
+            whole = official.config.kube_config.KubeConfigMerger(self.path).config.value
+            name = self.context or whole["current-context"]
+            context = next(one.value["context"] for one in whole["contexts"] if one["name"] == name)
+            found = next(one.value["user"] for one in whole["users"] if one["name"] == context["user"])
+        except Exception:  # noqa: BLE001 - only makes an error clearer
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 def _read_tls(configuration: Any) -> ssl.SSLContext:

@@ -5,7 +5,7 @@ says and takes, 1 for what went wrong; on each the first two bytes are the numbe
 pods/portforward: the request is a GET, and Kubernetes 1.35 and newer ask for both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ SUBPROTOCOL: Final = "v4.channel.k8s.io"
 MOST_ERROR_BYTES: Final = 4096
 _DATA, _ERROR = 0, 1
 _PORT_BYTES: Final = 2
+_MOST_AT_ONCE: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,50 @@ class Socket(Protocol):
 
     def recv(self) -> str | bytes: ...
 
-    def settimeout(self, timeout: float) -> None: ...
-
     def close(self, *, timeout: int) -> None: ...
+
+
+class BoundedSocket:
+    """A socket that ends by a deadline and after so many bytes, however its peer cuts them up.
+
+    A timeout of the socket counts for each read alone, and whoever reads a message asks for as many as its peer's pieces are; nor does
+    websocket-client bound the length of a message. Everything else of the socket is as it was.
+
+    Raises from `recv`, `send` and `sendall`:
+        OSError: it broke, time is up, or more came.
+    """
+
+    def __init__(self, socket: Any, clock: Clock, deadline: float, most_bytes: int) -> None:
+        self._socket, self._clock, self._deadline, self._bytes_left = socket, clock, deadline, most_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def recv(self, size: int) -> bytes:
+        """Like a socket's."""
+        data: bytes = self._in_time(lambda: self._socket.recv(min(size, _MOST_AT_ONCE)))
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise OSError(messages.FORWARD_TOO_LARGE)
+        return data
+
+    def send(self, data: bytes) -> int:
+        """Like a socket's."""
+        return int(self._in_time(lambda: self._socket.send(data)))
+
+    def sendall(self, data: bytes) -> None:
+        """Like a socket's."""
+        self._in_time(lambda: self._socket.sendall(data))
+
+    def _in_time(self, act: Callable[[], Any]) -> Any:
+        left = self._deadline - self._clock.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            return act()
+        except TimeoutError:
+            raise OSError(messages.FORWARD_TOO_LONG) from None
 
 
 class Forwarded:
@@ -62,7 +104,7 @@ class Forwarded:
 
     def send(self, data: bytes) -> None:
         """Give the port all of this."""
-        self._limit()
+        self._in_time()
         try:
             self._socket.send_binary(bytes((_DATA,)) + data)
         except Exception as error:
@@ -71,7 +113,7 @@ class Forwarded:
     def receive(self) -> bytes:
         """What the port said next; b"" at the end."""
         while True:
-            self._limit()
+            self._in_time()
             try:
                 message = self._socket.recv()
             except Exception as error:
@@ -96,17 +138,17 @@ class Forwarded:
         """Give it up; waits for nobody."""
         self._socket.close(timeout=0)
 
-    def _limit(self) -> None:
-        left = self._deadline - self._clock.monotonic()
-        if left <= 0:
+    def _in_time(self) -> None:
+        if self._clock.monotonic() >= self._deadline:
             raise self._failed(messages.FORWARD_TOO_LONG)
-        self._socket.settimeout(left)
 
     def _failed(self, why: object) -> ConnectionFailed:
         return ConnectionFailed(f"the connection to {self._about} broke: {why}")
 
 
-def open_port(endpoint: Endpoint, namespace: str, pod: str, port: int, clock: Clock, seconds: float) -> Forwarded:
+def open_port(
+    endpoint: Endpoint, namespace: str, pod: str, port: int, clock: Clock, seconds: float, most_bytes: int
+) -> Forwarded:
     """Connect to a port on the loopback of a pod.
 
     Args:
@@ -116,6 +158,7 @@ def open_port(endpoint: Endpoint, namespace: str, pod: str, port: int, clock: Cl
         port: of the pod.
         clock: for the deadline.
         seconds: for everything that is done with the connection.
+        most_bytes: that may come, what the WebSocket adds included.
 
     Raises:
         ApiError: the API server refused it, or cannot be reached.
@@ -123,6 +166,13 @@ def open_port(endpoint: Endpoint, namespace: str, pod: str, port: int, clock: Cl
     import websocket  # noqa: PLC0415 - half a megabyte that only this needs
 
     deadline = clock.monotonic() + seconds
+
+    class Bounded(websocket.WebSocket):  # type: ignore[misc]  # has no types
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "sock" and value is not None:  # set when it is connected: the handshake is bounded too
+                value = BoundedSocket(value, clock, deadline, most_bytes)
+            super().__setattr__(name, value)
+
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/portforward"
     url = f"ws{endpoint.url.removeprefix('http').rstrip('/')}{path}?ports={port}"
     proxy = _proxy(endpoint.proxy)
@@ -130,6 +180,7 @@ def open_port(endpoint: Endpoint, namespace: str, pod: str, port: int, clock: Cl
         socket = websocket.create_connection(
             url,
             timeout=seconds,
+            class_=Bounded,
             header=[f"{key}: {value}" for key, value in endpoint.headers.items()],
             subprotocols=[SUBPROTOCOL],
             sslopt=dict(endpoint.tls),

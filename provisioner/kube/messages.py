@@ -78,7 +78,23 @@ def source_cannot_be_used(source: object, error: object) -> str:
 
 def no_usable_credentials(source: object) -> str:
     """What `ConfigError` says."""
-    return f"{source} contains no usable credentials: no token, no client certificate and no working exec plugin"
+    return f"{source} contains no usable credentials: no token, no client certificate and no exec plugin"
+
+
+def exec_plugin_gives_no_credentials(source: object, command: str, install_hint: str, *, missing: bool) -> str:
+    """What `ConfigError` says."""
+    fact = "is not installed" if missing else "did not return a token or a client certificate; run it to see why"
+    return f"{source} cannot be used: its exec plugin {command!r} {fact}{f'. {install_hint}' if install_hint else ''}"
+
+
+def auth_provider_gives_no_token(source: object, provider: str) -> str:
+    """What `ConfigError` says."""
+    plugins = {
+        "gcp": "install gke-gcloud-auth-plugin and run `gcloud container clusters get-credentials CLUSTER`",
+        "azure": "install kubelogin and run `kubelogin convert-kubeconfig`",
+    }
+    remedy = plugins.get(provider, "log in again, or use an exec plugin")
+    return f"{source} cannot be used: its auth-provider {provider!r} has no valid token, and only a plugin can get one; {remedy}"
 
 
 # lease.py
@@ -117,4 +133,5 @@ def bookmark_unreadable(error: object) -> str:
 
 # forwarding.py
 FORWARD_TOO_LONG: Final = "it took too long"
+FORWARD_TOO_LARGE: Final = "it sent too much"
 FORWARD_SENT_TEXT: Final = "the API server sent text"

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from provisioner.apis.pods import Pod
 from provisioner.planning.fleets import total, zone_of
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.values.printable import one_line
 from provisioner.values.resources import CPU, MEMORY, Resources
 
 MAX_ROWS: Final = 400
@@ -136,5 +137,5 @@ def _colour(number: int) -> str:
 
 def _text(text: str, longest: int = _LONGEST) -> str:
     """Escaped, without what XML 1.0 cannot hold, and not too long."""
-    plain = "".join(one if one.isprintable() else "?" for one in text)  # controls and lone surrogates too
+    plain = one_line(text)  # neither controls nor lone surrogates
     return escape(plain if len(plain) <= longest else plain[: longest - 1] + "…")

@@ -43,6 +43,7 @@ _SECRET_TEXT = re.compile(
     re.DOTALL,
 )
 _PLAIN_TEXT = re.compile(r"[^\s\"=]+")
+_UNUSUAL = re.compile(r"[^\n\x20-\x7e]")
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
@@ -114,7 +115,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={_as_text(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {_name(record)}: {redact(record.getMessage())}{fields}"
-        return line + _trace(self, record)
+        # what others wrote may be in it, and somebody reads it in a terminal; the lines of a trace stay
+        return _UNUSUAL.sub(_escaped, line + _trace(self, record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -173,7 +175,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _as_text(value: object) -> str:
     text = redact(str(value))
-    return text if _PLAIN_TEXT.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if text.isprintable() and _PLAIN_TEXT.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _escaped(unusual: re.Match[str]) -> str:
+    return unusual[0] if unusual[0].isprintable() else f"\\u{ord(unusual[0]):04x}"
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -394,13 +394,15 @@ def test_the_example_lets_nobody_forward_to_other_pods(replicas: Replicas, users
 
         def refused() -> str:
             try:
-                open_port(connection.endpoint(), SYSTEM, f"x{LEADER_POD}", replicas.leader, SystemClock(), 5.0).close()
+                open_port(
+                    connection.endpoint(), SYSTEM, f"x{LEADER_POD}", replicas.leader, SystemClock(), 5.0, 65536
+                ).close()
             except ApiError as error:
                 return error.message
             return ""
 
         eventually(lambda: "to the provisioner only" in refused(), "the policy is in force", SECONDS, 0.5)
-        open_port(connection.endpoint(), SYSTEM, LEADER_POD, replicas.leader, SystemClock(), 5.0).close()
+        open_port(connection.endpoint(), SYSTEM, LEADER_POD, replicas.leader, SystemClock(), 5.0, 65536).close()
     finally:
         connection.close()
 

@@ -25,7 +25,17 @@ _MAX_SECONDS = 600.0
 _MAX_ROUNDS = 100_000
 
 
-@click.command(name="plan")
+@click.command(
+    name="plan",
+    help="""Plan nodes for pods and show what they cost, without changing anything.
+
+    FILES are Kubernetes objects in YAML or JSON, also Lists as `kubectl get -o yaml` writes them; "-" is standard input. Deployments,
+    ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
+    into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
+
+    The exit status is 0 if everything was read, 1 if objects were left out (they are listed at the end), and 2 for wrong usage.
+    """,
+)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--kubeconfig", default="", help="Path of a kubeconfig file; read the objects of that cluster.")
 @click.option("--context", default="", help="Context of the kubeconfig; read the objects of that cluster.")
@@ -79,14 +89,7 @@ def command(
     output: str,
     svg: Path | None,
 ) -> None:
-    """Plan nodes for pods and show what they cost, without changing anything.
-
-    FILES are Kubernetes objects in YAML or JSON, also Lists as `kubectl get -o yaml` writes them; "-" is standard input. Deployments,
-    ReplicaSets, StatefulSets, Jobs and pods are planned; DaemonSets, nodes, NodePools, EC2NodeClasses and what volumes need are taken
-    into account. With --kubeconfig or --context, the objects of a live cluster are read; read permissions are sufficient.
-
-    The exit status is 0 if everything was read, 1 if objects were left out (they are listed at the end), and 2 for wrong usage.
-    """
+    """See `dovetail plan --help`."""
     if not files and not kubeconfig and not context:
         raise click.UsageError("No input. Specify files, or a live cluster with --kubeconfig or --context.")
     if svg is not None and compare:

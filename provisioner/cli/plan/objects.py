@@ -30,6 +30,7 @@ from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loo
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
+from provisioner.values.printable import one_line
 
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
@@ -55,8 +56,7 @@ class Problem:
 
     def __str__(self) -> str:
         """One line that a terminal shows as it is, whatever names there are."""
-        line = ": ".join(part for part in (self.file, self.object, self.field, self.text) if part)
-        return "".join(one if one.isprintable() else "?" for one in line)
+        return one_line(": ".join(part for part in (self.file, self.object, self.field, self.text) if part))
 
 
 @dataclass

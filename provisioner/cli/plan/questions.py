@@ -15,7 +15,7 @@ from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PriceTable, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
 from provisioner.cli.plan.standing import static_nodes
-from provisioner.cli.plan.workloads import MAX_PODS, expanded, shape_in, unexpanded
+from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.scheduling.problem import Storage, World
@@ -81,7 +81,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     pods = list(objects.pods)
     workloads = [*objects.loose, *objects.workloads]
     skip = unexpanded(objects.workloads, objects.pods)
-    count = len(pods)
+    count, claims = len(pods), 0
     there = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in objects.volume_claims}
     for one in workloads:
         if id(one) in skip:
@@ -89,6 +89,13 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
         if count + one.replicas > MAX_PODS:
             text = f"would make more than {MAX_PODS:,} pods with those before it; plan in parts"
             objects.complain(Problem(one.file, one.named, "spec.replicas", text))
+            continue
+        if claims + one.replicas * len(one.claims) > MAX_CLAIMS:
+            text = (
+                f"{len(one.claims):,} templates times {one.replicas:,} replicas would make more than {MAX_CLAIMS:,} "
+                "PersistentVolumeClaims with those before it; plan in parts"
+            )
+            objects.complain(Problem(one.file, one.named, "spec.volumeClaimTemplates", text))
             continue
         shape = shape_in(one, objects.priorities)
         if shape.error:
@@ -98,6 +105,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
             objects.complain(Problem(one.file, one.named, where if rest else "", text))
             continue
         count += one.replicas
+        claims += one.replicas * len(one.claims)
         pods += expanded(one, shape, there)
     return tuple(pods)
 

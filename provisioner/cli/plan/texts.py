@@ -11,6 +11,7 @@ from provisioner.cli.plan.planning import GREEDY, Answer
 from provisioner.cli.plan.questions import Current
 from provisioner.planning.fleets import HOURS_A_MONTH, Fleet, Left, fleet_of
 from provisioner.planning.relaxing import Priced
+from provisioner.values.printable import one_line
 from provisioner.values.resources import CPU, MEMORY
 
 VERSION: Final = 1
@@ -161,7 +162,7 @@ def as_text(report: Report) -> str:
     if report.current is not None:
         lines += [*_current_lines(report.current, report.plans, currency), ""]
     lines += [line for note in _notes(report) for line in _wrapped(note, "Note: ")]
-    return "\n".join(lines).rstrip()
+    return "\n".join(map(one_line, lines)).rstrip()
 
 
 def _plan_lines(one: Planned, currency: str) -> list[str]:
@@ -346,9 +347,8 @@ def _price(hour: float, currency: str) -> str:
 
 
 def _wrapped(text: str, first: str) -> list[str]:
-    text = "".join(one if one.isprintable() else "?" for one in text)
     return textwrap.wrap(
-        text[:4000], _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+        one_line(text[:4000]), _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
     )
 
 

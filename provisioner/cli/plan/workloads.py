@@ -19,6 +19,8 @@ from provisioner.apis.shapes import PodShape, altered_shape
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
+MAX_CLAIMS: Final = 200_000
+"""PersistentVolumeClaims that the pods of all StatefulSets have of their own."""
 KINDS: Final[Mapping[str, frozenset[str]]] = {
     "": frozenset({"ReplicationController"}),
     "apps": frozenset({"Deployment", "ReplicaSet", "StatefulSet"}),
@@ -197,16 +199,25 @@ def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list
         one: it.
         shape: of its pods, without the volumes of its claim templates.
         there: PersistentVolumeClaims that exist, by "namespace/name"; the others are yet to be made.
+
+    Cost: O(its claims), and a shape for each pod of which one exists.
     """
     uid = one.uid or f"{one.kind}/{one.namespace}/{one.name}"
     owner = None if one.alone else OwnerReference(kind=one.kind, name=one.name, uid=uid, controller=True)
     gated = bool(one.template.spec.scheduling_gates)
+    unmade = _with_claims(one, shape, {})  # of nearly every pod, so it is made once
+
+    def own(number: int) -> PodShape:
+        names = {each.metadata.name: one.claim_of(each, number) for each in one.claims}
+        made = {volume: name for volume, name in names.items() if f"{one.namespace}/{name}" in there}
+        return _with_claims(one, shape, made) if made else unmade
+
     return [
         Pod(
             name=one.name if one.alone else f"{one.name}-{number}",
             namespace=one.namespace,
             uid=f"{uid}/{number}",
-            shape=_with_claims(one, shape, number, there),
+            shape=own(number),
             labels=shape.labels,
             owner=owner,
             node_name=one.bound,
@@ -216,25 +227,26 @@ def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list
     ]
 
 
-def _with_claims(one: Workload, shape: PodShape, number: int, there: Container[str]) -> PodShape:
+def _with_claims(one: Workload, shape: PodShape, made: Mapping[str, str]) -> PodShape:
     """The shape of a pod with its own claims: one that exists by its name, one that does not as the controller would make it.
 
     What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
+
+    Args:
+        one: whose pod it is.
+        shape: without its claims.
+        made: the names of those that exist, by template.
     """
     if not one.claims:
         return shape
     own = []
     for template in one.claims:
-        name = one.claim_of(template, number)
-        if f"{one.namespace}/{name}" in there:
-            own.append(
-                Volume(
-                    name=template.metadata.name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=name)
-                )
-            )
+        name = template.metadata.name
+        if name in made:
+            own.append(Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=made[name])))
         else:
             source = EphemeralVolumeSource(volume_claim_template=PersistentVolumeClaimTemplate(spec=template.spec))
-            own.append(Volume(name=template.metadata.name, ephemeral=source))
+            own.append(Volume(name=name, ephemeral=source))
     named = {volume.name for volume in own}  # they come before volumes of the same name in the pod's template
     return altered_shape(shape, volumes=(*(each for each in shape.volumes if each.name not in named), *own))
 

@@ -32,10 +32,13 @@ def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
     ]
 
 
-@click.command(name="reference")
+@click.command(
+    name="reference",
+    help="Write the reference pages of flags, messages, metrics, annotations, labels and rights; run it in the repository.",
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:
-    """Write the reference pages of flags, messages, metrics, annotations, labels and rights; run it in the repository."""
+    """See `dovetail reference --help`."""
     if check:
         if old := stale(DIRECTORY, MANIFESTS):
             raise click.ClickException(f"out of date: {', '.join(old)}; run `make docs` and commit the result")

@@ -31,15 +31,17 @@ OF_WHERE: Final = frozenset(
 """Flags that say where the cluster is; all others change decisions, and the leader has its own."""
 
 
-@click.group()
-def command() -> None:
-    """Why a pod has no node, and why a node is not disrupted or does not drain.
+@click.group(
+    help="""Why a pod has no node, and why a node is not disrupted or does not drain.
 
     The provisioner that leads is asked through a port-forward, with your token; it answers about pods and nodes that you may get, from what it
     remembers too. Where that is not possible, or flags of the provisioner are given, the command reads the objects of the cluster with your own
     rights and decides in this process what the provisioner would decide of them now; the answer says which way it went. With --from it reads
     a dump. It writes nothing.
     """
+)
+def command() -> None:
+    """See `dovetail why --help`."""
 
 
 def _common(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,16 +90,19 @@ class Way:
     settings: tuple[str, ...]
 
 
-@command.command(context_settings={"ignore_unknown_options": True})
+@command.command(
+    context_settings={"ignore_unknown_options": True},
+    help="""Say why pod NAME (NAMESPACE/NAME) has no node.
+
+    SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...), and --kubeconfig.
+    """,
+)
 @click.argument("name")
 @_common
 def pod(
     name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
 ) -> None:
-    """Say why pod NAME (NAMESPACE/NAME) has no node.
-
-    SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...), and --kubeconfig.
-    """
+    """See `dovetail why pod --help`."""
     first, slash, own = name.rpartition("/")
     namespace = first if slash else "default"
     way = Way(files, at, through, url, settings)
@@ -105,16 +110,19 @@ def pod(
     click.echo(as_json(found) if output == "json" else pod_text(found))
 
 
-@command.command(context_settings={"ignore_unknown_options": True})
+@command.command(
+    context_settings={"ignore_unknown_options": True},
+    help="""Say why node NAME (of a Node or a NodeClaim) is not disrupted, or what blocks its drain.
+
+    SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...), and --kubeconfig.
+    """,
+)
 @click.argument("name")
 @_common
 def node(
     name: str, files: tuple[str, ...], at: str, through: str, url: str, output: str, settings: tuple[str, ...]
 ) -> None:
-    """Say why node NAME (of a Node or a NodeClaim) is not disrupted, or what blocks its drain.
-
-    SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...), and --kubeconfig.
-    """
+    """See `dovetail why node --help`."""
     way = Way(files, at, through, url, settings)
     found = _answer(way, ("node", name), NodeAnswer, lambda local: why_node(local, name))
     click.echo(as_json(found) if output == "json" else node_text(found))
@@ -170,7 +178,7 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
 
         def find() -> leader.Leader:
             if way.url:
-                return leader.at(way.url, connection)
+                return leader.at(way.url, connection, clock)
             return leader.through(connection, options.leader_election_name, options.lease_namespace, clock)
 
         return leader.ask(find, f"/why/{'/'.join(about)}", kind)

@@ -21,7 +21,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
-from provisioner.kube.forwarding import open_port
+from provisioner.kube.forwarding import BoundedSocket, open_port
 from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError
@@ -29,6 +29,7 @@ from provisioner.support.errors import UserError
 SECONDS: Final = 25.0
 """For one question, from the first byte to the last."""
 MOST_BYTES: Final = 32 * 1024 * 1024
+"""That may come from the leader, or from whoever says to be it."""
 TRIES: Final = 2
 """A leader that has just changed is asked once more."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
@@ -75,10 +76,11 @@ class Leader:
 
 
 class _Plain:
-    """A connection to a port of this machine."""
+    """A connection to a port of this machine; in time and bounded as one through the API server."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=SECONDS)
+    def __init__(self, address: tuple[str, int], clock: Clock) -> None:
+        deadline = clock.monotonic() + SECONDS
+        self._socket = BoundedSocket(socket.create_connection(address, SECONDS), clock, deadline, MOST_BYTES)
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -90,7 +92,7 @@ class _Plain:
         self._socket.close()
 
 
-def at(url: str, connection: Connection) -> Leader:
+def at(url: str, connection: Connection, clock: Clock) -> Leader:
     """The leader behind a port of this machine, as `kubectl port-forward` opens one.
 
     Raises:
@@ -104,7 +106,7 @@ def at(url: str, connection: Connection) -> Leader:
         host, port = "", None
     if parts.scheme != "http" or not is_loopback(host) or port is None or parts.path not in ("", "/") or parts.query:
         raise UserError(f"--leader {url} is not http://127.0.0.1:PORT, the local end of a port-forward to the leader")
-    return Leader(f"the leader at {url}", lambda: _Plain((host, port)), _token(connection))
+    return Leader(f"the leader at {url}", lambda: _Plain((host, port), clock), _token(connection))
 
 
 def through(connection: Connection, lease: str, namespace: str, clock: Clock) -> Leader:
@@ -139,7 +141,7 @@ def through(connection: Connection, lease: str, namespace: str, clock: Clock) ->
 
     def opens() -> Stream:
         try:
-            return open_port(connection.endpoint(), namespace, pod, int(port), clock, SECONDS)
+            return open_port(connection.endpoint(), namespace, pod, int(port), clock, SECONDS, MOST_BYTES)
         except Forbidden:
             text = f"you may not open port-forwards to pod {namespace}/{pod} (get and create of pods/portforward)"
             raise NotAnsweredError(text) from None
@@ -215,7 +217,7 @@ def _exchange(leader: Leader, path: str) -> tuple[int, bytes]:
         headers = [("host", "localhost"), ("authorization", leader.authorization), ("connection", "close")]
         request = talk.send(h11.Request(method="GET", target=path, headers=headers)) or b""
         stream.send(request + (talk.send(h11.EndOfMessage()) or b""))
-        status, parts, size = 0, list[bytes](), 0
+        status, parts = 0, list[bytes]()
         while True:
             event = talk.next_event()
             if event is h11.NEED_DATA:
@@ -224,9 +226,6 @@ def _exchange(leader: Leader, path: str) -> tuple[int, bytes]:
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 parts.append(bytes(event.data))
-                size += len(event.data)
-                if size > MOST_BYTES:
-                    raise OSError("the answer is too large")
             elif isinstance(event, h11.EndOfMessage):
                 return status, b"".join(parts)
             elif isinstance(event, h11.ConnectionClosed):

@@ -1,9 +1,10 @@
-"""Answers as sentences."""
+"""Answers as sentences. What tenants wrote is in them, so every line is one that a terminal shows as it is."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from provisioner.controllers.why.answers import MethodAnswer, NodeAnswer, Place, PodAnswer, PoolAnswer, time_text
+from provisioner.values.printable import one_line
 
 _MOST: Final = 20
 """Lines of one list; -o json has all."""
@@ -18,7 +19,7 @@ def pod_text(answer: PodAnswer) -> str:
     lines += [f"  {one}" for one in general]
     by_pool: dict[str, str] = {name: one.message for one in answer.reasons for name in one.node_pools}
     lines += _most([line for pool in answer.node_pools for line in _pool(pool, by_pool.get(pool.name, ""))])
-    return "\n".join([*lines, *_missing(answer)])
+    return "\n".join(map(one_line, [*lines, *_missing(answer)]))
 
 
 def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
@@ -54,7 +55,7 @@ def node_text(answer: NodeAnswer) -> str:
         ]
         if drain.finalizers:
             lines.append(f"  Finalizers of other controllers: {', '.join(drain.finalizers)}")
-    return "\n".join([*_most(lines), *_missing(answer)])
+    return "\n".join(map(one_line, [*_most(lines), *_missing(answer)]))
 
 
 def _about(answer: NodeAnswer) -> str:

@@ -1,7 +1,7 @@
 """Who asks, and what they may see: TokenReview and SubjectAccessReview at the API server, remembered for a few seconds.
 
 A token is kept nowhere but in the request that brought it: what is remembered is filed under a keyed digest of it. Who is not known costs the
-API server one review, so strangers have one small account of them together; who is known has one alone.
+API server one review, so strangers have one small account of them together; who was accepted within the hour has one alone.
 """
 
 import hashlib
@@ -32,8 +32,11 @@ MOST_REMEMBERED: Final = 4096
 REVIEW_SECONDS: Final = 4.0
 STRANGERS: Final = (2.0, 20.0)
 """Tokens that are reviewed a second, and at once: of everybody who is not known together."""
+KNOWN: Final = (0.5, 5.0)
+"""Likewise, of one user whose token was accepted within the last `KNOWN_SECONDS`; strangers do not use up that."""
+KNOWN_SECONDS: Final = 3600.0
 REVIEWS: Final = (20.0, 100.0)
-"""Access reviews likewise, of everybody together."""
+"""Access reviews and tokens of known users likewise, of everybody together."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,12288}")
 
 
@@ -105,6 +108,7 @@ class _Remembered(Generic[T]):
     """Verdicts that are not too old. Thread-safe."""
 
     clock: Clock
+    seconds: float = REMEMBERED_SECONDS
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _known: OrderedDict[object, tuple[float, T]] = field(default_factory=OrderedDict)
 
@@ -115,7 +119,7 @@ class _Remembered(Generic[T]):
 
     def put(self, key: object, value: T) -> T:
         with self._lock:
-            self._known[key] = self.clock.monotonic() + REMEMBERED_SECONDS, value
+            self._known[key] = self.clock.monotonic() + self.seconds, value
             self._known.move_to_end(key)
             while len(self._known) > MOST_REMEMBERED:
                 self._known.popitem(last=False)
@@ -132,8 +136,9 @@ class Access:
         self._client = client
         self._salt = secrets.token_bytes(32)
         self._users: _Remembered[User | None] = _Remembered(clock)
+        self._accepted: _Remembered[str | None] = _Remembered(clock, KNOWN_SECONDS)  # names of users
         self._rights: _Remembered[bool] = _Remembered(clock)
-        self._strangers, self._reviews = Quota(*STRANGERS, clock), Quota(*REVIEWS, clock)
+        self._strangers, self._known, self._reviews = (Quota(*rate, clock) for rate in (STRANGERS, KNOWN, REVIEWS))
 
     def user(self, authorization: str | None) -> User:
         """Whose token this is.
@@ -150,11 +155,16 @@ class Access:
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         known = self._users.get(key)
         if known is None:
-            if wait := self._strangers.take():
+            (name,) = self._accepted.get(key) or (None,)
+            wait = self._strangers.take() if name is None else self._known.take(name) or self._reviews.take()
+            if wait:
                 raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_TOKENS, wait)
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
             status = self._reviewed(TOKEN_REVIEWS, body, _TokenReview).status
-            known = (self._users.put(key, _user(status.user) if status.authenticated else None),)
+            user = _user(status.user) if status.authenticated else None
+            known = (self._users.put(key, user),)
+            if user is not None or name is not None:
+                self._accepted.put(key, user.name if user is not None else None)
         (found,) = known
         if found is None:
             raise AccessError(HTTPStatus.UNAUTHORIZED, messages.TOKEN_REFUSED)

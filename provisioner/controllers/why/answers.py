@@ -1,7 +1,7 @@
 """What `dovetail why` answers, as values: sent and printed as JSON, or printed as sentences (`cli.why.text`)."""
 
+import json
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -196,9 +196,8 @@ class NodeAnswer(Answer, frozen=True, kw_only=True):
 
 
 def as_json(answer: Answer) -> str:
-    """For programs."""
-    found: Any = msgspec.json.format(msgspec.json.encode(answer), indent=2)
-    return bytes(found).decode()
+    """For programs; in ASCII, so that a terminal shows it as it is."""
+    return json.dumps(json.loads(msgspec.json.encode(answer)), indent=2)
 
 
 def time_text(at: datetime) -> str:

@@ -28,6 +28,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.http.server import HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
+from provisioner.support.metrics import counter
 
 LOOPBACK: Final = "127.0.0.1"
 LIMITS: Final = Limits(
@@ -55,6 +56,9 @@ _NAME: Final = rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*"
 _POD: Final = re.compile(rf"/why/pod/({_LABEL})/({_NAME})")
 _NODE: Final = re.compile(rf"/why/node/({_NAME})")
 _PLACES: Final = "ask for /why/pod/NAMESPACE/NAME or /why/node/NAME"
+_REQUESTS: Final = counter(
+    "dovetail_why_requests_total", "Questions of `dovetail why` to this replica, by status of the answer.", ("status",)
+)
 _log = logs.get_logger(__name__)
 
 
@@ -117,6 +121,11 @@ class WhyServer:
 
     def handle(self, request: Request) -> Response:
         """The answer to one request."""
+        response = self._handled(request)
+        _REQUESTS.labels(str(int(response.status))).inc()
+        return response
+
+    def _handled(self, request: Request) -> Response:
         if request.method != "GET":
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", headers=[("allow", "GET")])
         about = asked(request.target)

@@ -143,3 +143,11 @@ def test_odd_files_are_converted_or_refused(text: str, status: int, error: str) 
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert result.exit_code == status
     assert error in result.stderr
+
+
+def test_names_cannot_write_to_the_terminal() -> None:
+    odd = '{"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": {"name": "a\\u001b[2J"}}'
+    result = run("-", stdin=odd)
+    assert result.exit_code == 1
+    assert all(line.isprintable() for line in result.stderr.split("\n"))
+    assert "[2J" in result.stderr

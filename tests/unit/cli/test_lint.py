@@ -273,3 +273,9 @@ def test_no_object_is_too_odd_to_be_told_of(documents: list[Any]) -> None:
         assert finding.message
         assert "\n" not in str(finding).replace(finding.message, "")
     msgspec.json.encode([str(one) for one in report.findings])
+
+
+def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, json.dumps({**yaml.safe_load(POOL), "metadata": {"name": "a\x1b[2J\x9b"}}))
+    assert line.isprintable()
+    assert "[2J" in line

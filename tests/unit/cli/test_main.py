@@ -1,5 +1,6 @@
 """The command line: lazily imported commands, errors as one line."""
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from provisioner.cli.main import COMMANDS, LazyGroup, dovetail
+from provisioner.cli.main import COMMANDS, LazyGroup, dovetail, main
+from provisioner.devcluster.ports import PORT_NAMES
+from provisioner.devcluster.saved import Saved
+from provisioner.support.errors import UserError
 
 
 def test_the_help_lists_every_command_without_importing_one() -> None:
@@ -133,3 +137,65 @@ def test_what_a_user_can_cure_is_one_line_and_exit_status_1(
     (line,) = result.stderr.splitlines()
     assert line.startswith("dovetail: ")
     assert says in line
+
+
+def test_errors_cannot_write_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise UserError("pod \x1b[2J says no\nand why")
+
+    monkeypatch.setattr(LazyGroup, "main", refused)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == "dovetail: pod ?[2J says no\nand why\n"
+
+
+def test_a_component_s_log_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    there = tmp_path / "state" / "dovetail" / "dev" / "default"
+    (there / "logs").mkdir(parents=True)
+    Saved(dict.fromkeys(PORT_NAMES, 1), extender=True, node_grace_seconds=40, owner=None).write(there)
+    (there / "logs" / "etcd.log").write_text("\tpod \x1b[2J\n", encoding="utf-8")
+    result = CliRunner().invoke(dovetail, ["dev", "logs", "etcd"], env={"XDG_STATE_HOME": str(tmp_path / "state")})
+    assert result.output == "        pod ?[2J\n"
+
+
+HELP = """
+import json
+
+import click
+from click.testing import CliRunner
+
+from provisioner.cli.main import dovetail
+from provisioner.options import HelpRequested, Options
+
+
+def walked(command, path):
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from walked(command.get_command(context, name), (*path, name))
+
+
+def shown(path):
+    if path == ("provisioner",):  # which ends its process
+        try:
+            Options.parse(("--help",), {})
+        except HelpRequested as text:
+            return str(text)
+    return CliRunner().invoke(dovetail, [*path, "--help"]).output
+
+
+print(json.dumps({" ".join(path): shown(path) for path in walked(dovetail, ())}))
+"""
+
+
+def test_optimized_as_it_is_deployed_every_command_has_the_same_help() -> None:
+    plain, optimized = (
+        json.loads(subprocess.run([sys.executable, *flags, "-c", HELP], capture_output=True, check=True).stdout)
+        for flags in ((), ("-OO",))
+    )
+    assert len(plain) >= len(COMMANDS) + 8
+    assert "Say why node NAME" in plain["why"]
+    assert optimized == plain

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.cli.harness.workload import REPOSITORY
-from provisioner.controllers.main import ProvisionerProcess
+from provisioner.controllers.main import ProvisionerProcess, main
 from provisioner.kube.lease import LostLease
 from provisioner.kube.resources import CONFIGMAPS
 from provisioner.options import Options
@@ -52,3 +52,25 @@ def test_the_program_loads_nothing_that_only_aws_or_the_issue_of_certificates_ne
         [sys.executable, "-c", look], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
     )
     assert answer.stdout.split() == ["False", "False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "pod", "refused"),
+    [
+        pytest.param(["--why-port=8445"], "10.96.0.1", True, id="in a pod without certificates"),
+        pytest.param(["--why-port=8445", "--report-cert-dir=/certs"], "10.96.0.1", False, id="with certificates"),
+        pytest.param(["--why-port=8445"], "", False, id="on a machine of its own"),
+        pytest.param([], "10.96.0.1", False, id="without the port"),
+    ],
+)
+def test_whoever_may_ask_why_may_not_send_reports(
+    flags: list[str],
+    pod: str,
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", pod)
+    assert main([*flags, f"--kubeconfig={tmp_path / 'none'}"]) == 1
+    assert ("--why-port needs --report-cert-dir" in capsys.readouterr().err) is refused

@@ -115,3 +115,15 @@ def test_logs_go_to_every_path_and_failures_to_write_are_told_elsewhere(tmp_path
         assert "cannot write a log record of x" in failures.read_text()
     finally:
         logs.configure("info", "text")
+
+
+def test_a_text_line_cannot_write_to_the_terminal(stream: io.StringIO) -> None:
+    logs.configure("info", "text", stream)
+    try:
+        raise RuntimeError("a\x1b[2J\x9b\u202e")
+    except RuntimeError:
+        logs.get_logger("x").exception("no", pod="a\x1b[2J", node="a\x9b", zone="größe")
+    text = stream.getvalue()
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert r' x: no pod="a\u001b[2J" node="a\u009b" zone=größe' in text
+    assert r"RuntimeError: a\u001b[2J\u009b\u202e" in text

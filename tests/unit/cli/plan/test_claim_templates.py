@@ -1,5 +1,6 @@
 """StatefulSets with volumeClaimTemplates: every pod has claims of its own, made where their StorageClass allows."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 import yaml
 
 from provisioner.apis import names
+from provisioner.apis.shapes import PodShape, altered_shape
+from provisioner.cli.plan import workloads
 from provisioner.cli.plan.catalogues import chosen
 from provisioner.cli.plan.objects import Objects
 from provisioner.cli.plan.questions import Question, pods_in, question_of
@@ -170,3 +173,38 @@ def test_only_a_stateful_set_has_claim_templates(tmp_path: Path) -> None:
     question, _ = asked(tmp_path, one)
     assert all(not pod.shape.volumes for pod in question.pods)
     assert len(question.pods) == 2
+
+
+def many(templates: int, replicas: int) -> dict[str, Any]:
+    one = stateful(replicas)
+    (template,) = one["spec"]["volumeClaimTemplates"]
+    one["spec"]["volumeClaimTemplates"] = [{**template, "metadata": {"name": f"d{each}"}} for each in range(templates)]
+    return one
+
+
+def read(*documents: dict[str, Any]) -> Objects:
+    objects = Objects()
+    objects.read(Path("objects.json"), json.dumps({"kind": "List", "items": documents}).encode())
+    return objects
+
+
+def test_pods_whose_claims_are_yet_to_be_made_cost_no_shape_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PodShape] = []
+
+    def noted(shape: PodShape, **fields: Any) -> PodShape:
+        made.append(altered_shape(shape, **fields))
+        return made[-1]
+
+    monkeypatch.setattr(workloads, "altered_shape", noted)
+    objects = read(many(20, 50), *bound("d3-db-7", ZONES[0]))
+    shapes = {pod.name: pod.shape for pod in pods_in(objects)}
+    assert len(made) == 2, "of a pod with a claim that exists, and of all others"
+    assert {name for name, shape in shapes.items() if shape is not shapes["db-0"]} == {"db-7"}
+
+
+def test_more_claims_than_can_be_planned_are_refused_by_name() -> None:
+    objects = read(many(3_000, 1_000), stateful(2))
+    assert [pod.name for pod in pods_in(objects)] == ["db-0", "db-1"]
+    (problem,) = objects.problems
+    assert problem.field == "spec.volumeClaimTemplates"
+    assert "3,000 templates times 1,000 replicas would make more than 200,000" in problem.text

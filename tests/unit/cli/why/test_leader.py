@@ -1,6 +1,9 @@
 """Asking the leader: whom the token is given to, what an answer means, and which way was gone."""
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,9 +15,10 @@ from provisioner.apis import names
 from provisioner.cli.why import leader
 from provisioner.cli.why.command import command
 from provisioner.cli.why.text import node_text, pod_text
-from provisioner.controllers.why.answers import NodeAnswer, Place, PodAnswer
+from provisioner.controllers.why.answers import Drain, NodeAnswer, Place, PodAnswer, Told, as_json
 from provisioner.kube.config import Connection
 from provisioner.kube.errors import ConnectionFailed
+from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from tests.support.clock import NOON, FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, ok, refusal
@@ -161,12 +165,12 @@ URLS = (
 @pytest.mark.parametrize("url", URLS)
 def test_the_token_leaves_this_machine_through_the_api_server_only(url: str) -> None:
     with pytest.raises(UserError, match="the local end of a port-forward"):
-        leader.at(url, cast("Connection", Connected()))
+        leader.at(url, cast("Connection", Connected()), FakeClock())
 
 
 def test_an_open_port_forward_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
-        leader.at("http://localhost:8445", cast("Connection", Connected())).source
+        leader.at("http://localhost:8445", cast("Connection", Connected()), FakeClock()).source
         == "the leader at http://localhost:8445"
     )
 
@@ -201,3 +205,48 @@ def test_people_read_which_way_was_gone() -> None:
     own = msgspec.structs.replace(ANSWER, source="your own rights, because of --through=own")
     assert pod_text(own).endswith("Note: this was read with your own rights, because of --through=own.")
     assert pod_text(ANSWER).endswith("is bound.")
+
+
+def test_what_comes_from_the_leader_cannot_write_to_the_terminal() -> None:
+    condition = Told(type="Drained", status="False", message="\x1b[2J")
+    odd = NodeAnswer(
+        node="n",
+        node_claim="",
+        node_pool="",
+        at=NOON,
+        state="s",
+        summary="S\x9b.",
+        place=Place(),
+        drain=Drain(conditions=(condition,), finalizers=("a\x1b/b",)),
+        source="the leader (pod a/b\x1b)",
+    )
+    assert all(line.isprintable() for line in node_text(odd).split("\n"))
+    assert all(line.isprintable() for line in as_json(odd).split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("piece", "seconds", "says"),
+    [pytest.param(b"a", 0.5, "took too long", id="slow"), pytest.param(bytes(65536), 20.0, "sent too much", id="much")],
+)
+def test_a_port_of_this_machine_that_lies_takes_no_more_than_a_leader(
+    piece: bytes, seconds: float, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "SECONDS", seconds)
+    monkeypatch.setattr(leader, "MOST_BYTES", 1 << 20)
+    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with listener, peer, contextlib.suppress(OSError):
+            peer.sendall(b"HTTP/1.1 200 X\r\n\r\n")
+            while not over.wait(0.05 if seconds < 1 else 0):
+                peer.sendall(piece)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    threading.Timer(4.0, over.set).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(leader.NotAnsweredError, match=says):
+        leader.ask(lambda: leader.at(url, cast("Connection", Connected()), SystemClock()), "/x", PodAnswer)
+    over.set()
+    thread.join()

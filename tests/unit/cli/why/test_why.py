@@ -431,3 +431,26 @@ def test_without_pods_there_is_no_answer() -> None:
     api = FakeApi(respond=lambda _: refusal(403, "Forbidden", "pods is forbidden"))
     with pytest.raises(UserError, match="could not list pods: pods is forbidden"):
         from_cluster(Client(api, api.clock), "dovetail-system")
+
+
+CLEARS = "a\x1b[2J\x9b2J\u202eb"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_tenants_wrote_cannot_write_to_the_terminal(file: pathlib.Path, output: str) -> None:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": [CLEARS]}]}]
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"{CLEARS}\nforged"}
+    web = wire_pod(
+        "web",
+        spec__affinity={
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        },
+        status__conditions=[said],
+    )
+    # yaml refuses such characters where they are not escaped, the API server's JSON does not
+    file.with_suffix(".json").write_text(json.dumps({"kind": "List", "items": [plain(pool()), web]}), encoding="utf-8")
+    arguments = ["pod", "default/web", "--from", str(file.with_suffix(".json")), "-o", output, *AT]
+    shown = CliRunner().invoke(command, arguments, catch_exceptions=False).output
+    assert all(line.isprintable() for line in shown.split("\n")), shown
+    assert "2J" in shown
+    assert "\nforged" not in shown

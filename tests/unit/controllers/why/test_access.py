@@ -161,3 +161,24 @@ def test_memory_is_bounded_and_holds_no_token() -> None:
         reviews.access.may(user, Right("get", "pods", namespace="mine", name=str(number)))
     assert len(reviews.access._rights) == MOST_REMEMBERED
     assert "good" not in repr(vars(reviews.access))
+
+
+def test_strangers_keep_nobody_out_whose_token_was_accepted_before() -> None:
+    reviews = Reviews()
+    reviews.access.user("Bearer good")
+    reviews.api.clock.sleep(REMEMBERED_SECONDS + 1)
+    for number in range(50):
+        with pytest.raises(AccessError):
+            reviews.access.user(f"Bearer forged-{number}")
+    assert reviews.access.user("Bearer good").name == "jane", "it is reviewed again, on an account of its own"
+    reviews.api.clock.sleep(REMEMBERED_SECONDS + 1)
+    reviews.answer = ok({"status": {"authenticated": False}})
+    with pytest.raises(AccessError):
+        reviews.access.user("Bearer good")
+    reviews.api.clock.sleep(REMEMBERED_SECONDS + 1)
+    for number in range(50):
+        with pytest.raises(AccessError):
+            reviews.access.user(f"Bearer other-{number}")
+    with pytest.raises(AccessError) as refused:
+        reviews.access.user("Bearer good")
+    assert refused.value.status == 429, "revoked, it is a stranger's again"

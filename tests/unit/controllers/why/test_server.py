@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.lease import LostLease
 from provisioner.state.misses import Stop
 from provisioner.support.http.values import Request, Response
+from provisioner.support.metrics import render
 from tests.support.clock import FakeClock
 from tests.support.dumps import dumped, machine, wire_pod
 from tests.support.kube import FakeApi
@@ -333,3 +335,14 @@ def test_a_pod_whose_node_may_not_be_launched_now_says_so() -> None:
     found = why_pod(instant, "default", "web")
     assert (found.state, found.reasons[0].type) == ("FitsNewNode", "GrowthLimited")
     assert "check whether the provisioner is running" not in found.summary
+
+
+def test_questions_are_counted_by_their_answer(served: Served) -> None:
+    def counted() -> dict[str, float]:
+        found = re.findall(r'^dovetail_why_requests_total\{status="(\d+)"\} (\S+)$', render().decode(), re.MULTILINE)
+        return {status: float(count) for status, count in found}
+
+    before = counted()
+    for target, user in (("/why/pod/default/web", "jane"), ("/why/pod/theirs/spy", "jane"), ("/metrics", "jane")):
+        served.ask(target, user)
+    assert [counted()[each] - before.get(each, 0) for each in ("200", "403", "404")] == [1, 1, 1]

@@ -1,0 +1,14 @@
+"""What a terminal shows as it is: texts that others wrote may hold control characters that clear a screen, or turn a line around."""
+
+
+def one_line(text: str) -> str:
+    """The text with "?" for everything that is not printed as a character: line ends, escapes, marks of direction. As long as it was.
+
+    Cost: O(its length).
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+
+
+def lines(text: str) -> str:
+    """Likewise, but lines that end in a line feed stay lines: for a text that has several of its own."""
+    return "\n".join(map(one_line, text.split("\n")))
