@@ -19,7 +19,7 @@ from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
-from tests.support.problems import apart, app, of_app, shape
+from tests.support.problems import apart, app, of_app, shape, spread
 
 EMPTY, DRIFTED, UNDERUTILIZED = names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED
 WEB = pod("web", node="a", ready=True, labels={"app": "web"})
