@@ -191,12 +191,10 @@ def _looks_at(pod: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]])
     """Whether a hard spread or affinity of `pod` means `other`; yes where it cannot be read."""
     try:
         facts = facts_of(pod.shape)
+        counts = () if facts.plain else facts.required.relations.counts
     except FilterError:
         return True
-    if facts.plain:
-        return False
     labels = label_set(other.namespace, other.labels)
-    counts = facts.required.relations.counts
     return any(all(peers.include(labels, namespaces) for peers in count.peers) for count in counts)
 
 
