@@ -18,7 +18,10 @@ LEADER_ELECTION_FAILED: Final = "Leader election failed"
 FAILED_TO_START_CONTROLLERS: Final = "Failed to start the controllers"
 
 # main.py
-WHY_NEEDS_REPORT_CERTIFICATES: Final = "--why-port needs --report-cert-dir: without it the report port takes reports from whoever may open port-forwards to this pod"
+WHY_NEEDS_REPORT_CERTIFICATES: Final = (
+    "--why-port needs --report-cert-dir: without it the report port takes reports from whoever may open "
+    "port-forwards to this pod"
+)
 REPORTS_DISABLED: Final = "Reports of the extender are disabled until the certificates exist"
 
 # poller.py
