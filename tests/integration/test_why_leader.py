@@ -198,19 +198,20 @@ class Users:
 
     tenant: str
     nobody: str
+    auditor: str
     tenants: Path
     nobodys: Path
 
 
 @pytest.fixture(scope="module")
 def users(plane: DevCluster, client: Client, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Users:
-    """`tenant` reads pods of one namespace, one node, and reaches the leader as the example says; `nobody` has no rights."""
+    """`tenant` reads pods of one namespace, one node, and reaches the leader as the example says; `auditor` gets rights, `nobody` has none."""
     space, elsewhere = ground.plot.name, ground.theirs.partition("/")[0]
     text = (Path(__file__).parents[2] / "manifests/examples/why-role.yaml").read_text()
     assert text.count("tenants") == 4, "in the comment, a name, an expression and a message"
     mine = text.replace("tenants", f"system:serviceaccounts:{space}").replace("dovetail-provisioner-", LEADER_POD)
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "resourceNames": [ground.node], "verbs": ["get"]}]
-    homes = {"tenant": space, "nobody": elsewhere}
+    homes = {"tenant": space, "nobody": elsewhere, "auditor": elsewhere}
     accounts = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": home}}
         for name, home in homes.items()
@@ -225,7 +226,7 @@ def users(plane: DevCluster, client: Client, ground: Ground, tmp_path_factory: p
     folder = tmp_path_factory.mktemp("users")
     tokens = {name: token_of(client, home, name) for name, home in homes.items()}
     paths = {name: kubeconfig(plane, folder / name, token) for name, token in tokens.items()}
-    return Users(tokens["tenant"], tokens["nobody"], paths["tenant"], paths["nobody"])
+    return Users(tokens["tenant"], tokens["nobody"], tokens["auditor"], paths["tenant"], paths["nobody"])
 
 
 def token_of(client: Client, namespace: str, name: str) -> str:
@@ -317,12 +318,12 @@ def test_a_node_shows_the_pods_that_somebody_may_list_and_counts_the_others(
     assert theirs not in json.dumps(found)
     assert name not in json.dumps(found)
     assert "secret" not in json.dumps(found)
-    everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "nobody", theirs)
+    everything = role("", f"why-all-{ground.plot.name}", [PODS_RULE], "auditor", theirs)
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "nobody", theirs))
+    apply(plane, *everything, *role("", f"why-nodes-{ground.plot.name}", nodes, "auditor", theirs))
     path = f"/why/node/{ground.node}"
-    eventually(lambda: ask(replicas.leader, path, users.nobody)[0] == 200, "the right is seen", SECONDS, 2.0)
-    found = ask(replicas.leader, path, users.nobody)[1]
+    eventually(lambda: ask(replicas.leader, path, users.auditor)[0] == 200, "the right is seen", SECONDS, 2.0)
+    found = ask(replicas.leader, path, users.auditor)[1]
     assert sorted(found["pods"]) == sorted([ground.mine, ground.theirs])
     assert f"PodDisruptionBudget={theirs}/secret" in found["summary"]
 
