@@ -1,5 +1,6 @@
 """Documents: links lead somewhere, the reference is what the code says, and named files exist."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -128,3 +129,20 @@ def test_the_way_of_a_pod_has_at_most_twelve_stops() -> None:
     assert [int(number) for number, _ in stops] == list(range(1, len(stops) + 1))
     assert 1 < len(stops) <= 12
     assert all((ROOT / path).is_file() for _, path in stops)
+
+
+EMULATOR = ROOT / "tests" / "support" / "ec2"
+NOTHING_OF_AWS: dict[str, str] = {
+    **dict.fromkeys(("__init__", "__main__", "admin", "server", "services", "timing"), "how it is run and asked"),
+    "market": "data: what AWS sells and at what price",
+    "motos": "IAM, as moto does it",
+    **dict.fromkeys(("nodes", "reading"), "kubelets and the boot of images, whose documents are elsewhere"),
+}
+"""Modules of the emulator that claim no behaviour of AWS, and what they are instead."""
+
+
+def test_every_module_of_the_emulator_names_the_page_where_aws_tells_what_it_does() -> None:
+    """Else the emulator shares what we assume, and proves nothing: decision 43."""
+    said = {one.stem: ast.get_docstring(ast.parse(one.read_text())) or "" for one in EMULATOR.glob("*.py")}
+    page = re.compile(r"https://docs\.aws\.amazon\.com/\S+\.html\b")
+    assert {name for name, text in said.items() if not page.search(text)} == NOTHING_OF_AWS.keys()

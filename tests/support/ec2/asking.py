@@ -1,4 +1,7 @@
-"""Which permissions a call needs: action, resource and context, as IAM is asked about it."""
+"""Which permissions a call needs: action, resource and context, as IAM is asked about it.
+
+Source: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final

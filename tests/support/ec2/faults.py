@@ -1,9 +1,9 @@
 """What goes wrong, by script.
 
 Replays: AWS promises that a request with the same client token "completes successfully without performing any further actions" and that
-its result "might contain updated information", not that it is the first answer again. Source: Amazon EC2 Developer Guide, "Ensuring idempotency in
-Amazon EC2 API requests" (ec2-api-idempotency). Reads: what was made "might not be immediately visible to all subsequent commands";
-up to five minutes of waiting are advised. Source: the same guide, "Eventual consistency" (eventual-consistency).
+its result "might contain updated information", not that it is the first answer again. Source: https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
+Reads: what was made "might not be immediately visible to all subsequent commands"; up to five minutes of waiting are advised.
+Source: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 
 `Setup.lag` makes every read late; "stale" and "unseen" do it to single calls and single machines.
 """

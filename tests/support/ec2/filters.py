@@ -1,7 +1,7 @@
 """EC2's filters, wildcards and pages.
 
-At most 50 filters a request and 200 values a filter. Source: Amazon EC2 User Guide, "Find your Amazon EC2 resources" (Using_Filtering); the code is
-in the Developer Guide's errors-overview.
+At most 50 filters a request and 200 values a filter. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html
+The code is in https://docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html
 """
 
 import base64

@@ -1,8 +1,7 @@
 """CreateFleet of type instant: which offerings are tried, in which order, and what the answer says.
 
-300 overrides are the limit of fleets of type request and maintain only. Source: Amazon EC2 API Reference, FleetLaunchTemplateConfigRequest.
-Spot comes from several pools, deep ones first. Source: Amazon EC2 User Guide, "Use allocation strategies" (ec2-fleet-allocation-strategy); in what shares is
-not said there, so it is ours.
+300 overrides are the limit of fleets of type request and maintain only. Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_FleetLaunchTemplateConfigRequest.html
+Spot comes from several pools, deep ones first; in what shares is not said there, so it is ours. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-allocation-strategy.html
 A type that its zone does not have is InvalidFleetConfiguration here, and Unsupported in RunInstances; in no list of AWS's, but quoted in
 https://github.com/aws/karpenter-provider-aws/issues/1219 and /2243.
 """

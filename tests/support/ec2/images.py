@@ -1,4 +1,7 @@
-"""Images and the SSM parameters that name them, of every family and Kubernetes version."""
+"""Images and the SSM parameters that name them, of every family and Kubernetes version.
+
+Source of the parameters: https://docs.aws.amazon.com/eks/latest/userguide/retrieve-ami-id.html
+"""
 
 import hashlib
 import re

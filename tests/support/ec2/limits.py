@@ -1,4 +1,7 @@
-"""EC2's own limits on calls: token buckets by sort of call, in real time."""
+"""EC2's own limits on calls: token buckets by sort of call, in real time.
+
+Source: https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
+"""
 
 import time
 from typing import Final

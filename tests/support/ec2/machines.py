@@ -1,8 +1,9 @@
 """Instances: their life, and what EC2 tells of them.
 
-What is written shows late, by a time of its own for every machine (`Machine.lag`): its birth, its states and its tags. Source: Amazon EC2 Developer Guide,
-eventual-consistency. Termination protection holds all that are named with a protected one in one zone; those of other zones end, and the call fails all the
-same. Source: Amazon EC2 API Reference, TerminateInstances.
+What is written shows late, by a time of its own for every machine (`Machine.lag`): its birth, its states and its tags.
+Source: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+Termination protection holds all that are named with a protected one in one zone; those of other zones end, and the call fails all the same.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Networks: VPC, subnets with their free addresses, security groups."""
+"""Networks: VPC, subnets with their free addresses, security groups.
+
+Five addresses of each subnet are nobody's. Source: https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
+"""
 
 import ipaddress
 import itertools

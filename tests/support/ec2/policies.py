@@ -1,4 +1,7 @@
-"""Whether IAM policy documents allow a call: the part of the policy language that controllers' policies use."""
+"""Whether IAM policy documents allow a call: the part of the policy language that controllers' policies use.
+
+Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+"""
 
 import fnmatch
 import re

@@ -1,4 +1,8 @@
-"""Capacity reservations, capacity blocks and placement groups."""
+"""Capacity reservations, capacity blocks and placement groups.
+
+Sources: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-reservations.html and, for how many instances a spread group takes in a zone,
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-strategies.html
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

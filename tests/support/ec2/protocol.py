@@ -1,6 +1,6 @@
 """How AWS writes requests and answers: EC2's form and XML, the query services' XML, JSON.
 
-EC2 refuses members that it does not know: UnknownParameter. Source: Amazon EC2 Developer Guide, errors-overview.
+EC2 refuses members that it does not know: UnknownParameter. Source: https://docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html
 """
 
 import functools

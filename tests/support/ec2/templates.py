@@ -1,7 +1,7 @@
 """Launch templates.
 
-Quota: 5,000 an account and region, 10,000 versions of each (Amazon EC2 User Guide, launch-template-restrictions). What EC2 says then is in no list of AWS; for
-templates it is quoted in https://github.com/aws/karpenter-provider-aws/issues/8686, for versions it is made like that.
+Quota: 5,000 an account and region, 10,000 versions of each. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/launch-template-restrictions.html
+What EC2 says then is in no list of AWS; for templates it is quoted in https://github.com/aws/karpenter-provider-aws/issues/8686, for versions it is made like that.
 """
 
 import base64

@@ -1,4 +1,8 @@
-"""The account: everything that EC2 and the other services know, and the actions on it."""
+"""The account: everything that EC2 and the other services know, and the actions on it.
+
+Sources: what is written shows late (https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html); client tokens
+(https://docs.aws.amazon.com/AWSEC2/latest/APIReference/Run_Instance_Idempotency.html); boot modes (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ami-boot.html).
+"""
 
 import functools
 import hashlib

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from provisioner.kube.lease import LostLease
 from provisioner.kube.resources import CONFIGMAPS
 from provisioner.options import Options
 from provisioner.support import heartbeat
+from provisioner.support.clock import SystemClock
 from provisioner.support.heartbeat import Pulses
 from tests.support.clock import FakeClock
-from tests.support.kube import thing
+from tests.support.kube import FakeApi, thing
+from tests.unit.controllers.test_leadership import Doomed
+from tests.unit.kube.test_lease import LeaseServer
 from tests.unit.kube.test_sending import kubeconfig
 
 
@@ -25,6 +29,23 @@ def program(tmp_path: Path) -> ProvisionerProcess:
 def test_a_process_that_does_not_lead_can_write_nothing(program: ProvisionerProcess) -> None:
     with pytest.raises(LostLease, match="not the leader"):
         program._client.create(CONFIGMAPS, thing("a"), "ns")
+
+
+def test_the_lease_is_written_by_a_process_that_does_not_lead_yet(
+    program: ProvisionerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could ever be elected if the election asked the fence: none stands before it is won."""
+    server, began = LeaseServer(), threading.Event()
+    monkeypatch.setattr(program, "_connection", FakeApi(respond=server.respond, clock=SystemClock()))
+    monkeypatch.setattr(program, "_begin", began.set)
+    leading = threading.Thread(target=program._lead, args=(None, Doomed()))
+    leading.start()
+    try:
+        assert began.wait(5)
+        assert server.holder == program._identity
+    finally:
+        program._stopping.set()
+        leading.join(10)
 
 
 def test_its_requests_are_limited_as_its_flags_say(tmp_path: Path) -> None:

@@ -210,3 +210,21 @@ def test_a_flag_reaches_its_part(flags: list[str], found: Callable[[Controllers]
     """What the part makes of it is seen by the test that test_effects names."""
     assert found(controllers()) != want
     assert found(controllers(options=Options.parse(flags, {}))) == want
+
+
+BUILT_IN: dict[str, tuple[Callable[[Controllers], Any], Any]] = {
+    "10 seconds for a batch": (lambda made: of(made._provisioning.intake._run)._deadline, 10.0),
+    "three nodes for a hostname spread": (
+        lambda made: of(made._provisioning.intake._run)._worlds._policies.hostname_domains,
+        3,
+    ),
+    "three nodes for a hostname spread, for disruption": (
+        lambda made: there(made._disruptions.voluntary._worlds)._policies.hostname_domains,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), BUILT_IN.values(), ids=BUILT_IN)
+def test_without_any_flag_there_are(found: Callable[[Controllers], Any], want: Any) -> None:
+    assert found(controllers(options=Options.parse([], {}))) == want

@@ -1,6 +1,8 @@
 """The server against clients that are slow, silent, greedy or broken; a well-behaved one is answered all the while."""
 
 import contextlib
+import os
+import resource
 import socket
 import ssl
 import threading
@@ -355,6 +357,61 @@ def test_idle_connections_do_not_make_newcomers_drive_out_each_other() -> None:
         for _ in range(PATIENT.connections // 4 - 1):
             address.tcp()
         assert good.ask(get()).status == 200
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """This process may open nothing more, for as long as it takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+        with contextlib.suppress(OSError):  # those between are taken too
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in taken:
+            os.close(one)
+
+
+@contextlib.contextmanager
+def newcomers(count: int) -> Iterator[list[Peer]]:
+    """Clients that have a socket already, and are not connected yet."""
+    peers = [Peer(socket.socket()) for _ in range(count)]
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def test_where_no_descriptor_is_left_the_slowest_make_room() -> None:
+    """Far below the cap: others than clients have taken them."""
+    with newcomers(1) as (good,), serving(limits=PATIENT) as (server, address):
+        slow = [address.peer() for _ in range(3)]
+        eventually(lambda: server.connections == 3, "they are there")
+        with no_descriptors_left():
+            good.sock.connect((address.host, address.port))
+            assert good.ask(get()).status == 200
+        assert slow[0].is_ended()
+
+
+def test_where_no_descriptor_is_left_and_nobody_can_go_newcomers_are_turned_away(desk: Desk) -> None:
+    """At once, so that they can ask another replica, and nothing spins over connections that cannot be taken."""
+    with newcomers(3) as clients, serving(desk, PATIENT) as (_, address):
+        busy = address.peer().send(get("/hang"))
+        assert desk.hung.acquire(timeout=20)
+        with no_descriptors_left():
+            for one in clients:
+                with contextlib.suppress(ConnectionResetError):
+                    one.sock.connect((address.host, address.port))
+                assert one.is_ended()
+        assert address.ask(get()).status == 200
+        desk.go_on.set()
+        assert busy.answer().body == b"at last"
 
 
 def test_who_is_being_answered_never_makes_room(desk: Desk) -> None:

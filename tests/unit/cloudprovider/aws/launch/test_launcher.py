@@ -1,0 +1,123 @@
+"""An attempt is in one pair of hands. Everything else of launches: tests/integration/test_aws_launch_once.py and test_aws_launch_faults.py."""
+
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from provisioner.cloudprovider.aws.instances.instances import Instances
+from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
+from provisioner.cloudprovider.aws.launch.templates import TemplateUses
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
+from provisioner.cloudprovider.aws.settings import AwsSettings
+from provisioner.cloudprovider.errors import LaunchUnderWayError
+from tests.support.clock import NOON
+from tests.support.launching import CLOCK, CLUSTER, Claims
+from tests.unit.cloudprovider.aws.launch.test_orders import TYPES, node_class
+
+SECONDS = 10.0
+
+
+class Cloud:
+    """EC2 and the way to it: answers each CreateFleet with one instance a client token, the first when it may.
+
+    Attributes:
+        fleets: the tokens of all CreateFleets.
+        searches: how often instances were described.
+        begun: the first CreateFleet has come.
+        answers: it may be answered.
+    """
+
+    def __init__(self) -> None:
+        self.fleets: list[str] = []
+        self.searches = 0
+        self.begun, self.answers = threading.Event(), threading.Event()
+
+    def client(self, service: str, region: str = "") -> "Cloud":
+        return self
+
+    def create_launch_template(self, **_: Any) -> Mapping[str, Any]:
+        return {}
+
+    def describe_instances(self, **_: Any) -> Mapping[str, Any]:
+        self.searches += 1
+        return {}
+
+    def create_fleet(self, **asked: Any) -> Mapping[str, Any]:
+        token, first = asked["ClientToken"], not self.fleets
+        self.fleets.append(token)
+        if first:
+            self.begun.set()
+            assert self.answers.wait(SECONDS)
+        echo = {"Overrides": asked["LaunchTemplateConfigs"][0]["Overrides"][0]}
+        return {"Instances": [{"LaunchTemplateAndOverrides": echo, "InstanceIds": [f"i-{token}"]}]}
+
+
+class Stage:
+    """A launcher over such a cloud, and whom it told that there is an answer, in their order."""
+
+    def __init__(self) -> None:
+        self.cloud, self.claims = Cloud(), Claims()
+        self.told: queue.Queue[str] = queue.Queue()
+        shortages, settings = Shortages(), AwsSettings(cluster_name="prod", region="us-west-2")
+        subnets = SubnetBook(shortages.subnet_open)
+        subnets.note([Subnet(f"subnet-{zone}", zone, free_ips=100) for zone in "ab"], NOON)
+        ready = node_class()
+        self.launcher = Launcher(
+            self.cloud,
+            Instances(self.cloud, CLOCK, "prod"),
+            LaunchTemplates(self.cloud, TemplateUses(), CLOCK, "prod"),
+            World(
+                class_of=lambda _: ready,
+                types_of=lambda _: TYPES,
+                cluster=lambda: CLUSTER,
+                max_pods=lambda *_: 29,
+                claims=self.claims.all,
+                claims_now=self.claims.read_all,
+                read=self.claims.read,
+                write=self.claims.write,
+            ),
+            subnets=subnets,
+            reservations=ReservationBook(),
+            shortages=shortages,
+            clock=CLOCK,
+            settings=settings,
+            look=0.05,
+        )
+        self.launcher.listen(self.told.put)
+
+    def offer(self, name: str) -> None:
+        with pytest.raises(LaunchUnderWayError):
+            self.launcher.create(self.claims.get(name))
+
+    def instance_of(self, name: str) -> str:
+        """What it gets in the end; it is offered again as often as it is told to wait."""
+        while True:
+            try:
+                return self.launcher.create(self.claims.get(name)).provider_id
+            except LaunchUnderWayError:
+                self.told.get(timeout=SECONDS)
+
+
+def test_an_attempt_whose_answer_is_on_its_way_is_not_resumed() -> None:
+    """Somebody applied a claim again under another name, its mark with it, while CreateFleet hangs: nothing is looked for, sent again or dealt."""
+    stage = Stage()
+    (name,) = stage.claims.add(1)
+    stage.offer(name)
+    assert stage.cloud.begun.wait(SECONDS)
+    (copy,) = stage.claims.add(1)
+    stage.claims.change(copy, annotations=stage.claims.get(name).metadata.annotations)
+    stage.offer(copy)
+    assert stage.told.get(timeout=SECONDS) == copy
+    stage.offer(copy)
+    assert (len(stage.cloud.fleets), stage.cloud.searches) == (1, 0)
+    stage.cloud.answers.set()
+    assert len({stage.instance_of(name), stage.instance_of(copy)}) == 2
+    assert stage.claims.get(copy).metadata.annotations != stage.claims.get(name).metadata.annotations
+    assert len(stage.cloud.fleets) == len(set(stage.cloud.fleets)) == 2
+    stage.launcher.stop()
