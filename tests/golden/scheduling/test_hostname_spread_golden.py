@@ -49,7 +49,15 @@ def on_bins(*rooms: str, old: int = 0) -> list[Bin]:
 ROWS: dict[str, tuple[tuple[Pod, ...], list[Pool], list[Bin], int, list[int]]] = {
     "many pods go evenly to three nodes": (web(19), [ANY], [], 3, [7, 6, 6]),
     "two pods go to two": (web(2), [ANY], [], 3, [1, 1]),
+    "two pods go to two, though maxSkew allows one": (web(2, skew=2), [ANY], [], 3, [1, 1]),
     "one pod goes to one": (web(1), [ANY], [], 3, [1]),
+    "a spread that counts no pod at all asks for no nodes": (
+        pods(2, of_app("web", topology_spread_constraints=(spread(HOST, app("nobody")),)), "web"),
+        [ANY],
+        [],
+        3,
+        [2],
+    ),
     "what does not fit on three goes evenly to more": (web(250), [ANY], [], 3, [63, 63, 62, 62]),
     "kube-scheduler's letter is one node": (web(19), [ANY], [], 1, [19]),
     "Karpenter's is a node for every maxSkew pods": (web(5), [ANY], [], 0, [1, 1, 1, 1, 1]),

@@ -172,6 +172,11 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         None,
     ),
     "--report-cert-dir": (["--report-cert-dir=/certs"], lambda made: made._report_certificates is not None, True),
+    "--report-client-name": (
+        ["--report-cert-dir=/certs", "--report-client-name=blue"],
+        lambda made: made._report_certificates and of(made._report_certificates._poll)._ends.client.names.dns,
+        ("blue",),
+    ),
     "the gate NodeRepair": (
         ["--feature-gates=NodeRepair=true"],
         lambda made: bool(made._disruptions.forceful._policies),

@@ -1,6 +1,9 @@
 """Every setting does something that a test sees, or is said to do nothing."""
 
 import ast
+import functools
+import itertools
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -43,7 +46,7 @@ SEEN: dict[str, str] = {
     **dict.fromkeys(
         ("report_bind_address", "report_address"), f"{_WIRED}::test_the_address_of_reports_is_on_the_lease"
     ),
-    "solve_deadline": "tests/property/scheduling/test_prepared_laws.py::test_little_time_and_little_effort_make_no_false_yes",
+    "solve_deadline": f"{_UNIT}controllers/core/test_solve_deadline.py::test_the_rest_of_a_batch_is_planned_next",
     "packing": f"{_POLICIES}::test_a_pool_says_how_its_nodes_are_chosen",
     "hostname_spread_domains": f"{_UNIT}controllers/core/test_provisioning.py::test_a_pool_says_over_how_many_nodes_a_hostname_spread_goes",
     "cpu_requests": f"{_UNIT}options/test_options.py::test_workers_grow_with_the_cpu_request",
@@ -71,6 +74,20 @@ SEEN: dict[str, str] = {
     "intake_grace": f"{_UNIT}controllers/core/test_intake.py::test_a_pod_counts_after_the_grace_period",
 }
 """Setting to the test, as path::name, that sees its effect."""
+
+_WIRING = f"{_UNIT}controllers/test_wiring.py::test_a_flag_reaches_its_part"
+_WIRED_SETTINGS = """batch_idle_duration batch_max_duration check_state feature_gates hold_ttl hostname_spread_domains intake_grace
+max_disrupting_nodes nominate plan_ttl report_cert_dir report_client_name solve_deadline"""
+SET: dict[str, str] = {
+    **dict.fromkeys(_WIRED_SETTINGS.split(), _WIRING),
+    **dict.fromkeys(
+        ("kube_client_qps", "kube_client_burst"),
+        f"{_UNIT}controllers/test_main.py::test_its_requests_are_limited_as_its_flags_say",
+    ),
+    "aws_region": f"{_UNIT}controllers/ec2/test_cloud.py::test_a_region_that_is_named_is_the_one",
+    "image_ecr_accounts": f"{_UNIT}webhook/test_server.py::test_accounts_alone_switch_lookups_on",
+}
+"""Where the effect is seen of a part alone: setting to the test that sets it and sees that it reaches that part."""
 
 
 _IMAGES = f"{_UNIT}webhook/images/test_trust.py"
@@ -103,11 +120,52 @@ def test_every_setting_has_a_test_that_sees_its_effect_or_is_told_to_have_none()
     assert SEEN.keys() - known == set()
 
 
-@pytest.mark.parametrize("where", sorted({*SEEN.values(), *WEBHOOK.values()}))
-def test_the_test_is_there(where: str) -> None:
+@functools.cache
+def used_by(where: str) -> tuple[ast.AST, ...]:
+    """A test, and what of its module it uses in turn: fixtures, tables, helpers. Empty where there is no such test."""
     path, _, name = where.partition("::")
-    tree = ast.parse((ROOT / path).read_text())
-    assert any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.walk(tree))
+    there: dict[str, ast.AST] = {}
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            there[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            tables = node.targets if isinstance(node, ast.Assign) else [node.target]
+            there.update({one.id: node for one in tables if isinstance(one, ast.Name)})
+    found: dict[str, ast.AST] = {}
+    wanted = [name]
+    while wanted:
+        one = wanted.pop()
+        if one in there and one not in found:
+            found[one] = there[one]
+            wanted += [node.id for node in ast.walk(there[one]) if isinstance(node, ast.Name)]
+            wanted += [node.arg for node in ast.walk(there[one]) if isinstance(node, ast.arg)]
+    return tuple(found.values())
+
+
+def is_set_in(setting: str, where: str) -> bool:
+    """Whether a test, or what it uses, has the setting's flag in a text, or gives it by name."""
+    flag = setting.replace("_", "-")
+    in_text = re.compile(rf"(?<![\w-])--{flag}(?![\w-])")
+    for node in itertools.chain.from_iterable(map(ast.walk, used_by(where))):
+        match node:
+            case ast.Constant(value=str(text)) if in_text.search(text) or text in (flag, setting):
+                return True
+            case ast.keyword(arg=name) if name == setting:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("where", sorted({*SEEN.values(), *SET.values(), *WEBHOOK.values()}))
+def test_the_test_is_there(where: str) -> None:
+    assert used_by(where)
+
+
+@pytest.mark.parametrize("setting", sorted(SEEN.keys() | WEBHOOK.keys()))
+def test_a_test_sets_what_it_is_named_for(setting: str) -> None:
+    """The one that sees the effect, or else one that sees the setting reach the part whose effect is seen."""
+    seen = SEEN.get(setting) or WEBHOOK[setting]
+    assert is_set_in(setting, seen) is not (setting in SET)
+    assert is_set_in(setting, SET.get(setting, seen))
 
 
 def test_every_setting_with_an_effect_is_read_by_the_program() -> None:

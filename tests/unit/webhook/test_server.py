@@ -1,10 +1,12 @@
 """The command line: what is refused, and what the settings become."""
 
+import functools
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +18,7 @@ from provisioner.support.http.values import Limits
 from tests.support import rawhttp
 from tests.support.clock import FakeClock
 from tests.support.rawhttp import Desk
+from tests.unit.kube.test_sending import kubeconfig
 from webhook.server import Config, command, live_checks
 
 REFUSED = {
@@ -49,6 +52,20 @@ def test_bad_arguments_are_a_sentence(arguments: list[str], text: str) -> None:
     assert result.exit_code != 0
     assert text in result.output
     assert "Traceback" not in result.output
+
+
+def test_accounts_alone_switch_lookups_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registries of accounts that are trusted need not be listed."""
+    configs: list[Config] = []
+    monkeypatch.setattr(
+        "webhook.server.server", lambda config: SimpleNamespace(run=functools.partial(configs.append, config))
+    )
+    config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    result = CliRunner().invoke(command, ["--kubeconfig", config, "--image-ecr-accounts", "123456789012"])
+    assert result.exit_code == 0, result.output
+    assert [one.images.trust.accounts if one.images is not None else None for one in configs] == [
+        frozenset({"123456789012"})
+    ]
 
 
 CONFIG = Config(

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import botocore.session
 import pytest
 
@@ -5,9 +7,15 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.aws import labels
+from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.controllers.ec2.cloud import classes_concerned, is_in_zone, region_of
+from provisioner.controllers.ec2.cloud import AwsCloud, classes_concerned, is_in_zone, region_of
+from provisioner.kube.client import Client
+from provisioner.kube.config import connect
+from provisioner.options import Options
+from tests.support.clock import FakeClock
 from tests.support.cluster import claim, pool
+from tests.unit.kube.test_sending import kubeconfig
 
 CLASS = EC2NodeClass(metadata=ObjectMeta(name="blue"))
 POOL = pool("general")
@@ -40,6 +48,19 @@ def test_a_claim_in_a_zone_that_is_shifted_away_from_is_uncertain() -> None:
     one = claim("a", labels={labels.ZONE_ID: "use1-az1"})
     assert is_in_zone(one, frozenset({"use1-az1"}))
     assert not is_in_zone(one, frozenset({"use1-az2"}))
+
+
+def test_a_region_that_is_named_is_the_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    clock, api = FakeClock(), connect(kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9"))
+    found = []
+    for flags in (["--aws-region=eu-west-3"], []):
+        options = Options.parse(["--provider=aws", "--cluster-name=c", *flags], {})
+        cloud = AwsCloud(options, api, Client(api, clock), Caches(api, options, clock), clock)
+        found.append((cloud.settings.region, cloud.aws.client("ec2").meta.region_name))
+        cloud.aws.close()
+    api.close()
+    assert found == [("eu-west-3", "eu-west-3"), ("us-east-1", "us-east-1")]
 
 
 def test_the_region_is_that_of_every_sdk() -> None:
