@@ -87,7 +87,7 @@ def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str 
     """The name of the bin that takes the pod by now."""
     if world.judge(Design(existing={goal: (pod,)}), leaving=leaving).legal:
         return goal
-    result = world.solve([pod], leaving=leaving, max_new=0, effort=0, budget=_STEPS)
+    result = world.solve([pod], leaving=leaving, afterwards=False, max_new=0, effort=0, budget=_STEPS)
     return next(iter(result.existing)) if result.existing else Wedge(pod, str(result.unplaced[0]))
 
 

@@ -172,6 +172,7 @@ class Prepared:
         *,
         leaving: Collection[str] = (),
         gone: Collection[str] = (),
+        afterwards: bool = True,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         price_below: float | None = None,
         max_new: int | None = None,
@@ -190,6 +191,8 @@ class Prepared:
             leaving: names of nodes that go away: they take no pod, and are domains until they are gone; what stays on them goes
                 with them, also where the world says that they leave. The answer is legal before and after.
             gone: names of nodes that are no more, and nothing that was on them.
+            afterwards: without it the answer need not be legal once the leaving nodes are gone: it is one step of a drain, and what stays on them
+                now is moved by other steps.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
@@ -209,7 +212,7 @@ class Prepared:
         terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
         setting, left_out = self._setting(asked, leaving, gone, terms, avoided)
         result = Solution(setting, left_out).result(explain=explain)
-        if not setting.lingering or not self._followed(setting):
+        if not afterwards or not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
         if self.judge(design_of(result), gone=after).legal:

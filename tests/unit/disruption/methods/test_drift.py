@@ -252,6 +252,21 @@ def test_drift_of_three_nodes_spread_over_hosts_does_not_wedge() -> None:
     assert [[len(claim.pods) for claim in one.replacements] for one in found] == [[4]] * 3
 
 
+@pytest.mark.parametrize("counts", [(4, 4, 4), (6, 3, 3), (8, 2, 2)], ids=str)
+def test_drift_of_a_zone_that_has_too_many_pods_begins_with_those_that_go_elsewhere(
+    counts: tuple[int, int, int],
+) -> None:
+    """kube-scheduler leaves a spread uneven where one zone's node was there first; the drain evens it out, one eviction after another."""
+    fleet = Fleet(types=(SMALL, MEDIUM, LARGE))
+    fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
+    for name, count in zip("abc", counts, strict=True):
+        pods = several(count, f"w{name}", web(ZONE))
+        fleet.node(name, pods, kind=LARGE, zone=name, drifted=SINCE if name == "a" else None)
+    (one,) = drift.propose(fleet.view()).proposals
+    assert one.candidates == ("a",)
+    assert [len(claim.pods) for claim in one.replacements] == [4]
+
+
 def crowded(*, price: float) -> Fleet:
     """A drifted node of four pods for $0.40, and nothing to be had but nodes for one of them."""
     lone = instance_type("lone", "1", "2Gi", price, zones=ABC, capacity_types=("on-demand",))
