@@ -6,6 +6,7 @@ Nothing is written but the status: virtual pods are in no plan, get no event, an
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -88,6 +89,12 @@ class CapacityBuffers:
             changed = [key for key in self._resolved if before is None or before.has_room(key) != found.has_room(key)]
         for key in changed:
             self.queue.add(key)
+
+    def bought(self, node: str) -> None:
+        """A node, by its key, is being bought for some of them; until the next run has found it, nobody else knows what it is for."""
+        with self._lock:
+            known = self._kept or NOTHING_KEPT
+            self._kept = replace(known, nodes=known.nodes | {node})
 
     def keeps(self, node: str) -> bool:
         """Whether a node, by its key, keeps room for a buffer; yes while nobody knows."""

@@ -38,6 +38,7 @@ from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
+from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -86,6 +87,11 @@ class _Held:
 
     planned: PlannedClaim
     error: HeldBackError
+
+
+def _for_buffers(result: Result) -> frozenset[int]:
+    """Numbers of the claims that have virtual pods."""
+    return frozenset(number for number, one in enumerate(result.claims) if any(map(is_virtual, one.pods)))
 
 
 def _of_real_pods(result: Result) -> Result:
@@ -215,7 +221,7 @@ class Provisioner:
             planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        held = self._act(snapshot, result, planned.annotations)
+        held = self._act(snapshot, result, planned.annotations, _for_buffers(planned.result))
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -243,18 +249,22 @@ class Provisioner:
 
     # ------------------------------------------------------------------ act
 
-    def _act(self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str]) -> list["_Held"]:
+    def _act(
+        self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str], for_buffers: frozenset[int]
+    ) -> list["_Held"]:
         """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
         held: list[_Held] = []
         closed: HeldBackError | None = None
-        for planned in result.claims:
+        for number, planned in enumerate(result.claims):
             try:
                 if closed is not None:
                     raise closed
-                self._announce(planned, annotations)
+                name = self._announce(planned, annotations)
+                if name and number in for_buffers and self._buffers is not None:
+                    self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
                 held.append(_Held(planned, error))
                 if error.held.limit is Limit.CLAIMS:
@@ -312,7 +322,8 @@ class Provisioner:
             if (about := empty.get(view.pool.name)) is not None:
                 self._recorder.publish(reference_of(view.pool), *about, ttl=60.0)
 
-    def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> None:
+    def _announce(self, planned: PlannedClaim, annotations: Mapping[str, str]) -> str:
+        """The name of the NodeClaim that is being created; "" for none."""
         try:
             marks = {**annotations, **self._marks(planned.pods)}
             new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
@@ -323,11 +334,12 @@ class Provisioner:
                 error=str(error),
             )
             self._retry(f"names/{planned.pool}")
-            return
+            return ""
         if new is None:
             _log.info(messages.SKIPPED_OVERTAKEN_NODECLAIM, nodepool=planned.pool)
-        else:
-            self._workers.submit(lambda: self._create(planned, new))
+            return ""
+        self._workers.submit(lambda: self._create(planned, new))
+        return new.name
 
     def _create(self, planned: PlannedClaim, new: NewClaim) -> None:
         try:

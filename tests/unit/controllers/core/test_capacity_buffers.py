@@ -21,6 +21,7 @@ from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import View
 from provisioner.kube.client import Client
 from provisioner.kube.store import Store
+from provisioner.state.keys import NodeKey
 from provisioner.support.workers import DONE, Pool
 from tests.support.cluster import World, pod, pool
 from tests.support.disrupting import FakeCloud
@@ -206,6 +207,22 @@ def test_an_empty_node_that_keeps_room_stays_until_its_buffer_is_gone() -> None:
     assert stage.buffers.pods() == ()
     stage.plan()
     assert goes(stage) == ["a", "b"]
+
+
+def test_a_node_that_is_bought_for_a_buffer_keeps_its_room_before_the_next_run_finds_it() -> None:
+    """It may be ready, and empty for long enough, by then."""
+    stage = Stage(**POD_TEMPLATE, replicas=2)
+    stage.buffers.reconcile(KEY)
+    stage.plan()
+    assert len(stage.claims()) == 2
+    assert all(stage.buffers.keeps(str(NodeKey(name))) for name in stage.claims())
+    assert not stage.buffers.keeps(str(NodeKey("other")))
+    stage.plan()
+    assert all(stage.buffers.keeps(str(NodeKey(name))) for name in stage.claims())
+    stage.watch.store.remove(KEY)
+    stage.buffers.reconcile(KEY)
+    stage.plan()
+    assert not any(stage.buffers.keeps(str(NodeKey(name))) for name in stage.claims())
 
 
 def test_what_nobody_knows_keeps_nodes_for_a_minute_only() -> None:
