@@ -175,14 +175,13 @@ class Answerer:
     def _sample(self, member: Member, names: NodeNames, verdict: placement.Verdict) -> list[str] | None:
         """The nodes that pass where not all have to, None where they do; the board's lock is held."""
         table = self._board.table
-        count = placement.enough(table.node_count)
-        if table.node_count <= count or not placement.takes_any(member):
+        if table.node_count <= placement.SAMPLE or not placement.takes_any(member):
             return None
         passing = verdict.passing(names.all())
-        if len(passing) <= count:
+        if len(passing) <= placement.SAMPLE:
             return None
-        self._turn += count // 2
-        return placement.sample(passing, count, table.levels, self._turn)
+        self._turn += placement.SAMPLE // 2
+        return placement.sample(passing, placement.SAMPLE, table.levels, self._turn)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)

@@ -11,7 +11,7 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
    break up those plans while its own stands empty. Unheld room anywhere is free to it. kube-scheduler's
    question about the one node that is nominated for it is answered by room alone.
 6. A node that a disruption command takes away refuses every pod that does not tolerate its taint, before that taint is seen.
-7. Where all of many nodes would do, as many pass as kube-scheduler would look at by default: the fullest, and others in turn.
+7. Where all of many nodes would do, a sample passes: the fullest, and others in turn.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,8 +28,10 @@ from provisioner.values.taints import tolerates
 
 BEING_DISRUPTED: Final = "is being disrupted"
 NOWHERE: Final[frozenset[str]] = frozenset()
-LEAST_PERCENT: Final = 5
-LEAST_NODES: Final = 100
+SAMPLE: Final = 100
+"""Feasible nodes that are enough to choose among: the fewest that kube-scheduler itself looks for, however small a share it is told to score.
+
+Source: minFeasibleNodesToFind in kube-scheduler 1.36."""
 
 
 class Verdict(NamedTuple):
@@ -98,16 +100,6 @@ def judge(
     if going:
         refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
     return Verdict("", refused) if refused else PASS
-
-
-def enough(nodes: int) -> int:
-    """How many feasible nodes are enough to choose among, in a cluster of `nodes`.
-
-    kube-scheduler's own number, which `percentageOfNodesToScore: 100` switches off so that the planned node is among the names.
-    Source: numFeasibleNodesToFind in kube-scheduler 1.36.
-    """
-    share = max(LEAST_PERCENT, 50 - nodes // 125)
-    return max(LEAST_NODES, nodes * share // 100)
 
 
 def sample(names: Sequence[str], count: int, levels: Sequence[Collection[str]], start: int) -> list[str]:

@@ -11,7 +11,7 @@ from extender.answering import HUNG_SECONDS, PROMPT_BYTES, Answerer
 from extender.app import create_app, prompt
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
-from extender.placement import enough
+from extender.placement import SAMPLE
 from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
 from provisioner.apis import names
@@ -128,7 +128,7 @@ def crowd(bench: Bench, count: int) -> list[str]:
 def test_of_many_nodes_as_many_pass_as_are_enough_the_full_ones_among_them(bench: Bench) -> None:
     listed = crowd(bench, 300)
     first, second = (bench.filter(STRANGER, *listed)["NodeNames"] for _ in range(2))
-    assert len(first) == len(second) == enough(300) < 300
+    assert len(first) == len(second) == SAMPLE
     assert listed[-1] in first
     assert listed[-1] in second
     assert set(first) != set(second), "others come in turn"
@@ -152,7 +152,7 @@ def test_of_many_nodes_the_planned_one_passes_and_a_sample_has_none_that_refuses
     bench.world.claim("c-going", node=listed[-1], disrupted=True)
     left = bench.filter(STRANGER, *listed)["NodeNames"]
     assert listed[-1] not in left
-    assert len(left) == enough(300)
+    assert len(left) == SAMPLE
 
 
 def full_plan(bench: Bench) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from extender.placement import (
     PASS,
     Victims,
-    enough,
     needs_nobodys_room,
     preemptible,
     sample,
@@ -506,14 +505,6 @@ FULLNESS = {
 def test_how_full_a_node_is(used: Resources, daemons: Resources, want: int) -> None:
     assert fullness(cpus(4), used, daemons) == want
     assert fullness(Resources.of({}), used, daemons) in (0, 1), "a node that offers nothing yet"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "want"),
-    [(0, 100), (99, 100), (100, 100), (125, 100), (250, 120), (1000, 420), (5000, 500), (20_000, 1000)],
-)
-def test_as_many_nodes_are_enough_as_kube_scheduler_looks_at_by_default(nodes: int, want: int) -> None:
-    assert enough(nodes) == want
 
 
 def test_a_sample_is_the_fullest_nodes_and_others_in_turn() -> None:
