@@ -175,13 +175,15 @@ class Answerer:
     def _sample(self, member: Member, names: NodeNames, verdict: placement.Verdict) -> list[str] | None:
         """The nodes that pass where not all have to, None where they do; the board's lock is held."""
         table = self._board.table
-        if table.node_count <= placement.SAMPLE or not placement.takes_any(member):
+        if table.node_count <= placement.SAMPLE or table.avoided or not placement.takes_any(member):
             return None
         passing = verdict.passing(names.all())
         if len(passing) <= placement.SAMPLE:
             return None
-        self._turn += placement.SAMPLE // 2
-        return placement.sample(passing, placement.SAMPLE, table.levels, self._turn)
+        self._turn = (self._turn * 1_103_515_245 + 12_345) % (
+            1 << 31
+        )  # no rhythm: pods that ask in the same order again see other nodes
+        return placement.sample(passing, placement.SAMPLE, table.levels, self._turn >> 8)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)

@@ -152,6 +152,7 @@ def node_facts(node: Node, timeline: Timeline) -> NodeFacts:
         ready_at=timeline.at(since) if is_ready and since is not None else None,
         leaving=node.metadata.deletion_timestamp is not None
         or any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints),
+        avoided=any(taint.effect == names.PREFER_NO_SCHEDULE for taint in node.spec.taints),
         problem=bad_amount,
     )
 

@@ -202,7 +202,7 @@ def score(
 
 def takes_any(pod: Member) -> bool:
     """Whether the pod itself has nothing to choose among feasible nodes by."""
-    return pod.shape is not None and not is_exempt(pod) and not has_wishes(pod)
+    return pod.shape is not None and not pod.shape.resource_claims and not is_exempt(pod) and not has_wishes(pod)
 
 
 def has_wishes(pod: Member) -> bool:

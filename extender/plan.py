@@ -118,6 +118,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         schedulable: ready, and without taints that fall by themselves.
         ready_at: when it became ready; None while it is not.
         leaving: being deleted or disrupted; whatever is planned on it is void.
+        avoided: kube-scheduler would rather have pods elsewhere (a PreferNoSchedule taint).
         problem: what of it could not be read and is left out, "" for nothing.
     """
 
@@ -128,6 +129,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     schedulable: bool = False
     ready_at: float | None = None
     leaving: bool = False
+    avoided: bool = False
     problem: str = ""
 
 
@@ -366,6 +368,7 @@ class PlanTable:
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
         self._scores: dict[str, bytes] = {}
+        self._avoided: set[str] = set()  # nodes
         self._fullness: dict[str, int] = {}  # of the nodes in _scores
         self._levels: tuple[set[str], ...] = tuple(set() for _ in range(MAX_SCORE + 1))  # the same, by fullness
 
@@ -451,6 +454,7 @@ class PlanTable:
         if old == facts:
             return
         self._nodes[facts.name] = facts
+        (self._avoided.add if facts.avoided else self._avoided.discard)(facts.name)
         if not facts.schedulable:
             self._schedulable_at.pop(facts.name, None)
         elif old is None or not old.schedulable:
@@ -474,6 +478,7 @@ class PlanTable:
         if old is None:
             return
         self._schedulable_at.pop(name, None)
+        self._avoided.discard(name)
         self.ledger.drop_node(name)
         claims = self._claims_of(old)
         self._unmap_node(old)
@@ -567,6 +572,11 @@ class PlanTable:
     def member(self, uid: str) -> Member | None:
         """The facts about a pod, None while no watch told of it."""
         return self._members.get(uid)
+
+    @property
+    def avoided(self) -> bool:
+        """Whether kube-scheduler would rather have pods on some nodes than on others, whatever they say."""
+        return bool(self._avoided)
 
     @property
     def node_count(self) -> int:

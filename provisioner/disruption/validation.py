@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -14,9 +14,9 @@ from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
-from provisioner.scheduling.demands import facts_of
+from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.filters import FilterError
-from provisioner.scheduling.selecting import label_set
+from provisioner.scheduling.selecting import LabelSet, label_set
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import EMPTY, Resources
@@ -139,63 +139,83 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
     return tuple(one for one in proposals if stands(one))
 
 
-def with_room(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
+def with_room(
+    proposals: Iterable[Proposal], then: Snapshot, now: Snapshot, legal: Callable[[Proposal], bool]
+) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
-    Where pods were bound to room that is kept for others, these will want some of the room that looks free: nothing moves into it before they have a place.
-    Nor does a pod that looks at pods which came or went meanwhile, or is looked at by them: its place may not be legal any more.
+    Where pods were bound to room that is kept for others, these will want room elsewhere: as much as that is left beside every move. Where pods came or
+    went meanwhile that a pod looks at, or that look at it, its place may not be legal any more: `legal` is asked.
 
     Args:
         proposals: decided on `then`.
         then: an instant.
         now: a later one.
+        legal: whether the pods of a proposal may be where it has them, as things are now.
 
-    Cost: O(nodes + pods that are placed), and tied pods that are placed times pods that came or went.
+    Cost: O(nodes + pods that are placed + pods that came or went), and kinds of the former times kinds of the latter.
     """
-    if any(map(_is_taken, now.nodes)):
-        return tuple(one for one in proposals if not one.placements)
-    if now.nodes is then.nodes:
+    displaced = sum((node.planned for node in now.nodes if _is_taken(node)), EMPTY)
+    if now.nodes is then.nodes and not displaced:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
-    moved = _moved(then, now)
+    moved = _kinds(_moved(then, now))
     kept = []
     for one in proposals:
-        placed = [pod for pods in one.placements.values() for pod in pods]
-        if any(
-            _looks_at(*pair, now.around.namespaces)
-            for pod in placed
-            for other in moved
-            for pair in ((pod, other), (other, pod))
-        ):
-            continue
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
-        if all(name in rooms and amounts.fits(rooms[name]) for name, amounts in wanted.items()):
+        if all(name in rooms and (amounts + displaced).fits(rooms[name]) for name, amounts in wanted.items()):
+            placed = _kinds(pod for pods in one.placements.values() for pod in pods)
+            if any(_ties(pod, other, now) for pod in placed for other in moved) and not legal(one):
+                continue
             kept.append(one)
             rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
 
 
-def _moved(then: Snapshot, now: Snapshot) -> list[Pod]:
+def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:
     """The pods that were bound or went between two instants."""
     before, after = ({node.key: node for node in one.nodes} for one in (then, now))
-    found = []
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
         if old is not new:
-            was, now_there = ({pod.uid: pod for pod in node.pods} if node is not None else {} for node in (old, new))
-            found += [(was.get(uid) or now_there[uid]) for uid in was.keys() ^ now_there.keys()]
-    return found
+            was, is_now = ({pod.uid: pod for pod in node.pods} if node is not None else {} for node in (old, new))
+            for uid in was.keys() ^ is_now.keys():
+                yield was.get(uid) or is_now[uid]
 
 
-def _looks_at(pod: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a hard spread or affinity of `pod` means `other`; yes where it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What selectors see of pods, and what theirs look at; None where that cannot be read."""
+
+    labels: LabelSet
+    counts: tuple[Count, ...] | None
+
+
+def _kinds(pods: Iterable[Pod]) -> list[_Kind]:
+    found: dict[tuple[LabelSet, str], _Kind] = {}
+    for pod in pods:
+        key = label_set(pod.namespace, pod.labels), pod.shape.key
+        if key not in found:
+            found[key] = _Kind(key[0], _counts(pod))
+    return list(found.values())
+
+
+def _counts(pod: Pod) -> tuple[Count, ...] | None:
     try:
         facts = facts_of(pod.shape)
-        counts = () if facts.plain else facts.required.relations.counts
+        return () if facts.plain else facts.required.relations.counts
     except FilterError:
+        return None
+
+
+def _ties(placed: _Kind, other: _Kind, now: Snapshot) -> bool:
+    """Whether a hard spread or affinity of one of them means the other. What another pod asks for and cannot be read ties nobody."""
+    if placed.counts is None:
         return True
-    labels = label_set(other.namespace, other.labels)
-    return any(all(peers.include(labels, namespaces) for peers in count.peers) for count in counts)
+    pairs = [(count, other.labels) for count in placed.counts] + [
+        (count, placed.labels) for count in other.counts or ()
+    ]
+    return any(all(peers.include(labels, now.around.namespaces) for peers in count.peers) for count, labels in pairs)
 
 
 def _is_taken(node: NodeView) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.crowds import owner_of
 from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
-from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term
+from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term, check_counts
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
@@ -179,6 +179,7 @@ class _Classifier:
     def _readable(self, shape: PodShape, pods: Sequence[Pod]) -> Facts | None:
         reason: Reason
         try:
+            check_counts(shape)
             facts = facts_of(shape)
         except FilterError as error:
             reason = PodInvalid(str(error))

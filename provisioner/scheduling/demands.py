@@ -17,7 +17,7 @@ from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
 from provisioner.scheduling import messages
-from provisioner.scheduling.filters import FilterError, NodeFilter, Term, check_count, node_filter, read_term
+from provisioner.scheduling.filters import FilterError, NodeFilter, Term, node_filter, read_term
 from provisioner.scheduling.ports import Ports, ports_of
 from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label_set, read_selector
 from provisioner.values.resources import CPU, MEMORY
@@ -436,18 +436,8 @@ def facts_of(shape: PodShape) -> Facts:
             raise FilterError(shape.error)
         if shape.requests.negative:
             raise FilterError(messages.NEGATIVE_REQUEST)
-        _check_counts(shape)
         found = kept["facts"] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
-
-
-def _check_counts(shape: PodShape) -> None:
-    check_count("spec.topologySpreadConstraints", shape.spread)
-    affinity = shape.affinity
-    if affinity is not None:
-        for group, where in ((affinity.pod_affinity, "podAffinity"), (affinity.pod_anti_affinity, "podAntiAffinity")):
-            if group is not None:
-                check_count(f"spec.affinity.{where}.requiredDuringSchedulingIgnoredDuringExecution", group.required)
 
 
 def _ties_of(shape: PodShape) -> Ties:

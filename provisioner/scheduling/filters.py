@@ -160,19 +160,17 @@ def node_filter(shape: PodShape) -> NodeFilter:
     """Read the filter of a class of pods; preferences are no part of it.
 
     Raises:
-        FilterError: an operator or value cannot be read, or there are more terms or tolerations than may be.
+        FilterError: an operator or value cannot be read.
 
     Source: kube-scheduler 1.36 nodeaffinity: terms are alternatives, an empty term matches nothing, so does an affinity of
     nothing but empty terms.
     """
     selector = _selector(shape)
     required = _required_terms(shape)
-    check_count("spec.tolerations", shape.tolerations)
     if required is None:
         if not selector and not shape.tolerations:
             return ANYWHERE
         return NodeFilter((Term(selector),), shape.tolerations)
-    check_count(_TERMS, required)
     terms = dict.fromkeys(
         read_term(term, f"{_TERMS}[{number}]", selector)
         for number, term in enumerate(required)
@@ -181,14 +179,26 @@ def node_filter(shape: PodShape) -> NodeFilter:
     return NodeFilter(tuple(terms), shape.tolerations)
 
 
-def check_count(where: str, listed: Sized) -> None:
-    """Refuse a list so long that one pod of a tenant would keep everybody waiting: each node and each NodePool is held against each element.
+def check_counts(shape: PodShape) -> None:
+    """Refuse lists so long that planning one pod of a tenant would keep everybody waiting: each NodePool is held against each element.
 
     Raises:
-        FilterError: there are more than `MOST_ELEMENTS`.
+        FilterError: a list has more than `MOST_ELEMENTS`; says which.
     """
-    if len(listed) > MOST_ELEMENTS:
-        raise FilterError(messages.too_many(where, len(listed), MOST_ELEMENTS))
+    affinity = shape.affinity
+    together = affinity.pod_affinity if affinity is not None else None
+    apart = affinity.pod_anti_affinity if affinity is not None else None
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    lists: tuple[tuple[str, Sized], ...] = (
+        (_TERMS, _required_terms(shape) or ()),
+        ("spec.tolerations", shape.tolerations),
+        ("spec.topologySpreadConstraints", shape.spread),
+        (f"spec.affinity.podAffinity.{required}", together.required if together is not None else ()),
+        (f"spec.affinity.podAntiAffinity.{required}", apart.required if apart is not None else ()),
+    )
+    for where, listed in lists:
+        if len(listed) > MOST_ELEMENTS:
+            raise FilterError(messages.too_many(where, len(listed), MOST_ELEMENTS))
 
 
 _TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"

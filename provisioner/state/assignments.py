@@ -43,6 +43,7 @@ class Assignment:
         vacant_since: since when `uid` is "".
         taken_at: when its pod took it over; minus infinity while it is the first one's.
         leaves: the Node that the pod before it ran on, "" for none.
+        renews: whether the last pod of it ran, so that its successor has the time of any pod.
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
@@ -57,6 +58,7 @@ class Assignment:
     vacant_since: float | None = None
     taken_at: float = float("-inf")
     leaves: str = ""
+    renews: bool = False
     open_since: float | None = None
     came_open: bool = False
     waiting: int = 0
@@ -98,7 +100,7 @@ class Assignments:
         """The pod, which ran on this Node ("" for none), is gone: the next equal one may take over."""
         self._by_uid.pop(one.uid, None)
         one.uid, one.vacant_since, one.said = "", now, ""
-        one.leaves = node or one.leaves
+        one.leaves, one.renews = node or one.leaves, bool(node)
         self._vacant.setdefault(one.family, {})[one] = None
 
     def take_over(self, pod: Pod, now: float) -> Assignment | None:
@@ -109,7 +111,9 @@ class Assignments:
             return None
         one = next(iter(vacant))
         self._unlist(one)
-        one.uid, one.vacant_since, one.taken_at, one.shape = pod.uid, None, now, pod.shape
+        one.uid, one.vacant_since, one.shape = pod.uid, None, pod.shape
+        if one.renews:
+            one.taken_at = now
         self._by_uid[pod.uid] = one
         return one
 
@@ -123,6 +127,7 @@ class Assignments:
         one.vacant_since, other.vacant_since = other.vacant_since, one.vacant_since
         one.taken_at, other.taken_at = other.taken_at, one.taken_at
         one.leaves, other.leaves = other.leaves, one.leaves
+        one.renews, other.renews = other.renews, one.renews
         for each in (one, other):
             each.said = ""
             if each.uid:

@@ -47,9 +47,11 @@ from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
+from provisioner.scheduling.judging import Design
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
+from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
@@ -350,11 +352,23 @@ class Disruption:
         self._asked.pop(method.name, None)
         if not answer.proposals and not answer.unreached:
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        moving = any(one.placements for one in answer.proposals)
-        roomy = with_room(answer.proposals, snapshot, self._cluster.snapshot()) if moving else answer.proposals
-        gone = {name for one in self._begin(roomy, snapshot) for name in one.candidates}
+        gone = {
+            name for one in self._begin(self._roomy(answer.proposals, snapshot), snapshot) for name in one.candidates
+        }
         ledger.spend(gone)
         return gone
+
+    def _roomy(self, proposals: tuple[Proposal, ...], then: Snapshot) -> tuple[Proposal, ...]:
+        """The proposals for whose pods there is still room, as things are now."""
+        if not any(one.placements for one in proposals):
+            return proposals
+        now = self._cluster.snapshot()
+
+        def legal(one: Proposal) -> bool:
+            prepared, leaving = self._world(now), [str(NodeKey(name)) for name in one.candidates]
+            return prepared is not None and prepared.judge(Design(existing=one.placements), leaving=leaving).legal
+
+        return with_room(proposals, then, now, legal)
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""

@@ -233,6 +233,10 @@ def other_room(cpu: int) -> Callable[[Fleet], object]:
     return lambda fleet: changed_node(fleet, 1, room=room)
 
 
+def never(_: Proposal) -> bool:
+    raise AssertionError("nobody came or went")
+
+
 def crowded(planned: int, *, initialized: bool = True) -> Callable[[Fleet], object]:
     """Another node lacks 500 milli-CPUs, and keeps so many for planned pods."""
     room, kept = Resources.of({"cpu": -500, "pods": 10}), Resources.of({"cpu": planned})
@@ -251,7 +255,8 @@ ROOM: dict[str, tuple[Callable[[Fleet], object], bool]] = {
     "a pod came for whose brother there had been room": (other_room(999), False),
     "the node that takes its pod goes": (lambda fleet: changed_node(fleet, 1, deleting=True), False),
     "the node that takes its pod is gone": (lambda fleet: fleet.nodes.pop(1), False),
-    "another pod's place was taken, and it needs a new one": (crowded(1000), False),
+    "another pod's place was taken, and it needs the room": (crowded(2500), False),
+    "another pod's place was taken, and there is room for both": (crowded(1000), True),
     "a node has less than its pods ask for, and keeps nothing": (crowded(0), True),
     "a node that is coming offers less than is planned on it": (crowded(1000, initialized=False), True),
 }
@@ -263,22 +268,20 @@ def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable
     fleet, proposal = a_move()
     then = fleet.snapshot()
     change(fleet)
-    assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
+    assert with_room([proposal], then, fleet.snapshot(), never) == ((proposal,) if stands else ())
     bought = replace(proposal, placements={})
-    assert with_room([bought], then, fleet.snapshot()) == (bought,)
+    assert with_room([bought], then, fleet.snapshot(), never) == (bought,)
 
 
 PLAIN, APART = of_app("web"), of_app("web", affinity=apart(names.HOSTNAME_LABEL, app("web")))
+UNREADABLE = of_app("web", topology_spread_constraints=(spread("", app("web")),))
 TIES: dict[str, tuple[PodShape, PodShape, bool]] = {
     "nobody looks at anybody": (PLAIN, PLAIN, True),
     "the pod that moves keeps apart from the other": (APART, PLAIN, False),
     "the other keeps apart from the pod that moves": (PLAIN, APART, False),
     "the other is none of those that it keeps apart from": (APART, of_app("db"), True),
-    "what it asks for cannot be read": (
-        of_app("web", topology_spread_constraints=(spread("", app("web")),)),
-        of_app("db"),
-        False,
-    ),
+    "what it asks for cannot be read": (UNREADABLE, of_app("db"), False),
+    "what the other asks for cannot be read": (PLAIN, UNREADABLE, True),
 }
 
 
@@ -295,11 +298,20 @@ def test_a_pod_does_not_move_on_what_was_thought_before_its_peers_did(
     proposal = Proposal("Drifted", "drift", ("a",), placements={"b": fleet.nodes[0].pods})
     then = fleet.snapshot()
     changed_node(fleet, 2, pods=several(1, "c", other) if came else ())
-    assert with_room([proposal], then, fleet.snapshot()) == ((proposal,) if stands else ())
+    asked: list[Proposal] = []
+    for legal in (False, True):
+
+        def ask(one: Proposal, legal: bool = legal) -> bool:
+            asked.append(one)
+            return legal
+
+        kept = with_room([proposal], then, fleet.snapshot(), ask)
+        assert kept == ((proposal,) if stands or legal else ())
+    assert asked == ([] if stands else [proposal] * 2)
 
 
 def test_two_drifted_nodes_do_not_go_where_there_is_room_for_the_pods_of_one() -> None:
     fleet, proposal = a_move()
     then = fleet.snapshot()
     other_room(1000)(fleet)
-    assert with_room([proposal, proposal], then, fleet.snapshot()) == (proposal,)
+    assert with_room([proposal, proposal], then, fleet.snapshot(), never) == (proposal,)

@@ -20,6 +20,7 @@ from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import metrics
 from provisioner.support.http.values import Request
+from provisioner.values.taints import Taint
 from tests.support.clock import FakeClock
 from tests.support.extender import World, entry, member
 from tests.support.kube import deep
@@ -143,6 +144,29 @@ def test_of_many_nodes_all_pass_for_a_pod_that_wishes_something(bench: Bench) ->
     pod["spec"]["topologySpreadConstraints"] = [soft]
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": listed}).encode()
     assert json.loads(bench.answerer.filter(body))["NodeNames"] == listed
+
+
+def test_whoever_asks_in_turn_sees_every_node_in_the_end(bench: Bench) -> None:
+    """Twenty pods that are refused elsewhere ask again and again in the same order."""
+    listed = crowd(bench, 400)
+    pods = [member(f"x{number}", owner="other", klass="other") for number in range(20)]
+    seen: set[str] = set()
+    for _ in range(60):
+        for pod in pods:
+            passed = bench.filter(pod, *listed)["NodeNames"]
+            if pod is pods[0]:
+                seen.update(passed)
+    assert seen == set(listed)
+
+
+def test_of_many_nodes_all_pass_where_kube_scheduler_would_rather_not_have_some(bench: Bench) -> None:
+    listed = crowd(bench, 300)
+    taints = (Taint(key="old", effect="PreferNoSchedule"),)
+    old = Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints))
+    bench.board.node_changed(None, old)
+    assert bench.filter(STRANGER, *listed)["NodeNames"] == listed
+    bench.board.node_changed(old, None)
+    assert len(bench.filter(STRANGER, *listed[1:])["NodeNames"]) == SAMPLE
 
 
 def test_of_many_nodes_the_planned_one_passes_and_a_sample_has_none_that_refuses(bench: Bench) -> None:

@@ -26,6 +26,7 @@ from provisioner.apis.core import (
     NodeSelectorTerm,
     PodAffinity,
     PodAffinityTerm,
+    PodResourceClaim,
     PodSpec,
     PreferredSchedulingTerm,
     TopologySpreadConstraint,
@@ -534,6 +535,7 @@ def test_who_wishes_something_or_is_not_understood_chooses_among_all_nodes() -> 
     assert takes_any(wishing(PodSpec()))
     assert not any(takes_any(wishing(spec)) for spec in WISHES.values())
     assert not takes_any(msgspec.structs.replace(STRANGER, shape=None))
+    assert not takes_any(wishing(PodSpec(resource_claims=(PodResourceClaim(name="gpu"),))))
     assert not takes_any(msgspec.structs.replace(wishing(PodSpec()), daemon=True))
 
 

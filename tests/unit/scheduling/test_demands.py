@@ -14,7 +14,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.demands import _MOST_WISHES, Demand, deduced_selector, facts_of
-from provisioner.scheduling.filters import MOST_ELEMENTS, FilterError
+from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.selecting import label_set
 from tests.support.problems import shape, term
 
@@ -108,17 +108,3 @@ def test_of_many_wishes_the_heaviest_are_tried() -> None:
     tried = {one.key for one in ladder[0].relations.together}
     assert f"key-{_MOST_WISHES * 2 - 1}" in tried
     assert "key-0" not in tried
-
-
-@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity", "topologySpreadConstraints"])
-def test_a_list_of_ties_that_would_keep_everybody_waiting_is_refused(kind: str) -> None:
-    count = MOST_ELEMENTS + 1
-    terms = tuple(PodAffinityTerm(topology_key=f"key-{number}", label_selector=WEB) for number in range(count))
-    spreads = tuple(TopologySpreadConstraint(max_skew=1, topology_key=f"key-{number}") for number in range(count))
-    pods = {
-        "podAffinity": shape(affinity=Affinity(pod_affinity=PodAffinity(required=terms))),
-        "podAntiAffinity": shape(affinity=Affinity(pod_anti_affinity=PodAffinity(required=terms))),
-        "topologySpreadConstraints": shape(topology_spread_constraints=spreads),
-    }
-    with pytest.raises(FilterError, match=rf"{kind}.*: has {count} elements"):
-        facts_of(pods[kind])

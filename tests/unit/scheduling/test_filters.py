@@ -3,9 +3,13 @@
 import pytest
 
 from provisioner.apis import names
-from provisioner.scheduling.filters import ANYWHERE, MOST_ELEMENTS, FilterError, NodeFilter, node_filter
+from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from provisioner.apis.pods import PodShape
+from provisioner.scheduling.demands import facts_of
+from provisioner.scheduling.filters import ANYWHERE, MOST_ELEMENTS, FilterError, NodeFilter, check_counts, node_filter
+from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Toleration
-from tests.support.problems import requirements, shape, term
+from tests.support.problems import app, pod, pool, problem, requirements, shape, term
 
 ZONE = names.ZONE_LABEL
 
@@ -79,10 +83,30 @@ def test_what_cannot_be_read_is_named(case: tuple[object, str]) -> None:
     assert f"nodeSelectorTerms[1].{field}" in str(caught.value)
 
 
-def test_a_list_that_would_keep_everybody_waiting_is_refused() -> None:
-    terms = [term((ZONE, "NotIn", [f"zone-{number}"])) for number in range(MOST_ELEMENTS + 1)]
-    assert len(node_filter(shape(terms=terms[1:])).terms) == MOST_ELEMENTS
-    with pytest.raises(FilterError, match=r"nodeSelectorTerms: has 257 elements; pods with at most 256 are planned"):
-        node_filter(shape(terms=terms))
-    with pytest.raises(FilterError, match=r"spec\.tolerations: has 257 elements"):
-        node_filter(shape(tolerations=[Toleration(key=f"k{number}") for number in range(MOST_ELEMENTS + 1)]))
+def long_lists(count: int) -> dict[str, PodShape]:
+    numbers = range(count)
+    peers = tuple(PodAffinityTerm(topology_key=f"key-{number}", label_selector=app("web")) for number in numbers)
+    spreads = tuple(TopologySpreadConstraint(max_skew=1, topology_key=f"key-{number}") for number in numbers)
+    return {
+        "nodeSelectorTerms": shape(terms=[term((ZONE, "NotIn", [f"zone-{number}"])) for number in numbers]),
+        "tolerations": shape(tolerations=[Toleration(key=f"k{number}") for number in numbers]),
+        "podAffinity": shape(affinity=Affinity(pod_affinity=PodAffinity(required=peers))),
+        "podAntiAffinity": shape(affinity=Affinity(pod_anti_affinity=PodAffinity(required=peers))),
+        "topologySpreadConstraints": shape(topology_spread_constraints=spreads),
+    }
+
+
+@pytest.mark.parametrize("kind", long_lists(0))
+def test_a_list_that_would_keep_everybody_waiting_is_refused(kind: str) -> None:
+    check_counts(long_lists(MOST_ELEMENTS)[kind])
+    with pytest.raises(FilterError, match=rf"{kind}.*: has 257 elements; pods with at most 256 are planned"):
+        check_counts(long_lists(MOST_ELEMENTS + 1)[kind])
+
+
+@pytest.mark.parametrize("kind", long_lists(0))
+def test_a_pod_with_a_list_that_is_too_long_is_not_planned_and_a_daemon_with_one_counts(kind: str) -> None:
+    long = long_lists(MOST_ELEMENTS + 1)[kind]
+    (left,) = solve(problem((pod("long", long),), pool())).unplaced
+    assert f"{kind}" in str(left.reasons[0])
+    assert "has 257 elements" in str(left.reasons[0])
+    facts_of(long)  # as a DaemonSet or a running pod it is what it is

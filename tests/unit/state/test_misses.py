@@ -449,6 +449,17 @@ def test_a_place_waits_for_the_successor_of_a_pod_whose_eviction_took_long() -> 
     assert pass_by(world, 15) == []
 
 
+def test_pods_that_never_run_do_not_keep_a_place_by_following_each_other() -> None:
+    world, (one,) = moving("one")
+    waiting = evict(world, one)
+    for number in range(20):
+        world.cluster.pod_changed(waiting, None)
+        waiting = pod(f"one-{number}")
+        world.add(waiting)
+        pass_by(world, 10)
+    assert not world.cluster.is_planned(waiting.uid)
+
+
 @pytest.mark.parametrize("existing", [False, True], ids=["to a replacement", "to a node that was there"])
 def test_each_successor_waits_a_minute_for_the_node_that_it_leaves(existing: bool) -> None:
     world, (one,) = moving("one", existing=existing)
