@@ -301,8 +301,11 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
     def equal(machines: int) -> None:
         """So many claims, each with a machine of its own, and no other machine."""
         aws.eventually(lambda: len(aws.initialized()) == machines, f"{machines} claims are initialised", WAIT)
-        owners = sorted(one.status.provider_id.rpartition("/")[2] for one in aws.claims())
-        assert owners == sorted(one["id"] for one in aws.ec2.alive())
+        claims = aws.claims()
+        owners = sorted(one.status.provider_id.rpartition("/")[2] for one in claims)
+        ended = [(one["id"], one["ended"], one["terminated_by"]) for one in aws.ec2.instances() if one["ended"]]
+        going = [(one.metadata.name, one.status.provider_id) for one in claims if one.metadata.deletion_timestamp]
+        assert owners == sorted(one["id"] for one in aws.ec2.alive()), f"claims that go: {going}, ended: {ended}"
 
     def is_ready() -> bool:
         """Whether the pool is; its class is looked at again, since a new process need not know the cluster at its first look."""
