@@ -180,9 +180,8 @@ class Answerer:
         passing = verdict.passing(names.all())
         if len(passing) <= placement.SAMPLE:
             return None
-        self._turn = (self._turn * 1_103_515_245 + 12_345) % (
-            1 << 31
-        )  # no rhythm: pods that ask in the same order again see other nodes
+        # no rhythm: pods that ask in the same order again see other nodes
+        self._turn = (self._turn * 1_103_515_245 + 12_345) % (1 << 31)
         return placement.sample(passing, placement.SAMPLE, table.levels, self._turn >> 8)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:

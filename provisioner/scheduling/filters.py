@@ -14,9 +14,9 @@ from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDUL
 _HARD = (NO_SCHEDULE, NO_EXECUTE)
 _HARD_AND_SOFT = (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
 NAME_FIELD = "metadata.name"
+"""The only field that Kubernetes allows in matchFields."""
 MOST_ELEMENTS: Final = 256
 """What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads."""
-"""The only field that Kubernetes allows in matchFields."""
 UNKNOWN_HOSTNAME = "not known yet"
 """The hostname of a machine to come; no label has spaces."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}

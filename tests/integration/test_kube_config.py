@@ -179,7 +179,7 @@ def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
             "args": [str(tmp_path / "plugin.py")],
         }
     }
-    with pytest.raises(ConfigError, match="its exec plugin .* did not return a token"):
+    with pytest.raises(ConfigError, match=r"its exec plugin .* did not return a token"):
         connect(write(tmp_path / "kc", "https://127.0.0.1:1", user))
 
 

@@ -303,9 +303,8 @@ class Connection:
             return
         head = first[:end]
         lengths = list(_LENGTH.finditer(head))
-        if (
-            head.lower().count(b"content-length") != 1
-        ):  # h11 takes equal ones for one, in whatever spelling: a later one may differ
+        # h11 takes equal lengths for one, in whatever spelling; where the first differs later, they do not agree any more
+        if head.lower().count(b"content-length") != 1:
             return
         bare = head.count(b"\n") != head.count(b"\r\n")  # h11 takes these for ends of lines too, perhaps of the head
         if bare or not head.startswith(b"POST ") or len(lengths) != 1 or len(self._known) >= KNOWN_HEADS:
