@@ -222,7 +222,7 @@ OWN: Final = (
         names.ENDED_FOR,
         "NodeClaim annotation",
         "provisioner",
-        "Why it was deleted without a disruption command: `expired` or `scaled-down`; a pause holds its drain.",
+        "Why it was deleted without a disruption command: `expired`, `scaled-down` or `unhealthy`; a pause holds its drain.",
     ),
     Key(
         names.TRANSLATE,

@@ -223,17 +223,18 @@ class Evictions:
         deadline = self._deadlines.pop(uid, None)
         if self._leaves(uid, deadline):
             return DONE
-        if pod is not None and deadline is not None and _must_go(pod, self._clock.now(), deadline):
-            return self._delete(pod, deadline)
-        if pod is None or not is_active(pod) or not pod.node_name:
+        if pod is None or not pod.node_name:
             return DONE
-        if not is_evictable(pod, self._clock.now()):
+        must_go = deadline is not None and _must_go(pod, self._clock.now(), deadline)
+        if not must_go and not (is_active(pod) and is_evictable(pod, self._clock.now())):
             return DONE  # the drain asks again when that changes
         node = self._cluster.node(pod.node_name)
         claim = self._cluster.claim_of(node) if node is not None else None
-        if paused := self._paused(claim):
+        if paused := self.paused(claim):
             self._say_paused(claim, pod.node_name, paused)
             return DONE
+        if deadline is not None and must_go:
+            return self._delete(pod, deadline)
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:
@@ -265,7 +266,11 @@ class Evictions:
         self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
         return DONE
 
-    def _paused(self, claim: NodeClaim | None) -> str:
+    def deadline(self, claim: NodeClaim | None) -> datetime | None:
+        """When the claim's Node is terminated whatever runs on it; None where nothing says so, and while its drain is paused."""
+        return deadline_of(claim) if claim is not None and not self.paused(claim) else None
+
+    def paused(self, claim: NodeClaim | None) -> str:
         """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on."""
         if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
             return ""

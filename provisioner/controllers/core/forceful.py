@@ -136,7 +136,9 @@ class ForcefulDisruption:
         self._ledger.seize(name)
         try:
             if repair is None and self._has_old_deadline(claim):
-                claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: None})
+                claim = self._writer.metadata(
+                    claim, annotations={names.TERMINATION_TIMESTAMP: None, names.ENDED_FOR: None}
+                )
             if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
                 return DONE  # the next pass asks again
             # either is told to the state at once, where it counts from then on; pods of a broken node do not run
@@ -173,12 +175,14 @@ class ForcefulDisruption:
         )
 
     def _ended_now(self, claim: NodeClaim) -> NodeClaim:
-        """Its drain is over at once: pods of a broken node do not run."""
+        """Its drain is over at once, unless it is paused: pods of a broken node do not run."""
         known, now = deadline_of(claim), self._clock.now()
         if known is not None and known <= now:
             return claim
         text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
+        return self._writer.metadata(
+            claim, annotations={names.TERMINATION_TIMESTAMP: text, names.ENDED_FOR: UNHEALTHY.lower()}
+        )
 
     def _tell(self, claim: NodeClaim, repair: Repair | None) -> None:
         reason = EXPIRED if repair is None else UNHEALTHY

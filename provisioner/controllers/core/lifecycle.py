@@ -27,7 +27,7 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.drain import deadline_of, grace_end
+from provisioner.controllers.core.drain import grace_end
 from provisioner.controllers.core.fallback import Fallback
 from provisioner.controllers.core.terminator import State, Terminator
 from provisioner.controllers.metrics import Metrics
@@ -342,7 +342,7 @@ class Lifecycle:
             return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)  # its end brings us back
         try:
             # also where no provider ID is written: the launch may have succeeded and its status been lost
-            ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline_of(claim))
+            ending = self._terminator.end(claim, by=CONTROLLER)
         except CloudError as error:
             self._event(claim, not_ended(claim, error))
             return retry_of(error)

@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
-from provisioner.controllers.core.drain import Evictions, deadline_of, drain_step, newer
+from provisioner.controllers.core.drain import Evictions, drain_step, newer
 from provisioner.controllers.core.lifecycle import (
     not_ended,
     retry_of,
@@ -142,7 +142,7 @@ class Termination:
             if not is_true(node.status.conditions, names.READY) and self._instance_is_gone(claim):
                 return self._let_go(node, claim)
         node = self._taints.close(node, ending=True)
-        deadline = deadline_of(claim) if claim is not None else None
+        deadline = self._evictions.deadline(claim)
         stale = self._pods_are_stale()
         if self._drains(node, claim, deadline, self._pods(node, stale=stale)):
             return Result(requeue_after=STALE_REQUEUE_SECONDS if stale else DRAIN_REQUEUE_SECONDS)
@@ -154,7 +154,7 @@ class Termination:
         else:
             claim = self._cluster.claim(claim.metadata.name) or claim
             try:
-                ending = self._terminator.end(claim, by=CONTROLLER, deadline=deadline)
+                ending = self._terminator.end(claim, by=CONTROLLER)
             except CloudError as error:
                 self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)

@@ -159,13 +159,14 @@ class Terminator:
 
     # ------------------------------------------------------------------ ending
 
-    def end(self, claim: NodeClaim, *, by: str, deadline: datetime | None = None) -> Ending:
+    def end(self, claim: NodeClaim, *, by: str) -> Ending:
         """End the claim's instance once no live pod is left on it and no volume of those that left; call again until it is gone.
+
+        After the claim's deadline live pods are deleted whatever forbids it, and what cannot be read holds no longer.
 
         Args:
             claim: that is being deleted.
             by: the controller that asks, for metrics.
-            deadline: when live pods are deleted whatever forbids it; what cannot be read holds no longer than until then.
 
         Raises:
             ApiError: pods or Nodes could not be listed, so nothing was ended.
@@ -173,7 +174,7 @@ class Terminator:
 
         Cost: one list of all Nodes, shared with whoever asks at the same time, and one of the pods of each Node found.
         """
-        provider_id, uid = claim.status.provider_id, claim.metadata.uid
+        provider_id, uid, deadline = claim.status.provider_id, claim.metadata.uid, self._evictions.deadline(claim)
         if owner := self._other_owner(claim):  # before anything of it is touched
             why = messages.shares_provider_id(owner, provider_id)
             return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)

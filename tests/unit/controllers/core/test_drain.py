@@ -371,6 +371,7 @@ PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
     "that has expired": (Pause(everything=True), {names.ENDED_FOR: "expired"}, True),
     "of a static pool that is scaled down": (Pause(everything=True), {names.ENDED_FOR: "scaled-down"}, True),
+    "that is repaired": (Pause(everything=True), {names.ENDED_FOR: "unhealthy"}, True),
     "that a user deletes": (Pause(everything=True), {}, False),
     "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
 }
@@ -388,3 +389,18 @@ def test_a_pause_holds_the_pods_of_a_node(pause: Pause, annotations: dict[str, s
     )
     asking.server.pause = NOTHING
     assert asking.ask(one)[-1:] == ["POST evictions/p"], "and lets them go when it is over"
+
+
+@pytest.mark.parametrize(("pause", "annotations", "held"), PAUSES.values(), ids=PAUSES)
+def test_no_deadline_ends_what_a_pause_holds(pause: Pause, annotations: dict[str, str], held: bool) -> None:
+    asking, deadline = Asking(), NOON - timedelta(seconds=1)
+    asking.server.put(claim("a", provider_id="kwok://a", annotations=annotations), node("a"))
+    one = pod("p", node="a", grace_seconds=30)
+    asking.server.evictions.force((one,), deadline)  # before the pause is known
+    asking.server.pause = pause
+    asking.server.work_off()
+    assert asking.server.done == ([] if held else ["DELETE pods/p"])
+    asking.server.pause = NOTHING
+    asking.server.evictions.force((one,), deadline)
+    asking.server.work_off()
+    assert asking.server.done == ["DELETE pods/p"], "when it is over, the deadline counts"

@@ -170,19 +170,20 @@ def test_a_broken_node_ends_at_once(stages: Make) -> None:
     turn(forceful)
     assert not stage.goes("a")
     stage.world.clock.advance(1)
-    ends: list[str] = []
+    ends: list[tuple[str, ...]] = []
     respond = stage.server.api.respond
     assert respond is not None
 
     def look(sent: Any) -> Any:
         if sent.method == "DELETE":
-            ends.append(stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP])
+            written = stage.server.claim("a").metadata.annotations
+            ends.append((written[names.TERMINATION_TIMESTAMP], written[names.ENDED_FOR]))
         return respond(sent)
 
     stage.server.api.respond = look
     turn(forceful)
     assert [stage.goes(name) for name in "abcde"] == [True, False, False, False, False]
-    assert ends == [(NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")]
+    assert ends == [((NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ"), "unhealthy")]
     labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
     assert REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) == 1
 
@@ -196,7 +197,7 @@ def test_a_node_that_recovers_before_its_repair_is_whole_keeps_no_deadline_of_it
     assert respond is not None
     stage.server.api.respond = lambda sent: refusal(503) if sent.method == "DELETE" else respond(sent)
     turn(forceful)
-    assert names.TERMINATION_TIMESTAMP in stage.server.claim("a").metadata.annotations
+    assert {names.TERMINATION_TIMESTAMP, names.ENDED_FOR} <= stage.server.claim("a").metadata.annotations.keys()
     stage.server.api.respond = respond
     stage.server.put(node("a", labels={names.NODEPOOL_LABEL: "general"}))
     forceful.run_once()
@@ -204,7 +205,8 @@ def test_a_node_that_recovers_before_its_repair_is_whole_keeps_no_deadline_of_it
     eventually(forceful.queue.idle, "what was decided is done", 10.0, 0.005)
     turn(forceful)
     assert not stage.goes("a")
-    assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
+    kept = stage.server.claim("a").metadata.annotations
+    assert not {names.TERMINATION_TIMESTAMP, names.ENDED_FOR} & kept.keys(), "and no pause holds its deletion by a user"
 
 
 def test_an_expired_node_ends_by_its_own_grace_period_whatever_deadline_a_repair_left(stages: Make) -> None:

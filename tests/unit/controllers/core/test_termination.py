@@ -19,6 +19,7 @@ from provisioner.controllers.core.termination import (
 )
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS, VOLUMES_SECONDS
 from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import NotFound
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, Result
@@ -228,6 +229,25 @@ def test_a_deadline_that_has_passed_forces_pods_out() -> None:
     stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
     stage.look()
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    stage.server.work_off()
+    assert "DELETE pods/web" in stage.server.done
+
+
+def test_a_pause_holds_a_drain_beyond_its_deadline() -> None:
+    """A pod that is protected, and one that no eviction takes: neither is deleted, and the instance stays, until the pause is over."""
+    past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stage = Stage(annotations={names.TERMINATION_TIMESTAMP: past, names.ENDED_FOR: "expired"})
+    stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
+    stage.server.attachments = [attachment()]
+    stage.server.pause = Pause(everything=True)
+    for _ in range(3):
+        stage.look()
+        stage.server.work_off()
+        stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert "DELETE pods/web" not in stage.server.done
+    assert stage.cloud.ended == []
+    stage.server.pause = NOTHING
     stage.look()
     stage.server.work_off()
     assert "DELETE pods/web" in stage.server.done

@@ -56,8 +56,10 @@ class Stage:
         self.terminator: Terminator = self.server.terminator(self.cloud)
 
     def end(self, one: NodeClaim | None = None, *, minutes: float | None = None) -> Ending:
-        deadline = None if minutes is None else self.world.clock.now() + timedelta(minutes=minutes)
-        return self.terminator.end(one or mine(), by="test", deadline=deadline)
+        if minutes is not None:
+            deadline = self.world.clock.now() + timedelta(minutes=minutes)
+            one = mine(annotations={names.TERMINATION_TIMESTAMP: deadline.strftime("%Y-%m-%dT%H:%M:%SZ")})
+        return self.terminator.end(one or mine(), by="test")
 
     def closed(self, *, for_seconds: float = MIN_TAINTED_SECONDS) -> None:
         """The Node has been tainted by us for so long."""
