@@ -225,16 +225,17 @@ class Evictions:
             return DONE
         if pod is None or not pod.node_name:
             return DONE
-        must_go = deadline is not None and _must_go(pod, self._clock.now(), deadline)
-        if not must_go and not (is_active(pod) and is_evictable(pod, self._clock.now())):
+        now = self._clock.now()
+        by = deadline if deadline is not None and _must_go(pod, now, deadline) else None
+        if by is None and not (is_active(pod) and is_evictable(pod, now)):
             return DONE  # the drain asks again when that changes
         node = self._cluster.node(pod.node_name)
         claim = self._cluster.claim_of(node) if node is not None else None
         if paused := self.paused(claim):
             self._say_paused(claim, pod.node_name, paused)
             return DONE
-        if deadline is not None and must_go:
-            return self._delete(pod, deadline)
+        if by is not None:
+            return self._delete(pod, by)
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:

@@ -235,11 +235,10 @@ def test_a_deadline_that_has_passed_forces_pods_out() -> None:
 
 
 def test_a_pause_holds_a_drain_beyond_its_deadline() -> None:
-    """A pod that is protected, and one that no eviction takes: neither is deleted, and the instance stays, until the pause is over."""
+    """A protected pod is not deleted, and the instance stays, until the pause is over."""
     past = (NOON - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     stage = Stage(annotations={names.TERMINATION_TIMESTAMP: past, names.ENDED_FOR: "expired"})
     stage.server.bind("web", "n", metadata__annotations={names.DO_NOT_DISRUPT: "true"})
-    stage.server.attachments = [attachment()]
     stage.server.pause = Pause(everything=True)
     for _ in range(3):
         stage.look()

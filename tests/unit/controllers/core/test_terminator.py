@@ -56,10 +56,12 @@ class Stage:
         self.terminator: Terminator = self.server.terminator(self.cloud)
 
     def end(self, one: NodeClaim | None = None, *, minutes: float | None = None) -> Ending:
+        one = one or mine()
         if minutes is not None:
-            deadline = self.world.clock.now() + timedelta(minutes=minutes)
-            one = mine(annotations={names.TERMINATION_TIMESTAMP: deadline.strftime("%Y-%m-%dT%H:%M:%SZ")})
-        return self.terminator.end(one or mine(), by="test")
+            deadline = (self.world.clock.now() + timedelta(minutes=minutes)).isoformat()
+            annotations = {**one.metadata.annotations, names.TERMINATION_TIMESTAMP: deadline}
+            one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, annotations=annotations))
+        return self.terminator.end(one, by="test")
 
     def closed(self, *, for_seconds: float = MIN_TAINTED_SECONDS) -> None:
         """The Node has been tainted by us for so long."""
