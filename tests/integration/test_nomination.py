@@ -77,6 +77,9 @@ SCENES = {
         ("16",),
         (deployed("web", 30, topologySpreadConstraints=[even(ZONE, app="web"), even(HOSTNAME, app="web")]),),
     ),
+    "60 pods spread over zones, a node each": Scene(
+        ("8",), (deployed("web", 60, cpu="5", topologySpreadConstraints=[even(ZONE, app="web")]),)
+    ),
     "70 pods of two Deployments that one spread counts together": Scene(
         ("32",),
         tuple(

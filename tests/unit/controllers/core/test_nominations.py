@@ -15,6 +15,7 @@ from provisioner.controllers.core.nominations import DEAR_FACTOR, MAX_WRITES, RO
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
+from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, bound, claim, node, pod
@@ -193,9 +194,24 @@ def test_a_spread_of_a_pod_that_runs_counts_too(stage: Stage) -> None:
     counted = shape(labels={"app": "web"})
     stage.machine("old", ready=True)
     stage.world.add(bound(web("running"), "old"))
-    stage.machine("a", pod("counted", shape=counted, labels=counted.labels))
+    stage.machine("a", *(pod(name, shape=counted, labels=counted.labels) for name in ("one", "two")))
     stage.nominate("a")
     assert stage.api.sent == []
+
+
+def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is_planned_beside_it(
+    stage: Stage,
+) -> None:
+    nominated(stage, web("one"), pod("plain"))
+    assert stage.field == {"one": "a", "plain": "a"}
+    stage.write("one", "")  # a cycle failed
+    assert stage.field["one"] == "a", "given back"
+    late = web("late")
+    stage.world.add(late)
+    assert stage.review(1) == []
+    stage.world.cluster.assign(NodeKey("a"), [late])
+    assert len(stage.review(1)) == 1
+    assert stage.field == {"one": "", "plain": "a"}
 
 
 def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(stage: Stage) -> None:
@@ -351,11 +367,11 @@ def test_a_pod_that_is_planned_elsewhere_gets_its_room_there_at_once(stage: Stag
 
 def test_a_pod_with_a_hard_spread_that_comes_later_frees_those_that_it_counts(stage: Stage) -> None:
     counted = shape(labels={"app": "web"})
-    nominated(stage, pod("counted", shape=counted, labels=counted.labels))
-    assert stage.field == {"counted": "a"}
+    nominated(stage, *(pod(name, shape=counted, labels=counted.labels) for name in ("one", "two")))
+    assert stage.field == {"one": "a", "two": "a"}
     stage.world.add(web("late"))
-    assert len(stage.review(1)) == 1
-    assert stage.field == {"counted": ""}
+    assert len(stage.review(1)) == 2
+    assert stage.field == {"one": "", "two": ""}
 
 
 def test_an_api_server_that_fails_is_asked_again_ever_more_rarely(stage: Stage) -> None:
