@@ -348,6 +348,48 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
 
 
+NO_DEADLINE = "Its drain is paused, and no deadline counts until it resumes: Disruption is paused by "
+OF_POOL = 'the annotation "dovetail.dev/paused" of NodePool "general"'
+
+
+@pytest.mark.parametrize(
+    ("annotations", "paused"),
+    [
+        ({names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}, True),
+        ({names.ENDED_FOR: "expired"}, True),
+        ({}, False),
+        ({names.ENDED_FOR: "expired", names.INTERRUPTION_ANNOTATION: "{}"}, False),
+    ],
+    ids=["of a command", "that has expired", "that a user deletes", "that is interrupted"],
+)
+def test_a_paused_drain_has_no_deadline(file: pathlib.Path, annotations: dict[str, str], paused: bool) -> None:
+    settings = pool()
+    settings.metadata.annotations[names.PAUSED] = "true"
+    going = machine("n", deletionTimestamp=NOON.isoformat(), annotations=annotations)
+    going[0]["spec"]["terminationGracePeriod"] = "1h"
+    dump = Dump(file, settings, *going, wire_pod("web", on="n"))
+    found = dump.json("node", "n")
+    assert found["state"] == "Terminating"
+    assert "1 pod has to leave it first" in found["summary"]
+    if paused:
+        assert (found["drain"]["paused"], found["drain"].get("deadline")) == (
+            f"Disruption is paused by {OF_POOL}",
+            None,
+        )
+        assert dump.ask("node", "n").splitlines()[0].endswith(f"{NO_DEADLINE}{OF_POOL}.")
+    else:
+        assert found["drain"].get("paused", "") == ""
+        assert found["summary"].endswith("All pods will be deleted by 2026-11-21T13:00:00Z.")
+
+
+def test_a_pause_holds_no_node_that_is_drained(file: pathlib.Path) -> None:
+    settings = pool()
+    settings.metadata.annotations[names.PAUSED] = "true"
+    going = machine("n", deletionTimestamp=NOON.isoformat(), annotations={names.ENDED_FOR: "expired"})
+    found = Dump(file, settings, *going).json("node", "n")
+    assert found["summary"] == "Node n is being terminated; it is drained, and its instance is terminated next."
+
+
 def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pathlib.Path) -> None:
     going = machine(
         "n", deletionTimestamp=NOON.isoformat(), finalizers=[names.TERMINATION_FINALIZER, "example.com/hold"]
