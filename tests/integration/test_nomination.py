@@ -28,7 +28,7 @@ NAMESPACE = "at-once"
 
 @dataclass(frozen=True)
 class Scene:
-    """Deployments that are created at once, and the sizes (CPUs) of the machines that there are."""
+    """Deployments that are created at once, and the sizes (CPUs) of the nodes that there are."""
 
     cpus: tuple[str, ...]
     deployments: tuple[Document, ...]
