@@ -83,7 +83,7 @@ def placement(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 def spread(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """600 pods in 12 Deployments with DoNotSchedule: half spread over zones, a quarter over nodes, a quarter over both."""
     setup = bench.setup("spread", mode)
-    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS), nominates=False)
+    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS))
 
 
 def placed(

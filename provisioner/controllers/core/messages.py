@@ -842,7 +842,10 @@ NOMINATIONS_NOT_BOUND: Final = (
     " of their Node becoming ready; kube-scheduler places them on its own"
 )
 NOMINATIONS_NOT_PLANNED: Final = "Withdrawing the nominations of pods that are no longer planned for that Node"
-NOMINATIONS_COUNTED_BY_SPREAD: Final = "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts together with others on the node"
+NOMINATIONS_COUNTED_BY_SPREAD: Final = (
+    "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts"
+    " together with other pods planned for that Node"
+)
 ADOPTED_NOMINATIONS: Final = "Adopted nominations of a previous leader"
 FAILED_TO_NOMINATE_POD: Final = "Failed to nominate a pod; continuing without a nomination"
 FAILED_TO_WITHDRAW_NOMINATION: Final = "Failed to withdraw a nomination; retrying"
