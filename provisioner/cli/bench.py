@@ -83,7 +83,7 @@ def placement(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 def spread(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """600 pods in 12 Deployments with DoNotSchedule: half spread over zones, a quarter over nodes, a quarter over both."""
     setup = bench.setup("spread", mode)
-    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS))
+    return placed(bench, setup, mode, prefix, "bench-nodepool.yaml", spread_workload(SPREAD_PODS), steered=False)
 
 
 def placed(
@@ -94,7 +94,7 @@ def placed(
     pools: str,
     documents: list[Document],
     *,
-    nominates: bool = True,
+    steered: bool = True,
 ) -> list[Figure]:
     """Where the pods of a workload land and when all of them run."""
     out = measure(bench, setup, pools, documents)
@@ -107,7 +107,7 @@ def placed(
         Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
         Figure(f"{prefix}all pods running", out.all_running_seconds, "s", at_most(ALL_RUNNING_GOAL_SECONDS)),
         Figure(f"{prefix}nodes", out.counts.nodes, "nodes"),
-        *placement_figures(out, mode, prefix, nominates=nominates),
+        *placement_figures(out, mode, prefix, steered=steered),
         Figure(f"{prefix}pods bound", out.bound_per_second, "1/s"),
     ]
 

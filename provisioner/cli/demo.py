@@ -194,14 +194,14 @@ def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> DemoResult
     )
 
 
-def placement_figures(out: Run, mode: Mode, prefix: str = "", *, nominates: bool = True) -> list[Figure]:
+def placement_figures(out: Run, mode: Mode, prefix: str = "", *, steered: bool = True) -> list[Figure]:
     """How many pods run where they were planned, and of those that were nominated; with the mode's goals.
 
     Args:
         out: what was seen.
         mode: what carried the plan.
         prefix: of the figures' names.
-        nominates: whether the workload has pods that may be nominated; those with a hard spread never are.
+        steered: whether a nomination decides where a pod is bound; of pods with a hard spread some take each other's nodes, as zones fill.
     """
     planned, nominated = out.placement, out.nominations
     goal = None if mode.placement_goal is None else at_least(mode.placement_goal)
@@ -211,9 +211,8 @@ def placement_figures(out: Run, mode: Mode, prefix: str = "", *, nominates: bool
         Figure(f"{prefix}planned pods absorbed elsewhere", planned.absorbed, "pods"),
     ]
     if mode.nomination_goal is not None:
-        if nominates:
-            least = at_least(mode.nomination_goal)
-            figures.append(Figure(f"{prefix}placement of the nominated pods", nominated.percent, "%", least))
+        least = at_least(mode.nomination_goal) if steered else None
+        figures.append(Figure(f"{prefix}placement of the nominated pods", nominated.percent, "%", least))
         figures.append(Figure(f"{prefix}pods nominated", nominated.planned, "pods"))
     return figures
 

@@ -103,7 +103,8 @@ def test_a_claim_that_is_left_counts_as_a_node_that_is_left() -> None:
     assert judge(RUN, Counts(claims=1)).nodes_left == 1
 
 
-def test_a_workload_of_which_no_pod_may_be_nominated_has_no_goal_for_it() -> None:
-    names = {figure.name for figure in placement_figures(RUN, Mode.NOMINATIONS_ONLY, nominates=False)}
-    assert "placement of the nominated pods" not in names
-    assert "pods nominated" in names
+@pytest.mark.parametrize("steered", [True, False])
+def test_a_workload_of_hard_spreads_has_no_goal_for_where_its_nominated_pods_land(steered: bool) -> None:
+    figures = {figure.name: figure for figure in placement_figures(RUN, Mode.NOMINATIONS_ONLY, steered=steered)}
+    assert (figures["placement of the nominated pods"].goal is not None) is steered
+    assert "pods nominated" in figures
