@@ -1,0 +1,322 @@
+"""A cluster to which anything may happen in any order, and what disruption promises whatever happens: `DisruptionMachine`.
+
+What decides is real, from the orchestrator to the queue of commands, on frozen snapshots of the real state; judged it is by other means
+(`tests.support.upkeep`). `HYPOTHESIS_PROFILE=thorough` plays many more and longer lives. Each mutant is caught.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption.view import Acceptance, Settings
+from tests.support.fleets import ABC
+from tests.support.problems import apart, app, near, of_app, spread
+from tests.support.upkeep import KINDS, Upkeep
+
+THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+EXAMPLES, STEPS = (3000, 40) if THOROUGH else (60, 25)
+ROUNDS: Final = 14
+APPS: Final = ("web", "db", "job")
+POOLS: Final = ("general", "other")
+LIMITS: Final = ("0", "1", "10%", "2", "50%", "100%")
+REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
+SEEN: Final = Counter[str]()
+"""What happened in all lives of this process."""
+
+numbers = st.integers(0, 20)
+apps = st.sampled_from(APPS)
+pools = st.sampled_from(POOLS)
+zones = st.sampled_from(ABC)
+kinds = st.sampled_from([one.name for one in KINDS])
+
+
+def terms(name: str, kind: str) -> dict[str, Any]:
+    """What an app demands of its places."""
+    made: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "zones": {"topology_spread_constraints": (spread(names.ZONE_LABEL, app(name)),)},
+        "hosts": {"topology_spread_constraints": (spread(names.HOSTNAME_LABEL, app(name), skew=2),)},
+        "apart": {"affinity": apart(names.HOSTNAME_LABEL, app(name))},
+        "near": {"affinity": near(names.ZONE_LABEL, app(name))},
+    }
+    return made[kind]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, PodShape]:
+    kinds_of_terms = ("nothing", "nothing", "nothing", "zones", "hosts", "apart", "near")
+    sizes = draw(st.sampled_from((("250m", "500m", "900m", "1500m"), ("1200m", "1500m", "1700m"))))
+    return {
+        name: of_app(
+            name, cpu=draw(st.sampled_from(sizes)), memory="512Mi", **terms(name, draw(st.sampled_from(kinds_of_terms)))
+        )
+        for name in APPS
+    }
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [{"nodes": draw(st.sampled_from(("100%", "100%", *LIMITS)))}]
+    if draw(st.booleans()):
+        made.append({"nodes": draw(st.sampled_from(LIMITS)), "reasons": [draw(st.sampled_from(REASONS))]})
+    return made
+
+
+class DisruptionMachine(RuleBasedStateMachine):
+    """Events of a cluster, the steps of its commands, and passes of disruption, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = Upkeep({}, {})
+
+    @initialize(
+        of=shapes(),
+        most=st.sampled_from((0, 0, 0, 1, 3)),
+        rule=st.sampled_from(Acceptance),
+        policies=st.lists(
+            st.sampled_from(("WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced", "WhenEmpty")),
+            min_size=2,
+            max_size=2,
+        ),
+        nodes=st.lists(st.tuples(st.sampled_from((0, 0, 0, 1)), kinds, zones, st.booleans()), min_size=2, max_size=7),
+        pods=st.lists(apps, min_size=2, max_size=14),
+        packed=st.booleans(),
+    )
+    def begin(
+        self,
+        of: dict[str, PodShape],
+        most: int,
+        rule: Acceptance,
+        policies: list[str],
+        nodes: list[tuple[int, str, str, bool]],
+        pods: list[str],
+        packed: bool,  # noqa: FBT001 - drawn
+    ) -> None:
+        ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
+        disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
+        self.at = Upkeep(of, disruption, most=most, settings=Settings(acceptance=rule))
+        for number, kind, zone, grace in nodes:
+            self.at.add_node(POOLS[number], kind, zone, old=True, grace=grace)
+        for one in pods:
+            self.at.create(one)
+        self.at.schedule(packed=packed)
+        self.at.provide(old=True)
+        self.at.look()
+        self.at.clock.advance(20)
+
+    def _pod(self, number: int) -> Pod | None:
+        bound = [one for _, one in sorted(self.at.pods.items()) if one.node_name]
+        return bound[number % len(bound)] if bound else None
+
+    def _node(self, number: int) -> str:
+        there = list(self.at.nodes())
+        return there[number % len(there)] if there else ""
+
+    # ------------------------------------------------------------------ pods and nodes come and go
+
+    @rule(name=apps, count=st.integers(1, 4), packed=st.booleans())
+    def pods_are_created(self, name: str, count: int, packed: bool) -> None:  # noqa: FBT001
+        for _ in range(count):
+            self.at.create(name)
+        self.at.schedule(packed=packed)
+
+    @rule(number=numbers, count=st.integers(1, 4), again=st.booleans())
+    def pods_are_deleted(self, number: int, count: int, again: bool) -> None:  # noqa: FBT001
+        for one in range(count):
+            if (pod := self._pod(number + one)) is not None:
+                self.at.remove(pod, again=again)
+
+    @rule(number=numbers)
+    def a_pod_terminates(self, number: int) -> None:
+        if (pod := self._pod(number)) is not None:
+            self.at.terminate(pod)
+
+    @rule()
+    def what_waits_is_bound(self) -> None:
+        self.at.schedule()
+
+    @rule()
+    def what_waits_gets_nodes(self) -> None:
+        self.at.provide()
+
+    @rule(pool=pools, kind=kinds, zone=zones, old=st.booleans())
+    def a_node_comes(self, pool: str, kind: str, zone: str, old: bool) -> None:  # noqa: FBT001
+        if len(self.at.nodes()) < 12:  # noqa: PLR2004
+            self.at.add_node(pool, kind, zone, old=old)
+
+    @rule(number=numbers, ready=st.booleans())
+    def a_node_is_ready_or_not(self, number: int, ready: bool) -> None:  # noqa: FBT001
+        if name := self._node(number):
+            self.at.set_ready(name, ready=ready)
+
+    @rule(number=numbers)
+    def a_user_deletes_a_node(self, number: int) -> None:
+        if name := self._node(number):
+            self.at.delete_claim(name)
+
+    # ------------------------------------------------------------------ what users say
+
+    @rule(pool=pools)
+    def a_template_changes(self, pool: str) -> None:
+        self.at.edit_pool(pool, label=f"v{self.at.clock.monotonic()}")
+
+    @rule(pool=pools, those=budgets())
+    def budgets_change(self, pool: str, those: list[dict[str, Any]]) -> None:
+        self.at.edit_pool(pool, disruption={"budgets": those})
+
+    @rule(pool=pools, after=st.sampled_from(("0s", "30s", "300s", "Never")))
+    def consolidate_after_changes(self, pool: str, after: str) -> None:
+        self.at.edit_pool(pool, disruption={"consolidateAfter": after})
+
+    @rule(pool=pools, paused=st.booleans())
+    def a_pool_is_paused_or_not(self, pool: str, paused: bool) -> None:  # noqa: FBT001
+        self.at.edit_pool(pool, paused=paused)
+
+    @rule(name=apps, unavailable=st.sampled_from((None, 0, 1, 2)))
+    def a_pod_disruption_budget_is_made_or_removed(self, name: str, unavailable: int | None) -> None:
+        self.at.guard(name, unavailable)
+
+    @rule(number=numbers, value=st.sampled_from(("true", "1h", "")))
+    def a_pod_says_do_not_disrupt_or_not(self, number: int, value: str) -> None:
+        if (pod := self._pod(number)) is not None:
+            self.at.annotate(pod, value)
+
+    @rule(number=numbers, protected=st.booleans())
+    def a_node_says_do_not_disrupt_or_not(self, number: int, protected: bool) -> None:  # noqa: FBT001
+        if name := self._node(number):
+            self.at.protect(name, protected=protected)
+
+    # ------------------------------------------------------------------ time and commands
+
+    @rule(seconds=st.sampled_from((1, 3, 6, 16, 40, 310)))
+    def time_passes(self, seconds: int) -> None:
+        self.at.clock.advance(seconds)
+
+    @rule(number=st.none() | numbers)
+    def commands_go_on(self, number: int | None) -> None:
+        self.at.go_on(number)
+
+    @rule()
+    def a_replacement_comes_up(self) -> None:
+        self.at.ready_next()
+
+    @rule()
+    def a_replacement_fails(self) -> None:
+        self.at.fail_next()
+
+    @rule(number=numbers, count=st.integers(1, 4))
+    def pods_are_evicted_from_what_goes(self, number: int, count: int) -> None:
+        for _ in range(count):
+            self.at.drain_next(first=number)
+
+    @rule()
+    def everything_begun_comes_to_its_end(self) -> None:
+        self.at.come_to_rest()
+
+    # ------------------------------------------------------------------ passes
+
+    @rule()
+    def the_orchestrator_looks(self) -> None:
+        self.at.look()
+
+    @rule(method=st.sampled_from(("empty", "static_drift", "drift")))
+    def a_method_looks(self, method: str) -> None:
+        self.at.look(method)
+
+    @rule(still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "a pass", "a pod", "protection", "pause")))
+    def consolidation_looks(self, still: bool, meanwhile: str) -> None:  # noqa: FBT001
+        at = self.at
+        at.look()
+        if still:
+            at.clock.advance(16)
+            at.look()
+
+        def protect() -> None:
+            if (pod := self._pod(0)) is not None:
+                at.annotate(pod, "true")
+
+        def create() -> None:
+            at.create(APPS[0])
+            at.schedule()
+
+        happens: dict[str, Callable[[], object]] = {
+            "nothing": lambda: None,
+            "a pass": at.disruption.run_once,
+            "a pod": create,
+            "protection": protect,
+            "pause": lambda: at.edit_pool(POOLS[0], paused=True),
+        }
+        at.meanwhile = happens[meanwhile]
+        at.consolidate()
+        at.meanwhile = lambda: None
+
+    @rule()
+    def nothing_happens_any_more(self) -> None:
+        """What is begun ends, what waits gets nodes, and from then on disruption alone acts: it comes to an end, cheaper, with every pod at a place."""
+        at = self.at
+        for pool in POOLS:
+            at.edit_pool(pool, paused=False)
+        for name in at.nodes():
+            at.set_ready(name, ready=True)
+        at.come_to_rest()
+        at.provide()
+        for pod in at.waiting():
+            at.remove(pod)
+        there = set(at.pods)
+        for _ in range(ROUNDS):
+            before, unpaid = at.price(), False
+            begun = at.look()
+            at.clock.advance(20)
+            begun += at.look()
+            begun += at.consolidate()
+            unpaid = any(one.reason == names.REASON_DRIFTED for one in begun)
+            pods = len(at.pods)
+            at.come_to_rest()
+            for pod in at.waiting():
+                why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().machines}
+                at.wrong.append(f"{pod.name} has no place after {begun}, planned on {at.planned().get(pod.name)}: {why}")
+            if len(at.pods) != pods:
+                at.wrong.append(f"{len(at.pods)} pods are left of {pods}")
+            if not unpaid and at.price() > before + 1e-9:
+                at.wrong.append(f"all nodes cost {at.price()} after {before}, by {begun}")
+            if at.wrong or not (begun or at.cluster.commands()):
+                break
+        else:
+            at.wrong.append(f"after {ROUNDS} passes there is always something more to do")
+        at.seen["rests"] += 1
+        del there
+
+    @invariant()
+    def every_promise_is_kept(self) -> None:
+        assert self.at.wrong == []
+
+    def teardown(self) -> None:
+        SEEN.update(self.at.seen)
+
+
+def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -> None:
+    """Many lives; fails with the shortest one in which a promise is broken."""
+    run_state_machine_as_test(
+        DisruptionMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=not THOROUGH,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        ),
+    )
+
+
+def test_every_promise_is_kept_whatever_happens() -> None:
+    play()
