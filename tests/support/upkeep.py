@@ -55,6 +55,8 @@ GRACE: Final = "1h"
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
+_PATIENCE: Final = 16
+"""Looks in a row at which nothing happens; by then every deadline is over."""
 
 
 class Cloud(FakeInstances):
@@ -213,7 +215,10 @@ class Upkeep:
         """A NodePool is made or changed; its hash is written, and claims that drift are told so."""
         marks = {names.NODEPOOL_HASH: nodepool_hash(now.spec.template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
         metadata = changed(now.metadata, annotations={**now.metadata.annotations, **marks})
-        old, self.pools[name] = self.pools.get(name), changed(now, metadata=metadata)
+        old, now = self.pools.get(name), changed(now, metadata=metadata)
+        if now == old:
+            return  # no watch tells what did not change
+        self.pools[name] = now
         self.cluster.pool_changed(old, self.pools[name])
         self.tell_drift()
 
@@ -281,12 +286,12 @@ class Upkeep:
         self._count_guards()
 
     def remove(self, pod: Pod, *, again: bool = False) -> None:
-        """A pod is gone; its ReplicaSet makes another one if `again`."""
+        """A pod is gone; its ReplicaSet made another one if `again`, as soon as it was to go."""
+        if again and pod.deleted is None:
+            pod = self.terminate(pod)
         del self.pods[pod.name]
         self.server.pods.pop(pod.name, None)
         self._touched[pod.node_name] = self.clock.now()
-        if again:  # a controller is no slower than a watch
-            self.create(pod.labels["app"])
         self.cluster.pod_changed(pod, None)
         self._count_guards()
 
@@ -294,9 +299,13 @@ class Upkeep:
         """What a pod says of do-not-disrupt; "" for nothing."""
         self._put(changed(pod, annotations={names.DO_NOT_DISRUPT: value} if value else {}))
 
-    def terminate(self, pod: Pod) -> None:
-        """A pod is being deleted."""
-        self._put(changed(pod, deleted=self.clock.now() + timedelta(seconds=30)))
+    def terminate(self, pod: Pod) -> Pod:
+        """A pod is being deleted, and its ReplicaSet makes another one; the pod as it is then."""
+        if pod.deleted is None:
+            pod = changed(pod, deleted=self.clock.now() + timedelta(seconds=30))
+            self._put(pod)
+            self.create(pod.labels["app"])
+        return pod
 
     def guard(self, app: str, unavailable: int | None) -> None:
         """A PodDisruptionBudget of an app: how many of its pods may be gone; None for no such object."""
@@ -596,6 +605,8 @@ class Upkeep:
             if not self.cluster.commands() and not going:
                 return
             idle += 1
+            if idle > _PATIENCE and any(map(self.pause().why, self.pools)):
+                return  # what is paused waits for its user
             self.clock.advance(1.0 if idle < 10 else LONG)
             if idle > 12:
                 self.drain_next(force=True)
