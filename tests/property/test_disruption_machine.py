@@ -9,13 +9,28 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod
+from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
+from provisioner.controllers.core import disruption as orchestrator
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import Disruption
+from provisioner.disruption import candidates, consolidation, emptiness, replacement, simulation, validation
+from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.methods import drift as has_drifted_in
+from provisioner.disruption.progress import Verdict
+from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import Acceptance, Settings
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.cluster import HOLD_TTL
+from provisioner.state.snapshot import Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
 from tests.support.upkeep import KINDS, Upkeep
@@ -23,6 +38,8 @@ from tests.support.upkeep import KINDS, Upkeep
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 EXAMPLES, STEPS = (3000, 40) if THOROUGH else (60, 25)
 ROUNDS: Final = 14
+MOST: Final = 400
+"""Lives that a mutant is given."""
 SLACK: Final = 1e-9
 APPS: Final = ("web", "db", "job")
 POOLS: Final = ("general", "other")
@@ -94,7 +111,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         policies: list[str],
         nodes: list[tuple[int, str, str, bool]],
         pods: list[str],
-        packed: bool,  # noqa: FBT001 - drawn
+        packed: bool,
     ) -> None:
         ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
         disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
@@ -120,13 +137,13 @@ class DisruptionMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ pods and nodes come and go
 
     @rule(name=apps, count=st.integers(1, 4), packed=st.booleans())
-    def pods_are_created(self, name: str, count: int, packed: bool) -> None:  # noqa: FBT001
+    def pods_are_created(self, name: str, count: int, packed: bool) -> None:
         for _ in range(count):
             self.at.create(name)
         self.at.schedule(packed=packed)
 
     @rule(number=numbers, count=st.integers(1, 4), again=st.booleans())
-    def pods_are_deleted(self, number: int, count: int, again: bool) -> None:  # noqa: FBT001
+    def pods_are_deleted(self, number: int, count: int, again: bool) -> None:
         for one in range(count):
             if (pod := self._pod(number + one)) is not None:
                 self.at.remove(pod, again=again)
@@ -145,12 +162,12 @@ class DisruptionMachine(RuleBasedStateMachine):
         self.at.provide()
 
     @rule(pool=pools, kind=kinds, zone=zones, old=st.booleans())
-    def a_node_comes(self, pool: str, kind: str, zone: str, old: bool) -> None:  # noqa: FBT001
-        if len(self.at.nodes()) < 12:  # noqa: PLR2004
+    def a_node_comes(self, pool: str, kind: str, zone: str, old: bool) -> None:
+        if len(self.at.nodes()) < 12:
             self.at.add_node(pool, kind, zone, old=old)
 
     @rule(number=numbers, ready=st.booleans())
-    def a_node_is_ready_or_not(self, number: int, ready: bool) -> None:  # noqa: FBT001
+    def a_node_is_ready_or_not(self, number: int, ready: bool) -> None:
         if name := self._node(number):
             self.at.set_ready(name, ready=ready)
 
@@ -174,7 +191,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         self.at.edit_pool(pool, disruption={"consolidateAfter": after})
 
     @rule(pool=pools, paused=st.booleans())
-    def a_pool_is_paused_or_not(self, pool: str, paused: bool) -> None:  # noqa: FBT001
+    def a_pool_is_paused_or_not(self, pool: str, paused: bool) -> None:
         self.at.edit_pool(pool, paused=paused)
 
     @rule(name=apps, unavailable=st.sampled_from((None, 0, 1, 2)))
@@ -187,7 +204,7 @@ class DisruptionMachine(RuleBasedStateMachine):
             self.at.annotate(pod, value)
 
     @rule(number=numbers, protected=st.booleans())
-    def a_node_says_do_not_disrupt_or_not(self, number: int, protected: bool) -> None:  # noqa: FBT001
+    def a_node_says_do_not_disrupt_or_not(self, number: int, protected: bool) -> None:
         if name := self._node(number):
             self.at.protect(name, protected=protected)
 
@@ -228,8 +245,10 @@ class DisruptionMachine(RuleBasedStateMachine):
     def a_method_looks(self, method: str) -> None:
         self.at.look(method)
 
-    @rule(still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "a pass", "a pod", "protection", "pause")))
-    def consolidation_looks(self, still: bool, meanwhile: str) -> None:  # noqa: FBT001
+    @rule(
+        still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "a pass", "a pod", "protection", "pause"))
+    )
+    def consolidation_looks(self, still: bool, meanwhile: str) -> None:
         at = self.at
         at.look()
         if still:
@@ -269,6 +288,8 @@ class DisruptionMachine(RuleBasedStateMachine):
         at.provide()
         for pod in at.waiting():
             at.remove(pod)
+        at.clock.advance(HOLD_TTL.total_seconds() + 1.0)  # who was kept from its place is planned for no more
+        at.cluster.expire()
         for _ in range(ROUNDS):
             before = at.price()
             begun = at.look()
@@ -280,7 +301,9 @@ class DisruptionMachine(RuleBasedStateMachine):
             at.come_to_rest()
             for pod in at.waiting():
                 why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().machines}
-                at.wrong.append(f"{pod.name} has no place after {begun}, planned on {at.planned().get(pod.name)}: {why}")
+                at.wrong.append(
+                    f"{pod.name} has no place after {begun}, planned on {at.planned().get(pod.name)}: {why}"
+                )
             if len(at.pods) != pods:
                 at.wrong.append(f"{len(at.pods)} pods are left of {pods}")
             if not unpaid and at.price() > before + SLACK:
@@ -321,4 +344,157 @@ def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -
 
 
 def test_every_promise_is_kept_whatever_happens() -> None:
+    SEEN.clear()
     play()
+    for what in ("empty begun", "drift begun", "single begun", "multi begun", "called off", "replacements", "failed"):
+        assert SEEN[what], f"no {what}: the lives prove nothing about it"
+
+
+# --- that it can fail ---
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _commands_in_flight(patch: pytest.MonkeyPatch) -> None:
+    begin = AllowanceLedger.__init__
+
+    def forgetful(self: AllowanceLedger, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self._consuming.clear()
+
+    patch.setattr(AllowanceLedger, "__init__", forgetful)
+
+
+def _old_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Who proposes is admitted by the instant at which he began to think."""
+    at = BudgetLedger.at
+
+    def noted(self: BudgetLedger, snapshot: Snapshot) -> AllowanceLedger:
+        self.old = snapshot  # type: ignore[attr-defined]
+        return at(self, snapshot)
+
+    patch.setattr(BudgetLedger, "at", noted)
+    patch.setattr(BudgetLedger, "_fresh", lambda self: AllowanceLedger(self.old, most=self._most))
+
+
+def _most_disrupted(patch: pytest.MonkeyPatch) -> None:
+    begin = AllowanceLedger.__init__
+
+    def boundless(self: AllowanceLedger, snapshot: Snapshot, taken: Any = (), *, most: int = 0) -> None:
+        begin(self, snapshot, taken, most=most * 0)
+
+    patch.setattr(AllowanceLedger, "__init__", boundless)
+
+
+def _protected_pods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(candidates, "read_do_not_disrupt", lambda _: DoNotDisrupt(Guard.ABSENT, None))
+
+
+def _protected_nodes(patch: pytest.MonkeyPatch) -> None:
+    known = candidates._of_node
+
+    def blind(*args: Any) -> Any:
+        found = known(*args)
+        return None if found is not None and found[0] is candidates.Obstacle.NODE_PROTECTED else found
+
+    patch.setattr(candidates, "_of_node", blind)
+
+
+def _saving(patch: pytest.MonkeyPatch) -> None:
+    """What costs more is what pays."""
+    gain, ask = Rule.gain, Simulation.ask
+
+    def dearer(self: Rule, some: Any, saving: float, new_usd: float) -> float:
+        return gain(self, some, abs(saving), 0.0) + 1.0
+
+    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
+        return ask(self, some, price_below=None, **how)
+
+    patch.setattr(Rule, "gain", dearer)
+    patch.setattr(Rule, "refusal", lambda *_: "")
+    patch.setattr(Simulation, "ask", at_any_price)
+    patch.setattr(replacement, "settled", lambda _, claims, *__: claims)
+
+
+def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
+    """A node that goes is no domain from the first moment on."""
+    solve = Prepared.solve
+
+    def gone(self: Prepared, pods: Any, **how: Any) -> Any:
+        leaving = frozenset(how.pop("leaving", ()))
+        return solve(self, pods, **{**how, "gone": leaving | frozenset(how.get("gone", ()))})
+
+    patch.setattr(Prepared, "solve", gone)
+    patch.setattr(simulation, "wedge", lambda *_: None)
+
+
+def _pause(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Disruption, "_spared", lambda self, snapshot, buys: self._commands.spared())
+
+
+def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandQueue, "_paused", lambda *_: "")
+
+
+def _last_look(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandQueue, "_validated", lambda *_: Verdict())
+
+
+def _last_look_at_budgets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(validation, "_blocked_by", lambda *_: None)
+
+
+def _stillness(patch: pytest.MonkeyPatch) -> None:
+    for module in (emptiness, consolidation):
+        patch.setattr(module, "consolidatable_at", lambda node, _: node.claim.metadata.creation_timestamp)
+
+
+def _accepted(patch: pytest.MonkeyPatch) -> None:
+    """What was proposed before is forgotten: its room is given away twice."""
+    patch.setattr(Simulation, "accept", lambda *_: None)
+
+
+def _standing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(orchestrator, "standing", lambda proposals, *_: tuple(proposals))
+
+
+def _empty(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(emptiness, "is_empty", lambda _: True)
+
+
+def _healing(patch: pytest.MonkeyPatch) -> None:
+    """A drift that was called off begins at once once more."""
+    patch.setattr(CommandQueue, "spared", lambda _: frozenset())
+    patch.setattr(has_drifted_in, "has_drifted", lambda _: True)
+
+
+MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
+    "the ledger ignores commands in flight": (_commands_in_flight, "are away"),
+    "the ledger admits by an old snapshot": (_old_snapshot, "are away"),
+    "the limit over all pools is ignored": (_most_disrupted, "nodes are away, where"),
+    "do-not-disrupt of pods is ignored": (_protected_pods, "says do-not-disrupt"),
+    "do-not-disrupt of Nodes is ignored": (_protected_nodes, "says do-not-disrupt"),
+    "PodDisruptionBudgets are ignored": (
+        lambda patch: patch.setattr(PodBudgets, "refusal", lambda *_: None),
+        "the PodDisruptionBudget of",
+    ),
+    "the rule of savings is turned round": (_saving, "it costs|all nodes cost|always something more"),
+    "the spread of a node that goes is ignored": (_spread_of_leaving, "has no place|cannot be bound"),
+    "a pause is ignored by methods": (_pause, "paused"),
+    "a pause is ignored by commands": (_pause_of_commands, "paused"),
+    "the last look is left out": (_last_look, "for "),
+    "the last look asks no PodDisruptionBudget": (_last_look_at_budgets, "the PodDisruptionBudget of"),
+    "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated"),
+    "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
+    "what changed meanwhile is ignored": (_standing, "."),
+    "nodes with pods count as empty": (_empty, "runs there"),
+    "every node has drifted": (_healing, "always something more"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate, wrong = MUTANTS[mutant]
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError, match=wrong):
+        play(MOST, STEPS, shrink=False)

@@ -692,7 +692,9 @@ class Upkeep:
         if proposal.reason == names.REASON_EMPTY:
             yield from (f"{pod.name} runs there" for name in proposal.candidates for pod in self._moving(name))
         if proposal.reason == names.REASON_UNDERUTILIZED:
-            before = sum(price_of(there[name].metadata.labels[names.INSTANCE_TYPE_LABEL]) for name in proposal.candidates)
+            before = sum(
+                price_of(there[name].metadata.labels[names.INSTANCE_TYPE_LABEL]) for name in proposal.candidates
+            )
             after = sum(price_of(claim.planned_type) for claim in proposal.replacements)
             if after >= before - _SLACK:
                 yield f"it costs {after} after {before}"
