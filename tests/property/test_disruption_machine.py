@@ -231,6 +231,21 @@ class DisruptionMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.at.drain_next(first=number)
 
+    @rule(number=numbers, what=st.sampled_from(("a budget", "a pod", "a node")))
+    def a_candidate_is_protected_before_the_last_look(self, number: int, what: str) -> None:
+        if not self.at.going:
+            self.consolidation_looks(still=True, meanwhile="nothing")
+        going = sorted(self.at.going)
+        name = going[number % len(going)] if going else ""
+        pods = [one for one in self.at.on(name) if name and one.deleted is None]
+        if what == "a node" and name:
+            self.at.protect(name, protected=True)
+        elif pods and what == "a pod":
+            self.at.annotate(pods[0], "true")
+        elif pods:
+            self.at.guard(pods[0].labels["app"], 0)
+        self.at.go_on()
+
     @rule()
     def everything_begun_comes_to_its_end(self) -> None:
         self.at.come_to_rest()
@@ -246,10 +261,12 @@ class DisruptionMachine(RuleBasedStateMachine):
         self.at.look(method)
 
     @rule(
-        still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "a pass", "a pod", "protection", "pause"))
+        still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "drift", "a pod", "protection", "pause"))
     )
     def consolidation_looks(self, still: bool, meanwhile: str) -> None:
         at = self.at
+        if meanwhile == "drift":
+            at.edit_pool(POOLS[0], disruption={"budgets": [{"nodes": "1"}]})
         at.look()
         if still:
             at.clock.advance(16)
@@ -265,11 +282,13 @@ class DisruptionMachine(RuleBasedStateMachine):
 
         happens: dict[str, Callable[[], object]] = {
             "nothing": lambda: None,
-            "a pass": at.disruption.run_once,
+            "drift": at.disruption.run_once,
             "a pod": create,
             "protection": protect,
             "pause": lambda: at.edit_pool(POOLS[0], paused=True),
         }
+        if meanwhile == "drift":
+            at.edit_pool(POOLS[0], label=f"v{at.clock.monotonic()}")
         at.meanwhile = happens[meanwhile]
         at.consolidate()
         at.meanwhile = lambda: None
@@ -459,7 +478,8 @@ def _standing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _empty(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(emptiness, "is_empty", lambda _: True)
+    for module in (emptiness, orchestrator):
+        patch.setattr(module, "is_empty", lambda _: True)
 
 
 def _healing(patch: pytest.MonkeyPatch) -> None:
@@ -482,7 +502,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "the spread of a node that goes is ignored": (_spread_of_leaving, "has no place|cannot be bound"),
     "a pause is ignored by methods": (_pause, "paused"),
     "a pause is ignored by commands": (_pause_of_commands, "paused"),
-    "the last look is left out": (_last_look, "for "),
+    "the last look is left out": (_last_look, "DELETE nodeclaims"),
     "the last look asks no PodDisruptionBudget": (_last_look_at_budgets, "the PodDisruptionBudget of"),
     "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated"),
     "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
