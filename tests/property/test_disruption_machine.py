@@ -334,7 +334,7 @@ class DisruptionMachine(RuleBasedStateMachine):
             begun += at.consolidate()
             unpaid = any(one.reason == names.REASON_DRIFTED for one in begun)
             pods = len(at.pods)
-            at.come_to_rest()
+            at.come_to_rest(alone=True)
             for pod in at.waiting():
                 why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().machines}
                 at.wrong.append(
@@ -529,12 +529,14 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
 
 QUICK: Final = (
     "the ledger ignores commands in flight",
+    "the limit over all pools is ignored",
     "do-not-disrupt of pods is ignored",
+    "do-not-disrupt of Nodes is ignored",
     "PodDisruptionBudgets are ignored",
     "the rule of savings is turned round",
-    "the spread of a node that goes is ignored",
     "a pause is ignored by methods",
-    "the last look asks no PodDisruptionBudget",
+    "the last look is left out",
+    "consolidateAfter is ignored",
     "what was accepted is forgotten",
 )
 """Mutants that are caught within seconds."""

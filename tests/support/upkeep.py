@@ -8,6 +8,7 @@ of NodePools are counted once more from the objects.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -33,8 +34,7 @@ from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
-from provisioner.state.keys import NodeKey
-from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import Pool as Workers
 from tests.support import checker, cluster
 from tests.support.clock import NOON
@@ -55,6 +55,7 @@ GRACE: Final = "1h"
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
+_OVERDUE: Final = 12
 _PATIENCE: Final = 16
 """Looks in a row at which nothing happens; by then every deadline is over."""
 
@@ -524,11 +525,12 @@ class Upkeep:
         if ("nodes", name) in self.server.objects:
             self.server.taints.close(self.server.node(name), ending=True)
 
-    def drain_next(self, *, force: bool = False, first: int = 0) -> bool:
+    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0) -> bool:
         """Evict one pod that may go from a node that is being deleted, or end that node where none is left; whether anything was done.
 
         Args:
-            force: no budget and no annotation is asked: a deadline is over.
+            force: no budget and no annotation is asked: users gave in.
+            late: likewise, for nodes with a terminationGracePeriod: it is over.
             first: of which pod, by number, to look first.
         """
         for claim in self.claims():
@@ -546,7 +548,8 @@ class Upkeep:
                     self.remove(pod, again=True)
                     return True
                 free = self.left(pod.labels["app"])
-                if force or (not self.is_protected(pod) and (free is None or free > 0)):
+                over = late and bool(claim.spec.termination_grace_period)
+                if force or over or (not self.is_protected(pod) and (free is None or free > 0)):
                     self.seen["evictions"] += 1
                     self.remove(pod, again=True)
                     return True
@@ -590,9 +593,13 @@ class Upkeep:
             self.seen["ended" if not there else "called off"] += 1
             del self.going[name]
 
-    def come_to_rest(self) -> None:
-        """Everything that has begun comes to its end; what nothing brings on waits for deadlines."""
-        idle = 0
+    def come_to_rest(self, *, alone: bool = False) -> None:
+        """Everything that has begun comes to its end; what nothing brings on waits for deadlines.
+
+        Args:
+            alone: nobody else has done anything since all was at rest, so that no user need give in.
+        """
+        idle, going = 0, list[NodeClaim]()
         for _ in range(2000):
             did = self.go_on()
             did = self.ready_next() or did
@@ -608,9 +615,11 @@ class Upkeep:
             if idle > _PATIENCE and any(map(self.pause().why, self.pools)):
                 return  # what is paused waits for its user
             self.clock.advance(1.0 if idle < 10 else LONG)
-            if idle > 12:
-                self.drain_next(force=True)
-        self.wrong.append(f"it never ends: {[str(one.record) for one in self.cluster.commands()]}")
+            if idle > _OVERDUE:
+                self.drain_next(force=not alone, late=True)
+            if idle > 2 * _PATIENCE:
+                break
+        self.wrong.append(f"it never ends: {self.cluster.commands()}, {going}")
 
     # ------------------------------------------------------------------ passes
 
@@ -650,8 +659,12 @@ class Upkeep:
         lost = [f"{name} takes pods and goes" for name in existing if name in going | gone]
         if lost:
             return lost
+        equals = {claim.pool: claim.template for one in begun for claim in one.replacements}
         problem = Problem(
-            pools=world.pools,
+            pools=tuple(  # a NodePool that is again as it was is another object
+                replace(one, template=equals[one.name]) if equals.get(one.name) == one.template else one
+                for one in world.pools
+            ),
             bins=bins,
             well_known=world.well_known,
             pods=tuple(pods),
@@ -759,10 +772,6 @@ class Upkeep:
                 self.wrong.append(f"{what}: pods run there")
             if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 self.wrong.append(f"{what}: its Node says do-not-disrupt")
-
-    def view(self, name: str) -> NodeView:
-        """One node of a fresh snapshot."""
-        return next(one for one in self.cluster.snapshot().nodes if one.key == NodeKey(name))
 
 
 def price_of(kind: str) -> float:
