@@ -184,6 +184,7 @@ class Machine:
         pods: were here before; `room` is what they leave.
         attach: volumes by CSI driver that the machine takes; absent means any number.
         overflowing: a machine to come on which not even the daemons fit.
+        nameless: its Node lost the hostname label, as one that is drained: it is no host for anybody's spread.
         placed: pods that this result puts here.
     """
 
@@ -198,6 +199,7 @@ class Machine:
     leaving: bool = False
     closed: bool = False
     overflowing: bool = False
+    nameless: bool = False
     placed: list[Pod] = field(default_factory=list)
 
     def everyone(self) -> Iterator[Pod]:
@@ -692,7 +694,7 @@ _MOST_TURNS = 60
 def machine_label(machine: Machine, key: str) -> str | None:
     """A node's label; the hostname falls back to its name."""
     value = machine.labels.get(key)
-    if value is None and key == names.HOSTNAME_LABEL:
+    if value is None and key == names.HOSTNAME_LABEL and not machine.nameless:
         return machine.node_name or machine.name
     return value
 

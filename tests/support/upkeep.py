@@ -440,7 +440,8 @@ class Upkeep:
             size = BY_NAME[node.metadata.labels[names.INSTANCE_TYPE_LABEL]].allocatable
             room = {key: amount - taken.get(key, 0) for key, amount in size.items()}
             labels, taints = dict(node.metadata.labels), tuple(node.spec.taints)
-            machines.append(Machine(name, labels, room, taints, name, pods=tuple(here)))
+            nameless = names.HOSTNAME_LABEL not in labels
+            machines.append(Machine(name, labels, room, taints, name, pods=tuple(here), nameless=nameless))
         return Scheduler(machines)
 
     def planned(self) -> dict[str, str]:
@@ -761,8 +762,10 @@ class Upkeep:
         if kind != "nodeclaims" or verb not in ("DELETE", "POST"):
             return
         claim = self.server.claim(name)
-        if why := self.pause().why(claim.pool):
-            self.wrong.append(f"{what}: {why}")
+        own = [one for one in proposal.candidates if ("nodeclaims", one) in self.server.objects] if proposal else []
+        for one in own:  # that a NodePool is paused keeps its nodes, not new ones out of it
+            if why := self.pause().why(self.server.claim(one).pool):
+                self.wrong.append(f"{what}: {why}")
         if verb == "DELETE":
             if proposal is None or name not in proposal.candidates:
                 self.wrong.append(f"{what}: of no command")
