@@ -3,7 +3,7 @@
 # What is in which:
 #   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
 #                make judge asks, are among it. tests/integration waits more than it computes: five processes share it (PROCESSES=N), longest modules first
-#                (tests/support/spreading.py), of which test_hpa builds metrics-server for itself at low priority; all else runs beside it with less right to the processors and is printed at the end. At most eight
+#                (tests/support/spreading.py), of which test_hpa is the longest (the control plane is built with metrics-server before); all else runs beside it with less right to the processors and is printed at the end. At most eight
 #                failed tests of tests/integration are run once more alone; what passes then is named at the end and in results/flaky.txt
 #                (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
@@ -55,7 +55,7 @@ quick: install # keeps no list of failures: tests/support/alone.py reads the one
 
 .PHONY: binaries verify-manifests
 binaries: install
-	@$(BIN)/dovetail dev build
+	@$(BIN)/dovetail dev build --metrics
 
 check: lint types arch unit ## what to run before a commit (about a minute)
 

@@ -9,7 +9,7 @@ from extender import messages, meters, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
-from extender.plan import Machine, Member
+from extender.plan import Arrival, Member
 from extender.protocol import (
     AskedPod,
     MetaVictims,
@@ -203,12 +203,12 @@ class Answerer:
             kept = placement.preemptible(member, standing, board.table.holds, victims, board.table.disrupted(now))
             coming = standing.coming if placement.needs_nobodys_room(member, standing) else ""
             if coming and Veto(member.uid, coming) in board.vetoes:
-                board.await_machine(coming)  # that its Node joined is why kube-scheduler asks again, most likely
-            machine = board.table.machine(coming)
-            comes = machine is not Machine.NONE  # what may never come is not worth waiting for
+                board.await_node(coming)  # that its Node joined is why kube-scheduler asks again, most likely
+            arrival = board.table.arrival(coming)
+            comes = arrival is not Arrival.NONE  # what may never come is not worth waiting for
             if comes or not kept:
                 everywhere = kept or [node for node, evicted in victims.items() if evicted.pods]
-                veto = Veto(member.uid, coming, machine is Machine.JOINED)
+                veto = Veto(member.uid, coming, arrival is Arrival.JOINED)
                 kept = [] if board.vetoes.spend(veto, now) else everywhere
         self._outbox.put(Report(uid=member.uid, node=min(victims, default=""), reason=Reason.PREEMPTED))
         return ("kept" if kept else "vetoed"), question.kept(kept)

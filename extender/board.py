@@ -7,7 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from extender import messages, meters
 from extender.facts import Timeline, claim_facts, node_facts
-from extender.plan import Machine, Member, PlanTable
+from extender.plan import Arrival, Member, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
 from provisioner.apis.core import Node
@@ -181,9 +181,9 @@ class Board:
         """The names that `await_nodes` would wait for. `lock` is held."""
         return [name for name in self.table.unknown(names) if name not in self._awaited]
 
-    def await_machine(self, plan: str) -> None:
+    def await_node(self, plan: str) -> None:
         """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""
-        self.lock.wait_for(lambda: self.table.machine(plan) is not Machine.LAUNCHED, UNKNOWN_NODE_SECONDS)
+        self.lock.wait_for(lambda: self.table.arrival(plan) is not Arrival.LAUNCHED, UNKNOWN_NODE_SECONDS)
 
 
 class Feed(Generic[T]):

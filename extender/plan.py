@@ -46,11 +46,11 @@ the taint alone decides, which kube-scheduler's own filter knows."""
 EMPTY_PLAN: Final = Plan()
 
 
-class Machine(enum.Enum):
-    """How far a planned machine is."""
+class Arrival(enum.Enum):
+    """How far a planned node is."""
 
     NONE = enum.auto()
-    """It may never come: nothing was launched yet."""
+    """It may never come: no instance was launched yet."""
     LAUNCHED = enum.auto()
     JOINED = enum.auto()
     """Its Node is there."""
@@ -336,6 +336,33 @@ class _Tally:
         self.recount = True  # sites changed: counts have to be made anew
 
 
+class _Fullness:
+    """How full nodes are, 0 to 10, kept for each way of asking.
+
+    Attributes:
+        scores: of the nodes above 0, as `prioritize` says it.
+        levels: names by figure; 0 stays empty.
+    """
+
+    def __init__(self) -> None:
+        self.scores: dict[str, bytes] = {}
+        self.levels: tuple[set[str], ...] = tuple(set() for _ in range(MAX_SCORE + 1))
+        self._of: dict[str, int] = {}
+
+    def set(self, name: str, full: int) -> None:
+        """How full a node is now."""
+        before = self._of.get(name, 0)
+        if full == before:
+            return
+        self.levels[before].discard(name)
+        if full:
+            self._of[name] = full
+            self.levels[full].add(name)
+            self.scores[name] = encode_score(name, full)
+        else:
+            del self._of[name], self.scores[name]
+
+
 class PlanTable:
     """See the module.
 
@@ -367,10 +394,8 @@ class PlanTable:
         self._stale_tallies: set[Family] = set()
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
-        self._scores: dict[str, bytes] = {}
         self._avoided: set[str] = set()  # nodes
-        self._fullness: dict[str, int] = {}  # of the nodes in _scores
-        self._levels: tuple[set[str], ...] = tuple(set() for _ in range(MAX_SCORE + 1))  # the same, by fullness
+        self._fullness = _Fullness()
 
     def __repr__(self) -> str:
         return f"<PlanTable: {len(self._nodes)} nodes, {len(self._members)} pods, {len(self._sites)} plans, {len(self.holds)} held>"
@@ -543,13 +568,13 @@ class PlanTable:
         It is written out here because one event changes one node, and one answer may tell of 5,000.
         """
         self._settle()
-        return self._scores
+        return self._fullness.scores
 
     @property
     def levels(self) -> Sequence[Collection[str]]:
         """The nodes that have pods of their own, by how full they are, 0 to 10. Read it at once; the next event changes it."""
         self._settle()
-        return self._levels
+        return self._fullness.levels
 
     def company(self, pod: Member) -> frozenset[str]:
         """Nodes with pods of its owner and class. Cost: O(its family)."""
@@ -606,13 +631,13 @@ class PlanTable:
         """Those of `names` that no watch told of yet."""
         return [name for name in names if name not in self._nodes]
 
-    def machine(self, plan: str) -> Machine:
-        """How far the machine of this claim is."""
+    def arrival(self, plan: str) -> Arrival:
+        """How far the node of this claim is."""
         site = self._sites.get(plan)
         if site is not None and site.node:
-            return Machine.JOINED
+            return Arrival.JOINED
         claim = self._claims.get(plan)
-        return Machine.LAUNCHED if claim is not None and claim.provider_id else Machine.NONE
+        return Arrival.LAUNCHED if claim is not None and claim.provider_id else Arrival.NONE
 
     @property
     def live_plans(self) -> frozenset[str]:
@@ -859,17 +884,7 @@ class PlanTable:
                 self._holds.pop(name, None)
             else:
                 self._holds[name] = hold
-            full = self._full(name)
-            before = self._fullness.get(name, 0)
-            if full == before:
-                continue
-            self._levels[before].discard(name)
-            if full:
-                self._fullness[name] = full
-                self._levels[full].add(name)
-                self._scores[name] = encode_score(name, full)
-            else:
-                del self._fullness[name], self._scores[name]
+            self._fullness.set(name, self._full(name))
 
     def _count(self, family: Family, tally: _Tally) -> None:
         """Count anew who is bound and who waits, in one pass over the family."""

@@ -362,18 +362,10 @@ def decide(pod: Pod, facts: Facts) -> Decision:
 def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
     """Whose pods are to be counted before `decide`, and for what share; None where nothing is to be counted."""
     settings = _Settings(pod, facts)
-    found = settings.find(names.STAMP_ON_DEMAND)
-    if found is None or not found.value or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
-        return None
-    controller = _controller_of(pod)
-    if controller is None or _speaks_of_capacity(pod, settings):
-        return None
-    owner = Owner(facts.namespace, controller.uid)
-    try:
-        share = shares.parse(found.value)
-    except ValueError:
-        return None  # `decide` tells
-    return None if _decided(pod, owner) else (owner, share)
+    asked = _asked_share(pod, settings, facts)
+    if asked is None or asked.problem or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+        return None  # of a problem, `decide` tells
+    return asked.owner, asked.share
 
 
 def _opted_out(settings: _Settings, draft: _Draft) -> bool:
@@ -690,24 +682,53 @@ def _decided(pod: Pod, owner: Owner) -> bool:
     return owner.gave((pod.metadata.annotations or {}).get(names.ON_DEMAND_TICKET, ""))
 
 
-def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat | None:
-    """What the pod is for, where a share says so; its label and annotations are drafted."""
+@dataclass(frozen=True)
+class _AskedShare:
+    """A share that is asked for, of a pod that was not given its side before.
+
+    Attributes:
+        found: where it is asked for.
+        controller: of the pod; None where it has none that makes pods that are alike.
+        owner: whose pods are counted; of nobody without a controller.
+        share: what is asked for; without meaning where there is a problem.
+        problem: why it cannot be applied to the pod; "" where it can.
+    """
+
+    found: _Found
+    controller: review.OwnerReference | None
+    owner: Owner
+    share: Share
+    problem: str
+
+
+def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | None:
     found = settings.find(names.STAMP_ON_DEMAND)
+    if found is None or not found.value:
+        return None
     controller, problem, share = _controller_of(pod), "", Share()
     owner = Owner(facts.namespace, "" if controller is None else controller.uid)
-    if found is None or not found.value or (controller is not None and _decided(pod, owner)):
+    if controller is not None and _decided(pod, owner):
         return None
     try:
         share = shares.parse(found.value)
     except ValueError as error:
         problem = str(error)
-    if controller is None:
-        problem = problem or "no ReplicaSet, StatefulSet or Job controls the pod"
-    elif _speaks_of_capacity(pod, settings):
-        problem = problem or f"{names.CAPACITY_TYPE_LABEL} is set for the pod already"
-    elif facts.seat is None:
-        problem = problem or "the webhook is not counting pods (--on-demand-shares)"
-    if problem or facts.seat is None or controller is None:
+    else:
+        if controller is None:
+            problem = "no ReplicaSet, StatefulSet or Job controls the pod"
+        elif _speaks_of_capacity(pod, settings):
+            problem = f"{names.CAPACITY_TYPE_LABEL} is set for the pod already"
+    return _AskedShare(found, controller, owner, share, problem)
+
+
+def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat | None:
+    """What the pod is for, where a share says so; its label and annotations are drafted."""
+    asked = _asked_share(pod, settings, facts)
+    if asked is None:
+        return None
+    found, controller = asked.found, asked.controller
+    if asked.problem or facts.seat is None or controller is None:
+        problem = asked.problem or "the webhook is not counting pods (--on-demand-shares)"
         draft.warnings.append(f"dovetail: {found}: {problem}. The share was not applied")
         return None
     seat, labels = facts.seat, pod.metadata.labels
@@ -715,10 +736,10 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
         draft.operations.append(review.add("metadata", "labels", value={names.ON_DEMAND_SHARE_LABEL: seat.side.value}))
     else:
         draft.operations.append(review.add("metadata", "labels", names.ON_DEMAND_SHARE_LABEL, value=seat.side.value))
-    draft.annotations[names.ON_DEMAND_TICKET] = owner.ticket(seat, facts.review)
+    draft.annotations[names.ON_DEMAND_TICKET] = asked.owner.ticket(seat, facts.review)
     if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in (pod.metadata.annotations or {}):
         draft.annotations[names.POD_DELETION_COST] = str(-seat.rank)  # the least goes first when it is scaled down
-    draft.note(SHARE_STAMP, seat.side.value, found, f"{share} on demand")
+    draft.note(SHARE_STAMP, seat.side.value, found, f"{asked.share} on demand")
     _warn_of_repair(pod, controller, draft)
     return seat
 

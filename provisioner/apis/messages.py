@@ -80,22 +80,19 @@ def too_few_capacity_types(path: str, wanted: int, listed: int) -> str:
     return f"{path}.minValues: {wanted} required, but only {listed} known capacity types are listed"
 
 
-# crowding.py
+# pool_limits.py
 
 
 def not_a_number_of_pods(key: str, value: str) -> str:
-    """What `CrowdingError` says."""
+    """What `PoolLimitError` says."""
     return (
         f"metadata.annotations[{key}]: {value!r} is not a whole number from 1 to 9999; remove the annotation "
         "for any number of pods"
     )
 
 
-# spending.py
-
-
 def not_an_amount_of_money(key: str, value: str) -> str:
-    """What `SpendingLimitError` says."""
+    """What `PoolLimitError` says."""
     return (
         f"metadata.annotations[{key}]: {value!r} is not a decimal number above 0, such as 12.5; to launch no "
         "nodes, set a limit of 0 on cpu"

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from provisioner.apis import messages, names
-from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME, NodePool, RequirementSpec
-from provisioner.apis.spending import SpendingLimitError, spending_limit
+from provisioner.apis.pool_limits import PoolLimitError, most_of_one, spending_limit
 from provisioner.values.duration import parse_duration
 from provisioner.values.requirement import RequirementError
 from provisioner.values.resources import Resources
@@ -37,24 +36,17 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_requirements(pool.spec.template.spec.requirements, well_known),
         *_durations(pool),
         *_limits(pool),
-        *_spending(pool),
-        *_crowding(pool),
+        *_annotated_limits(pool),
         *_budgets(pool),
     )
 
 
-def _spending(pool: NodePool) -> Iterator[str]:
-    try:
-        spending_limit(pool)
-    except SpendingLimitError as error:
-        yield str(error)
-
-
-def _crowding(pool: NodePool) -> Iterator[str]:
-    try:
-        most_of_one(pool)
-    except CrowdingError as error:
-        yield str(error)
+def _annotated_limits(pool: NodePool) -> Iterator[str]:
+    for read in (spending_limit, most_of_one):
+        try:
+            read(pool)
+        except PoolLimitError as error:
+            yield str(error)
 
 
 def _names(pool: NodePool) -> Iterator[str]:

@@ -146,7 +146,7 @@ class CloudProviderView(Protocol):
             NodeClassNotReadyError: its NodeClass is missing or not ready.
             CreateError: it failed for a reason worth a condition.
 
-        After an `InsufficientCapacityError` or a `CreateError` there is no machine, and none comes of this call; what is not known is a
+        After an `InsufficientCapacityError` or a `CreateError` there is no instance, and none comes of this call; what is not known is a
         `LaunchUnderWayError`.
         """
         ...

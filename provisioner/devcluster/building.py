@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -19,8 +19,6 @@ from provisioner.devcluster.errors import BuildError
 from provisioner.devcluster.progress import Progress, reported
 from provisioner.devcluster.toolchain import Toolchain
 
-#: Minutes of compiling that one test asks for, while others of the same run look at the clock.
-_LATER: Final = ("nice", "-n", "10")
 _NETWORK_WORDS: Final = (
     "dial tcp",
     "no such host",
@@ -108,7 +106,6 @@ class _Builder:
             ["build", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
             program.module,
             f"building {program.name}",
-            _LATER if program.optional else (),
         )
         partial.replace(self._directory / program.name)
 
@@ -131,14 +128,14 @@ class _Builder:
         document = json.loads(output)
         return Path(document["Dir"])
 
-    def _run(self, arguments: list[str], module: str, what: str, prefix: Sequence[str] = ()) -> str:
+    def _run(self, arguments: list[str], module: str, what: str) -> str:
         """Run Go in a copy of a wrapper module (so that nothing can change the committed one); its output."""
         with tempfile.TemporaryDirectory(prefix="dovetail-go-") as scratch:
             for name in ("go.mod", "go.sum"):
                 shutil.copyfile(versions.WRAPPERS / module / name, Path(scratch) / name)
             try:
                 process = subprocess.Popen(
-                    [*prefix, self._go, *arguments],
+                    [self._go, *arguments],
                     cwd=scratch,
                     env=self._env,
                     stdin=subprocess.DEVNULL,

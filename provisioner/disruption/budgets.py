@@ -1,6 +1,6 @@
 """How many nodes of each pool may be disrupted now, for every reason alike. Source: core spec 6.4.
 
-What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user, a machine
+What is taken away already counts whoever took it: a command of any method, an expiration, an interruption, a user, a node
 that is not ready. So one figure of a pool serves all reasons, and only what budgets allow differs between them.
 """
 
@@ -102,7 +102,7 @@ def allowed_disruptions(budgets: Iterable[Budget], *, reason: str, nodes: int, c
     Args:
         budgets: the pool's budgets; one that cannot be read allows nothing (fail closed).
         reason: Empty, Drifted or Underutilized.
-        nodes: the pool's initialised nodes, less those whose machine is already ending.
+        nodes: the pool's initialised nodes, less those whose instance is already ending.
         consuming: of those, the ones not ready or already being disrupted, for whatever reason.
         now: UTC.
     """

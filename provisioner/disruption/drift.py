@@ -18,7 +18,7 @@ NODE_POOL: Final = "NodePoolDrifted"
 REQUIREMENTS: Final = "RequirementsDrifted"
 TYPE_NOT_FOUND: Final = "InstanceTypeNotFound"
 
-#: A type that a catalogue lacks for a moment is no reason to replace a machine that has just come.
+#: A type that a catalogue lacks for a moment is no reason to replace a node that has just come.
 TYPE_GRACE: Final = timedelta(hours=1)
 _RESERVATION_LABELS: Final = "capacity-reservation-"
 
@@ -42,7 +42,7 @@ def pool_drift(claim: NodeClaim, pool: NodePool) -> str:
 
 
 def type_drift(claim: NodeClaim, types: Sequence[InstanceType], now: datetime) -> str:
-    """InstanceTypeNotFound where the machine could not be bought again, whatever there is of it now; else "".
+    """InstanceTypeNotFound where the instance could not be bought again, whatever there is of it now; else "".
 
     Args:
         claim: launched.
@@ -71,7 +71,7 @@ def _hash_differs(claim: NodeClaim, pool: NodePool) -> bool:
 
 
 def _bought_as(claim: NodeClaim) -> Requirements:
-    """The labels that an offering fixes; a machine of a reservation may also be had without it."""
+    """The labels that an offering fixes; an instance of a reservation may also be had without it."""
     found = Requirements.from_labels(
         {
             key: value

@@ -1,4 +1,4 @@
-"""Which machines hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
+"""Which nodes hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
@@ -29,10 +29,10 @@ def consolidate_after(pool: NodePool) -> timedelta | None:
 
 
 def consolidatable_at(node: NodeView, pool: NodePool) -> datetime | None:
-    """When the machine may be consolidated if no pod comes or goes before; None for never.
+    """When the node may be consolidated if no pod comes or goes before; None for never.
 
     The clock starts at the last pod event, else when the claim became Initialized.
-    Static pools (spec.replicas) keep their machines.
+    Static pools (spec.replicas) keep their nodes.
     """
     if node.claim is None or not node.initialized or pool.spec.replicas is not None:
         return None
@@ -100,15 +100,15 @@ def is_empty(pods: Iterable[Pod]) -> bool:
 
 
 def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_disrupt: bool) -> str:
-    """What forbids the disruption of an empty machine, as the event says it; "" where nothing does.
+    """What forbids the disruption of an empty node, as the event says it; "" where nothing does.
 
     Every pod that runs has a say, daemons and mirror pods too. Source: core spec 6.2.
 
     Args:
-        pods: on the machine.
+        pods: on the node.
         now: protection may end by itself.
         budgets: PodDisruptionBudgets, which daemons may have too.
-        do_not_disrupt: whether the machine itself is protected.
+        do_not_disrupt: whether the node itself is protected.
     """
     if do_not_disrupt:
         return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)

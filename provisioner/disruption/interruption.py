@@ -1,7 +1,7 @@
-"""What to do now about machines that their cloud takes back. Pure.
+"""What to do now about instances that their cloud takes back. Pure.
 
-A machine is first closed to new pods, its pods are planned elsewhere while they still run, and they are evicted once
-every one of them has a place on a machine that is ready, or when time runs out. The cloud does not ask for budgets; where
+A node is first closed to new pods, its pods are planned elsewhere while they still run, and they are evicted once
+every one of them has a place on a node that is ready, or when time runs out. The cloud does not ask for budgets; where
 it says so long before, budgets are kept as long as possible (`Interruption.budgeted`).
 """
 
@@ -14,47 +14,37 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import NodeView, Snapshot
 
 BUDGET_RECHECK = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Why a machine waits; `str` is the event's message."""
-
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
-
-
-@dataclass(frozen=True, slots=True)
 class InterruptionDecision:
-    """What to do about interrupted machines; keys are names of NodeClaims, sorted.
+    """What to do about interrupted nodes; keys are names of NodeClaims, sorted.
 
     Attributes:
         close: to take no more pods; their own are planned elsewhere from then on.
         plan: closed, with pods that have no place elsewhere yet.
         evict: to be deleted now, and drained.
-        held: left alone for now by a budget or by do-not-disrupt.
+        blocked: left alone for now by a budget or by do-not-disrupt.
         recheck_at: when the clock alone changes this answer; None when only events can.
     """
 
     close: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
     evict: tuple[str, ...] = ()
-    held: tuple[Held, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
 
 
 def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) -> InterruptionDecision:
-    """The next step of every marked machine.
+    """The next step of every marked node.
 
     Args:
         snapshot: one instant.
-        marks: by name of the NodeClaim; machines that are going already may be among them.
+        marks: by name of the NodeClaim; nodes that are going already may be among them.
 
     Cost: O(nodes + pods of the marked ones); nothing where there are no marks.
     """
@@ -70,7 +60,7 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
     close: list[str] = []
     plan: list[str] = []
     evict: list[str] = []
-    held: list[Held] = []
+    blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     for node in sorted(
         marked, key=lambda one: (marks[one.key.name].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
@@ -84,7 +74,7 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
             rechecks.append(mark.evicts)
         if mark.budgeted and not pressing and not node.deleting:
             if why := _refusal(node, left):
-                held.append(Held(node.key.name, why))
+                blocked.append(Blocked(node.key.name, node.pool, why))
                 rechecks.append(now + BUDGET_RECHECK)
                 continue
             if node.pool in left:
@@ -99,7 +89,7 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
         elif not pods <= placed:
             plan.append(node.key.name)
     return InterruptionDecision(
-        tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(held), min(rechecks, default=None)
+        tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(blocked), min(rechecks, default=None)
     )
 
 
@@ -121,7 +111,7 @@ def _refusal(node: NodeView, left: Mapping[str, int]) -> str:
 
 
 def _budgets(snapshot: Snapshot, concerned: set[str]) -> dict[str, int]:
-    """How many machines of each pool may still be disrupted now; a pool that is gone has no budgets."""
+    """How many nodes of each pool may still be disrupted now; a pool that is gone has no budgets."""
     if not concerned:
         return {}
     budgets = AllowanceLedger(snapshot).budgets(names.REASON_SCHEDULED_CHANGE)

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
-from provisioner.apis.meta import LabelSelector, selects
-from provisioner.apis.pods import Pod, PodShape
+from provisioner.apis.meta import selects
+from provisioner.apis.pods import Pod
 from provisioner.disruption import messages
+from provisioner.disruption.ties import tied_shapes
 from provisioner.scheduling.judging import Design
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, Changes
@@ -57,7 +58,7 @@ def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge |
     """
     goals = _goals(result)
     moving = [pod for pod, _ in goals]
-    tied = tied_shapes(moving)
+    tied = tied_shapes(moving, prepared.world.namespaces)
     if not tied:
         return None
     gone = tuple(leaving)
@@ -94,36 +95,6 @@ def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str 
 def _goals(result: Result) -> list[tuple[Pod, str]]:
     goals = [(pod, name) for name, pods in result.existing.items() for pod in pods]
     return goals + [(pod, name_of(number)) for number, claim in enumerate(result.claims) for pod in claim.pods]
-
-
-def tied_shapes(pods: Iterable[Pod]) -> frozenset[str]:
-    """Keys of the shapes whose pods have to do with others among `pods`: hard terms of the one select the other.
-
-    Namespaces are not looked at, so some may be named that have not.
-    """
-    counts: dict[str, list[Pod]] = {}
-    for pod in pods:
-        counts.setdefault(pod.shape.key, []).append(pod)
-    shapes = {key: some[0].shape for key, some in counts.items()}
-    tied: set[str] = set()
-    for key, shape in shapes.items():
-        selectors = _hard_selectors(shape)
-        if not selectors:
-            continue
-        for other, some in counts.items():
-            if (other != key or len(some) > 1) and any(selects(one, some[0].labels) for one in selectors):
-                tied |= {key, other}
-    return frozenset(tied)
-
-
-def _hard_selectors(shape: PodShape) -> tuple[LabelSelector | None, ...]:
-    found = [one.label_selector for one in shape.spread if one.when_unsatisfiable != "ScheduleAnyway"]
-    affinity = shape.affinity
-    if affinity is not None:
-        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
-            if side is not None:
-                found += [term.label_selector for term in side.required]
-    return tuple(found)
 
 
 def follows(pods: Iterable[Pod], moved: Mapping[str, Pod]) -> bool:

@@ -39,7 +39,7 @@ _REPAIRED: Final = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps")})
 """By kind and group. A pod of a Job would lose its work and count as failed."""
 
 
-class Hold(enum.Enum):
+class Unrepaired(enum.Enum):
     """Why no pod is evicted."""
 
     WITHIN = "within"
@@ -54,7 +54,7 @@ class Hold(enum.Enum):
     """The capacity type of the node of a pod is not known."""
     STOPPED = "stopped"
     """Evictions did not help."""
-    HELD = "held"
+    PROTECTED = "protected"
     """Every pod of the side that has too many is protected."""
     BUDGET = "budget"
     """No PodDisruptionBudget allows the eviction of any of them."""
@@ -140,7 +140,7 @@ class Evict:
     wanted: int
 
 
-Decision: TypeAlias = Evict | Adopt | Hold
+Decision: TypeAlias = Evict | Adopt | Unrepaired
 
 
 def asks(pod: Pod) -> bool:
@@ -172,24 +172,24 @@ def is_drifted(share: Share, sides: Iterable[Side | None]) -> bool:
 
 def decide(view: View) -> Decision:
     """What comes next. Never wrong by more than before once the successor is on the side that lacked pods, and done within the tolerance."""
-    held = _held(view)
-    if held is not None:
-        return held
+    unclear = _unclear(view)
+    if unclear is not None:
+        return unclear
     sides = [member.side for member in view.members]
     too_many = drift(view.share, sides)
     if abs(too_many) <= tolerance(len(sides)):
-        return Hold.WITHIN
+        return Unrepaired.WITHIN
     excess, toward = (Side.ON_DEMAND, Side.SPOT) if too_many > 0 else (Side.SPOT, Side.ON_DEMAND)
     spent = _spent(view, toward)
     if spent is None:
-        return Hold.STOPPED
+        return Unrepaired.STOPPED
     strangers = tuple(member for member in view.members if not member.labelled)
     if strangers:
         return Adopt(strangers)
     going = [member for member in view.members if member.side is excess]
     free = [member for member in going if member.bar is Bar.NONE]
     if not free:
-        return Hold.BUDGET if any(member.bar is Bar.BUDGET for member in going) else Hold.HELD
+        return Unrepaired.BUDGET if any(member.bar is Bar.BUDGET for member in going) else Unrepaired.PROTECTED
     member = min(free, key=_order)
     newest = max(one.pod.created for one in view.members)
     attempt = Attempt(
@@ -203,15 +203,15 @@ def decide(view: View) -> Decision:
     return Evict(member, bearer, attempt, on_demand, on_demand - too_many)
 
 
-def _held(view: View) -> Hold | None:
+def _unclear(view: View) -> Unrepaired | None:
     """What comes before any count."""
     if (
         view.steady < SETTLE_SECONDS
         or len(view.members) != view.wanted
         or any(member.leaving or not is_settled(member.pod) for member in view.members)
     ):
-        return Hold.UNSETTLED
-    return Hold.UNKNOWN if any(member.side is None for member in view.members) else None
+        return Unrepaired.UNSETTLED
+    return Unrepaired.UNKNOWN if any(member.side is None for member in view.members) else None
 
 
 def is_settled(pod: Pod) -> bool:

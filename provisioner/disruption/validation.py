@@ -14,9 +14,7 @@ from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
-from provisioner.scheduling.demands import Count, facts_of
-from provisioner.scheduling.filters import FilterError
-from provisioner.scheduling.selecting import LabelSet, label_set
+from provisioner.disruption.ties import kinds, ties
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import EMPTY, Resources
@@ -159,13 +157,13 @@ def with_room(
     if now.nodes is then.nodes and not displaced:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
-    moved = _kinds(_moved(then, now))
+    moved = kinds(_moved(then, now))
     kept = []
     for one in proposals:
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
         if all(name in rooms and (amounts + displaced).fits(rooms[name]) for name, amounts in wanted.items()):
-            placed = _kinds(pod for pods in one.placements.values() for pod in pods)
-            if any(_ties(pod, other, now) for pod in placed for other in moved) and not legal(one):
+            placed = kinds(pod for pods in one.placements.values() for pod in pods)
+            if any(ties(kind, other, now.around.namespaces) for kind in placed for other in moved) and not legal(one):
                 continue
             kept.append(one)
             rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
@@ -181,41 +179,6 @@ def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:
             was, is_now = ({pod.uid: pod for pod in node.pods} if node is not None else {} for node in (old, new))
             for uid in was.keys() ^ is_now.keys():
                 yield was.get(uid) or is_now[uid]
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What selectors see of pods, and what theirs look at; None where that cannot be read."""
-
-    labels: LabelSet
-    counts: tuple[Count, ...] | None
-
-
-def _kinds(pods: Iterable[Pod]) -> list[_Kind]:
-    found: dict[tuple[LabelSet, str], _Kind] = {}
-    for pod in pods:
-        key = label_set(pod.namespace, pod.labels), pod.shape.key
-        if key not in found:
-            found[key] = _Kind(key[0], _counts(pod))
-    return list(found.values())
-
-
-def _counts(pod: Pod) -> tuple[Count, ...] | None:
-    try:
-        facts = facts_of(pod.shape)
-        return () if facts.plain else facts.required.relations.counts
-    except FilterError:
-        return None
-
-
-def _ties(placed: _Kind, other: _Kind, now: Snapshot) -> bool:
-    """Whether a hard spread or affinity of one of them means the other. What another pod asks for and cannot be read ties nobody."""
-    if placed.counts is None:
-        return True
-    pairs = [(count, other.labels) for count in placed.counts] + [
-        (count, placed.labels) for count in other.counts or ()
-    ]
-    return any(all(peers.include(labels, now.around.namespaces) for peers in count.peers) for count, labels in pairs)
 
 
 def _is_taken(node: NodeView) -> bool:

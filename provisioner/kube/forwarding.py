@@ -92,19 +92,18 @@ class BoundedSocket:
 
 
 class Forwarded:
-    """An open connection; not thread-safe. `receive` and `send` end by the deadline that `open` was given.
+    """An open connection; not thread-safe. `receive` and `send` end when its `BoundedSocket` does.
 
     Raises from both:
         ConnectionFailed: it broke, was refused by the pod, or time is up.
     """
 
-    def __init__(self, socket: Socket, clock: Clock, deadline: float, about: str) -> None:
-        self._socket, self._clock, self._deadline, self._about = socket, clock, deadline, about
+    def __init__(self, socket: Socket, about: str) -> None:
+        self._socket, self._about = socket, about
         self._skip = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
 
     def send(self, data: bytes) -> None:
         """Give the port all of this."""
-        self._in_time()
         try:
             self._socket.send_binary(bytes((_DATA,)) + data)
         except Exception as error:
@@ -113,7 +112,6 @@ class Forwarded:
     def receive(self) -> bytes:
         """What the port said next; b"" at the end."""
         while True:
-            self._in_time()
             try:
                 message = self._socket.recv()
             except Exception as error:
@@ -137,10 +135,6 @@ class Forwarded:
     def close(self) -> None:
         """Give it up; waits for nobody."""
         self._socket.close(timeout=0)
-
-    def _in_time(self) -> None:
-        if self._clock.monotonic() >= self._deadline:
-            raise self._failed(messages.FORWARD_TOO_LONG)
 
     def _failed(self, why: object) -> ConnectionFailed:
         return ConnectionFailed(f"the connection to {self._about} broke: {why}")
@@ -194,7 +188,7 @@ def open_port(
         raise error_from(int(error.status_code), body, request=f"GET {path}") from None
     except (OSError, ValueError, websocket.WebSocketException) as error:
         raise ConnectionFailed(f"{type(error).__name__}: {error}", f"GET {path}") from None
-    return Forwarded(socket, clock, deadline, f"port {port} of pod {namespace}/{pod}")
+    return Forwarded(socket, f"port {port} of pod {namespace}/{pod}")
 
 
 def _proxy(url: str) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Market:
     Attributes:
         names: of the dimensions.
         free: by kind of existing nodes, their room together.
-        supplies: by reservation, how many machines are left of it.
+        supplies: by reservation, how many instances are left of it.
         budgets: by limit, what all nodes may count together.
     """
 

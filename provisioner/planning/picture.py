@@ -4,25 +4,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from provisioner.apis.pods import Pod
 from provisioner.planning.fleets import total, zone_of
 from provisioner.scheduling.result import PlannedClaim
-from provisioner.values.printable import one_line
+from provisioner.values import svg
 from provisioner.values.resources import CPU, MEMORY, Resources
 
 MAX_ROWS: Final = 400
 """Different nodes that are drawn; equal ones share a row."""
 _MAX_LEGEND: Final = 24
-_LONGEST: Final = 60
 _WIDTH, _LEFT, _BAR, _ROW, _TOP = 1200, 330, 12, 34, 92
 _ROOM: Final = _WIDTH - _LEFT - 20
 _DAEMONS, _SYSTEM, _OTHER = "#8a8f98", "#4a4f57", "#c9b8d8"
-_STYLE: Final = (
-    "text{font:12px sans-serif;fill:#222}.h{font-size:16px;font-weight:bold}.s{fill:#666;font-size:11px}"
-    ".n{fill:none;stroke:#222;stroke-width:1}"
-)
+_STYLE: Final = ".n{fill:none;stroke:#222;stroke-width:1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +57,18 @@ def picture(title: str, claims: Sequence[PlannedClaim], workload_of: Callable[[P
     drawn, more = rows[:MAX_ROWS], rows[MAX_ROWS:]
     names = sorted(used, key=lambda name: (-used[name], name))
     colours = {name: _colour(number) for number, name in enumerate(names)}
-    return "\n".join(_document(title, drawn, sum(row.count for row in more), names, colours)) + "\n"
+    legend = (min(len(names), _MAX_LEGEND) + 4) // 3 + 1
+    height = _TOP + len(drawn) * _ROW + (20 if more else 0) + legend * 18 + 24
+    body = _body(drawn, sum(row.count for row in more), names, colours)
+    return svg.document(title, _WIDTH, height, _STYLE, body)
 
 
-def _document(
-    title: str,
-    rows: Sequence[_Row],
-    more: int,
-    names: Sequence[str],
-    colours: dict[str, str],
-) -> Iterable[str]:
+def _body(rows: Sequence[_Row], more: int, names: Sequence[str], colours: dict[str, str]) -> Iterable[str]:
     shown = names[:_MAX_LEGEND]
-    legend = (len(shown) + 4) // 3 + 1
-    height = _TOP + len(rows) * _ROW + (20 if more else 0) + legend * 18 + 24
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">'
-    yield f"<style>{_STYLE}</style>"
     yield (
         '<defs><pattern id="free" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="6" height="6" fill="#fff"/><line x1="0" y1="0" x2="0" y2="6" stroke="#d33" stroke-width="1.5"/></pattern></defs>'
     )
-    yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
-    yield f'<text class="h" x="16" y="28">{_text(title, 140)}</text>'
     yield '<text class="s" x="16" y="50">Upper bar: cpu, lower bar: memory, to scale. Hatched: requested by nobody.</text>'
     most = {name: max((row.claim.capacity.get(name, 0) for row in rows), default=0) or 1 for name in (CPU, MEMORY)}
     for number, row in enumerate(rows):
@@ -98,16 +84,15 @@ def _document(
     for number, (colour, name) in enumerate(entries):
         x, line = 16 + number % 3 * 390, y + number // 3 * 18
         yield f'<rect x="{x}" y="{line}" width="12" height="12" fill="{colour}"/>'
-        yield f'<text class="s" x="{x + 18}" y="{line + 10}">{_text(name)}</text>'
-    yield "</svg>"
+        yield f'<text class="s" x="{x + 18}" y="{line + 10}">{svg.text(name)}</text>'
 
 
 def _node(row: _Row, y: int, most: dict[str, int], colours: dict[str, str]) -> Iterable[str]:
     claim = row.claim
     label = f"{row.count} x {claim.planned_type}" if row.count > 1 else claim.planned_type
-    yield f'<text x="16" y="{y + 11}">{_text(label)}</text>'
+    yield f'<text x="16" y="{y + 11}">{svg.text(label)}</text>'
     where = f"{claim.pool} · {zone_of(claim)} · {claim.planned_capacity_type} · {claim.usd_per_hour:.4f}/h"
-    yield f'<text class="s" x="16" y="{y + 25}">{_text(where)}</text>'
+    yield f'<text class="s" x="16" y="{y + 25}">{svg.text(where)}</text>'
     pods = total(asked for _, _, asked in row.pods)
     for line, resource in enumerate((CPU, MEMORY)):
         top = y + line * (_BAR + 1)
@@ -124,7 +109,7 @@ def _node(row: _Row, y: int, most: dict[str, int], colours: dict[str, str]) -> I
                 tip = f"{name}: {Resources.of({resource: amount}).to_wire().get(resource, '0')} {resource}"
                 yield (
                     f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill={quoteattr(colour)}>'
-                    f"<title>{_text(tip, 200)}</title></rect>"
+                    f"<title>{svg.text(tip, 200)}</title></rect>"
                 )
             x += width
         yield f'<rect class="n" x="{_LEFT}" y="{top}" width="{whole * scale:.1f}" height="{_BAR}"/>'
@@ -133,9 +118,3 @@ def _node(row: _Row, y: int, most: dict[str, int], colours: dict[str, str]) -> I
 def _colour(number: int) -> str:
     """Neighbours far apart on the wheel; the same for the same place."""
     return f"hsl({number * 137 % 360},{60 - number // 8 % 3 * 12}%,{62 + number // 24 % 2 * 12}%)"
-
-
-def _text(text: str, longest: int = _LONGEST) -> str:
-    """Escaped, without what XML 1.0 cannot hold, and not too long."""
-    plain = one_line(text)  # neither controls nor lone surrogates
-    return escape(plain if len(plain) <= longest else plain[: longest - 1] + "…")

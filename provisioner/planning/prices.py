@@ -173,7 +173,7 @@ def _solved(
 
 
 _MOST_RATE: Final = 1e6
-"""USD per hour for as much of a resource as the largest machine has: keeps the program bounded where nothing limits a rate."""
+"""USD per hour for as much of a resource as the largest instance has: keeps the program bounded where nothing limits a rate."""
 
 
 def maximum(

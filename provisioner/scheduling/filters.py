@@ -18,7 +18,7 @@ NAME_FIELD = "metadata.name"
 MOST_ELEMENTS: Final = 256
 """What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads."""
 UNKNOWN_HOSTNAME = "not known yet"
-"""The hostname of a machine to come; no label has spaces."""
+"""The hostname of a node to come; no label has spaces."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}
 for _alias, _stable in LABEL_ALIASES.items():
     _ALIASES_OF[_stable] = (*_ALIASES_OF.get(_stable, ()), _alias)
@@ -64,7 +64,7 @@ class Term:
         return Term(self.requirements.merged(other.requirements), names)
 
     @property
-    def new_machines(self) -> bool:
+    def new_nodes(self) -> bool:
         """Whether a node whose name is not known yet may match."""
         return self.names is None or self.names.complement
 

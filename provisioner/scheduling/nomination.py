@@ -1,4 +1,4 @@
-"""Which pods may be nominated to the nodes that they are planned on (design §3.7): not those that a hard spread counts.
+"""Which pods may be nominated to the nodes that they are planned on (design §3.7): of those that a hard spread counts, one a node.
 
 kube-scheduler judges a node as if the pods nominated to *that node* ran there already, and forgets those nominated to
 other nodes (RunFilterPluginsWithNominatedPods). What it then sees is part of the plan only:
@@ -7,15 +7,17 @@ other nodes (RunFilterPluginsWithNominatedPods). What it then sees is part of th
 - A required affinity may fail on a part, but then only for as long as the pod that it needs is not bound; that pod does
   not wait for it.
 - A topology spread with DoNotSchedule does not: every planned domain looks fuller than all others by what is nominated
-  there, for every pod that the constraint is on. All of them wait for each other, for ever.
+  there, for every pod that the constraint is on. Where several are planned on a node they wait for each other, for ever.
 
-So a pod that carries such a constraint, or that the selector of one in its namespace matches, goes without a nomination.
-In doubt a pod is withheld: without a nomination it is scheduled as anywhere else.
+So of the pods that are planned on one node, those go without a nomination that share a constraint with another of them: both have it, or one
+has it and it counts the other, or it counts both. Who shares none finds its node as if nobody was nominated, and is bound as soon as it
+could be without. In doubt a pod is withheld: without a nomination it is scheduled as anywhere else.
 """
 
 import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.core import TopologySpreadConstraint
@@ -41,9 +43,9 @@ class Withheld(enum.StrEnum):
     """Why a pod is not nominated."""
 
     CARRIES_SPREAD = "carries_spread"
-    """It has a hard topology spread constraint, of its own or by the cluster's default."""
+    """It has a hard topology spread constraint, of its own or by the cluster's default, that is about another pod of its node too."""
     COUNTED_BY_SPREAD = "counted_by_spread"
-    """A hard constraint of another pod of its namespace counts it."""
+    """A hard constraint of another pod of its namespace counts it, and is about another pod of its node too."""
 
 
 class Withdrawal(enum.StrEnum):
@@ -54,7 +56,7 @@ class Withdrawal(enum.StrEnum):
     NOT_PLANNED = "not_planned"
     """The pod is not planned there any more: it would only keep others from the room."""
     COUNTED_BY_SPREAD = "counted_by_spread"
-    """A pod with a hard spread constraint that counts it came later."""
+    """A pod came later that shares a hard spread constraint with it."""
 
 
 def withdrawal(*, planned: bool, ready_seconds: float | None, withheld: Withheld | None) -> Withdrawal | None:
@@ -72,6 +74,22 @@ def withdrawal(*, planned: bool, ready_seconds: float | None, withheld: Withheld
     return Withdrawal.COUNTED_BY_SPREAD if withheld is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Tied:
+    """What ties a pod to others.
+
+    Attributes:
+        why: it is not nominated where others share this; None for a pod that no hard constraint is about.
+        selectors: of the constraints that it has, or that count it; None where they are too many to be tried.
+    """
+
+    why: Withheld | None
+    selectors: frozenset[Expressions] | None
+
+
+_FREE: Final = _Tied(None, frozenset())
+
+
 class NominationPolicy:
     """Decides for pods of one instant; make a new one for another.
 
@@ -81,9 +99,9 @@ class NominationPolicy:
         defaults: the cluster's default constraints.
 
     Cost: 0.1 us for each of `pods`, and for each class that carries a hard constraint 20 us the first time and 7 us after
-    that. A decision is a lookup for each label of the first pod of a class, at most `MAX_TESTS` comparisons, and one lookup for
-    every other pod of it. 100,000 pods of 1,000 Deployments: 10 ms; each with a selector of its own: 2.2 s, then 0.7 s
-    (`tests/bench/bench_nomination.py`).
+    that. A decision is a lookup for each label of the first pod of a class, at most `MAX_TESTS` comparisons, and for
+    every pod one lookup and a count for each selector that it is tied by. 100,000 pods of 1,000 Deployments: 10 ms; each with a selector
+    of its own: 2.2 s, then 0.7 s (`tests/bench/bench_nomination.py`).
     """
 
     def __init__(self, pods: Iterable[Pod], defaults: SpreadDefaults = NO_DEFAULTS) -> None:
@@ -103,11 +121,25 @@ class NominationPolicy:
         for namespace, owner in unspread:
             selectors[namespace].update(self._default_selectors(namespace, owner))
         self._index: Final = {namespace: _Index(found) for namespace, found in selectors.items() if found}
-        self._known: Final[dict[tuple[int, str], Withheld | None]] = {}
+        self._known: Final[dict[tuple[int, str], _Tied]] = {}
         self._kept: Final[list[PodShape]] = []  # an id is worth something only while its object lives
 
-    def withheld(self, pod: Pod) -> Withheld | None:
-        """Why `pod` must not be nominated; None where it may be."""
+    def withheld(self, planned: Iterable[Pod]) -> dict[str, Withheld]:
+        """Of all the pods that are planned on one node, those that must not be nominated to it, by UID, and why."""
+        found = [(pod, self._tied(pod)) for pod in planned]
+        together = Counter((pod.namespace, selector) for pod, tied in found for selector in tied.selectors or ())
+        return {
+            pod.uid: tied.why
+            for pod, tied in found
+            if tied.why is not None
+            and (tied.selectors is None or any(together[pod.namespace, one] > 1 for one in tied.selectors))
+        }
+
+    def is_tied(self, pod: Pod) -> bool:
+        """Whether a hard constraint is about a pod: where it is bound depends on others, whoever steers."""
+        return self._tied(pod).why is not None
+
+    def _tied(self, pod: Pod) -> _Tied:
         shape = pod.shape
         if pod.labels is not shape.labels and pod.labels != shape.labels:
             return self._judge(pod)  # labels of its own, which a selector may look at
@@ -117,13 +149,14 @@ class NominationPolicy:
             self._kept.append(shape)
         return self._known[key]
 
-    def _judge(self, pod: Pod) -> Withheld | None:
-        if any(map(_is_hard, pod.shape.spread)) or (self._by_default and self._spread_by_default(pod)):
-            return Withheld.CARRIES_SPREAD
+    def _judge(self, pod: Pod) -> _Tied:
         index = self._index.get(pod.namespace)
-        if index is not None and index.may_count(pod.labels):
-            return Withheld.COUNTED_BY_SPREAD
-        return None
+        counting = index.counting(pod.labels) if index is not None else frozenset()
+        if any(map(_is_hard, pod.shape.spread)):
+            return _Tied(Withheld.CARRIES_SPREAD, None if counting is None else counting | _selectors_of(pod.shape))
+        if self._by_default and self._spread_by_default(pod):
+            return _Tied(Withheld.CARRIES_SPREAD, counting or None)
+        return _FREE if counting == frozenset() else _Tied(Withheld.COUNTED_BY_SPREAD, counting)
 
     def _spread_by_default(self, pod: Pod) -> bool:
         """Whether kube-scheduler puts the default constraints on this pod: it has none, and a selector can be deduced."""
@@ -167,8 +200,8 @@ class _Index:
         keys = sorted(key for key, operator, _ in selector if operator in ("In", "Exists"))
         (self._by_key[keys[0]] if keys else self._loose).append(selector)
 
-    def may_count(self, labels: Mapping[str, str]) -> bool:
-        """Whether a selector matches; also true where too many would have to be tried."""
+    def counting(self, labels: Mapping[str, str]) -> frozenset[Expressions] | None:
+        """The selectors that match; None where too many would have to be tried."""
         left = MAX_TESTS - len(self._loose)
         candidates = [self._loose]
         for key, value in labels.items():
@@ -176,7 +209,9 @@ class _Index:
                 if bucket:
                     left -= len(bucket)
                     candidates.append(bucket)
-        return left < 0 or any(holds(one, labels) for bucket in candidates for one in bucket)
+        if left < 0:
+            return None
+        return frozenset(one for bucket in candidates for one in bucket if holds(one, labels))
 
 
 def _is_one(operator: str, values: frozenset[str]) -> bool:

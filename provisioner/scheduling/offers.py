@@ -314,7 +314,7 @@ class PreparedPool:
             return found
 
     def _narrow(self, state: State, term: Term) -> State | None:
-        if not term.new_machines or self.template.incompatibility(term.requirements, self.well_known) is not None:
+        if not term.new_nodes or self.template.incompatibility(term.requirements, self.well_known) is not None:
             return None
         if state.requirements.conflict(term.requirements) is not None:
             return None
@@ -329,7 +329,7 @@ class PreparedPool:
         left is never less than a node can have.
         """
         template = self.template
-        if not term.new_machines or template.incompatibility(term.requirements, self.well_known) is not None:
+        if not term.new_nodes or template.incompatibility(term.requirements, self.well_known) is not None:
             return []
         if template.conflict(term.requirements) is not None:
             return []
@@ -467,7 +467,7 @@ class PreparedPool:
             return 0
         hosts = 0
         for term in node_filter.terms:
-            if term.new_machines and self.template.incompatibility(term.requirements, self.well_known) is None:
+            if term.new_nodes and self.template.incompatibility(term.requirements, self.well_known) is None:
                 matching = rows
                 for requirement in term.requirements.values():
                     matching &= self.matching(requirement)

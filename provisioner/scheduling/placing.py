@@ -217,10 +217,10 @@ class Placing:
         """A place by its number; that of an existing node is made once somebody looks at it."""
         place = self.places[i]
         if place is None:
-            place = self.places[i] = self._machine(i)
+            place = self.places[i] = self._existing(i)
         return place
 
-    def _machine(self, i: int) -> Place:
+    def _existing(self, i: int) -> Place:
         place = Place(None, None, list(self.bins.rooms[i]), [])
         attached = self.standing.attached(i)
         if attached is not None:

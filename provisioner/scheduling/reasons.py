@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from provisioner.apis.spending import MICROS, USD
+from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.values.requirement import Conflict, Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint

@@ -12,7 +12,7 @@ from math import ceil, isfinite
 from typing import Final
 
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.spending import MICROS, USD
+from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType
 from provisioner.scheduling.growth import usd_per_hour
 from provisioner.values.requirement import Requirements

@@ -120,7 +120,7 @@ def _of_pool(offer: PreparedPool, node_filter: NodeFilter, need: Need) -> PoolTy
 def _of_term(offer: PreparedPool, term: Term, rows: int) -> tuple[int, list[tuple[str, str, int]]]:
     found: list[tuple[str, str, int]] = []
     conflict = offer.template.incompatibility(term.requirements, offer.well_known)
-    if not term.new_machines:
+    if not term.new_nodes:
         return _strike(found, INCOMPATIBLE, "the pod's node affinity names nodes", rows, 0), found
     if conflict is not None:
         return _strike(found, INCOMPATIBLE, str(conflict), rows, 0), found

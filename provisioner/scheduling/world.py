@@ -8,11 +8,10 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
-from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
-from provisioner.apis.spending import USD, SpendingLimitError, spending_limit
+from provisioner.apis.pool_limits import USD, PoolLimitError, most_of_one, spending_limit
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling import messages
 from provisioner.scheduling.node_claims import template_requirements
@@ -187,7 +186,7 @@ def world_of(
 def _most_of_one(snapshot: Snapshot) -> dict[str, int]:
     found = {}
     for view in snapshot.pools:
-        with contextlib.suppress(CrowdingError):
+        with contextlib.suppress(PoolLimitError):
             most = most_of_one(view.pool)
             if most is not None:
                 found[view.pool.metadata.name] = most
@@ -259,7 +258,7 @@ def _pool(
         most_of_one(view.pool)
         requirements = template_requirements(view.pool)
         limits = Resources.parse(view.pool.spec.limits)
-    except (RequirementError, QuantityError, SpendingLimitError, CrowdingError) as error:
+    except (RequirementError, QuantityError, PoolLimitError) as error:
         unreadable.append(Unreadable(view.pool, str(error)))
         return []
     domains = view.pool.metadata.annotations.get(names.HOSTNAME_DOMAINS)

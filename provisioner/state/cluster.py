@@ -195,7 +195,7 @@ class Cluster:
             return self._plans.launch_begins(claim, self._clock.monotonic())
 
     def launch_refused(self, claim: str) -> None:
-        """The provider said that it has no machine for a claim, and that none will come of what was asked."""
+        """The provider said that it has no instance for a claim, and that none will come of what was asked."""
         with self._lock:
             self._plans.launch_refused(claim)
 

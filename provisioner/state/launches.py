@@ -1,4 +1,4 @@
-"""Which NodeClaims certainly have no machine and are not being launched, so that their pods may be planned again. Not thread-safe.
+"""Which NodeClaims certainly have no instance and are not being launched, so that their pods may be planned again. Not thread-safe.
 
 A claim is idle from its announcement until somebody asks to launch it, and again once its provider said that there is none. Only claims that this
 process announced are ever idle: what another leader began for the others, nobody here knows. Times are monotonic seconds.
@@ -48,7 +48,7 @@ class Launches:
         return True
 
     def refused(self, claim: str) -> None:
-        """The provider said that it has no machine for it, and that none will come of what was asked."""
+        """The provider said that it has no instance for it, and that none will come of what was asked."""
         self._refused.add(claim)
         if claim in self._announced:
             self._idle[claim] = 0.0
@@ -64,7 +64,7 @@ class Launches:
         return claim in self._announced
 
     def is_refused(self, claim: str) -> bool:
-        """Whether its provider said that there is no machine, and nothing was begun since."""
+        """Whether its provider said that there is no instance, and nothing was begun since."""
         return claim in self._refused
 
     def idle(self) -> list[str]:

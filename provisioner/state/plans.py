@@ -187,14 +187,14 @@ class Plans:
         return Launch.BEGIN if self._launches.begins(name, now) else Launch.HELD
 
     def launch_refused(self, name: str) -> None:
-        """There is no machine for a claim, and none comes before it is launched again."""
+        """There is no instance for a claim, and none comes before it is launched again."""
         if name in self._claims:
             self._launches.refused(name)
 
     def hold_launches(self, until: float) -> tuple[str, ...]:
         """Nobody launches the claims before that whose pods may be planned again; their names.
 
-        None of them has, or may have, a machine; all of their pods wait, and were not planned again too often; and no command waits for them.
+        None of them has, or may have, an instance; all of their pods wait, and were not planned again too often; and no command waits for them.
         Cost: claims that are not being launched, and their pods.
         """
         found = tuple(name for name in self._launches.idle() if self._may_be_replanned(name))

@@ -131,7 +131,7 @@ def beside(plain: int, spread: int) -> Callable[[], Problem]:
 
 
 def a_node_each(plain: int, spread: int) -> Callable[[], float]:
-    """What plain pods cost by themselves, with a machine for each pod that is spread."""
+    """What plain pods cost by themselves, with a node for each pod that is spread."""
 
     def usd() -> float:
         pods = loads.plain_and_spread(plain, spread)
@@ -287,12 +287,12 @@ def tied_cluster(room: int = 4) -> World:
 
 
 def afresh(world: World) -> World:
-    """The same with machines that nobody has looked at."""
+    """The same with nodes that nobody has looked at."""
     return replace(world, bins=tuple([replace(one) for one in world.bins]))
 
 
 def with_one_more(one: Bin, number: int) -> Bin:
-    """The machine, and a pod of a Deployment that runs already is bound to it."""
+    """The node, and a pod of a Deployment that runs already is bound to it."""
     pod = changed(one.pods[0], name=f"more-{number}", uid=f"uid-more-{number}")
     return replace(one, pods=(*one.pods, pod))
 
@@ -332,7 +332,7 @@ def five_thousand(cluster: Callable[[], World]) -> dict[str, float]:
 
 
 def what_if(cluster: Callable[[], World], *, no: bool) -> dict[str, float]:
-    """One node leaves, of 40 in turn: do its pods find a place? With `no` there is none, and no new machine may be made."""
+    """One node leaves, of 40 in turn: do its pods find a place? With `no` there is none, and no new node may be made."""
     collect_seldom()
     world = cluster()
     if no:

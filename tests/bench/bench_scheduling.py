@@ -61,12 +61,12 @@ def interned(decoded: list[mixes.Decoded]) -> tuple[Pod, ...]:
     return tuple([pod_of(metadata, spec) for metadata, spec in decoded])
 
 
-def on_new_machines(of: tuple[Pod, ...]) -> Problem:
+def on_new_nodes(of: tuple[Pod, ...]) -> Problem:
     return Problem(pods=of, pools=(mixes.fake_pool(),))
 
 
 def ignoring(of: tuple[Pod, ...]) -> Problem:
-    return replace(on_new_machines(of), preferences=PreferencePolicy.IGNORE)
+    return replace(on_new_nodes(of), preferences=PreferencePolicy.IGNORE)
 
 
 def among_busy_nodes(of: tuple[Pod, ...]) -> Problem:
@@ -96,7 +96,7 @@ def nowhere(of: tuple[Pod, ...]) -> Problem:
 
 def mix(count: int, solve_rate: float, all_rate: float) -> Case:
     goals = {"solve": at_least(solve_rate), "all": at_least(all_rate), "claims": at_most(count // 5)}
-    return Case(lambda: mixes.diverse(count), on_new_machines, goals)
+    return Case(lambda: mixes.diverse(count), on_new_nodes, goals)
 
 
 def diverse(count: int) -> Callable[[], list[mixes.Decoded]]:
@@ -110,7 +110,7 @@ CASES = {
     "diverse 5,000": mix(5_000, 120_000, 40_000),
     "diverse 20,000": mix(20_000, 150_000, 50_000),
     "diverse 100,000": mix(100_000, 150_000, 50_000),
-    "preferences 4,000, respected": Case(lambda: mixes.preferring(4_000), on_new_machines, PREFERENCES),
+    "preferences 4,000, respected": Case(lambda: mixes.preferring(4_000), on_new_nodes, PREFERENCES),
     "preferences 4,000, ignored": Case(lambda: mixes.preferring(4_000), ignoring, PREFERENCES),
     "2,000 pods, 5,000 nodes, 50,000 running": Case(diverse(2_000), among_busy_nodes, {"seconds": at_most(0.3)}),
     "15,000 pods that fit nowhere": Case(list, nowhere, {"seconds": at_most(1), "memory": at_most(300)}),

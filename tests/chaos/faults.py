@@ -215,12 +215,12 @@ def cloud(stage: Stage, chance: random.Random) -> Event:
 
 
 def interruption(stage: Stage, chance: random.Random) -> Event:
-    """EC2 takes a spot machine back."""
+    """EC2 takes a spot instance back."""
     if stage.ec2 is None:
         return kill(stage, chance)
     running = [one for one in stage.ec2.alive() if one["capacity_type"] == "spot"]
     if not running:
-        return Event("no spot machine to interrupt", 0.0)
+        return Event("no spot instance to interrupt", 0.0)
     one = chance.choice(sorted(running, key=str))
     identity = str(one["id"])
     stage.ec2.interrupt(identity)

@@ -115,7 +115,7 @@ def _settled(place: Stage, churn: Churn) -> None:
 
 
 def _interrupted(place: Stage) -> frozenset[str]:
-    """Nodes whose machines EC2 took back."""
+    """Nodes whose instances EC2 took back."""
     if place.ec2 is None:
         return frozenset()
     ended = [one for one in place.ec2.instances() if one["terminated_by"]]

@@ -243,7 +243,7 @@ def nodes_ended_with_live_pods(witness: Lives) -> list[str]:
 
 
 def instances_ended_with_live_pods(instances: Iterable[Mapping[str, Any]], witness: Lives) -> list[str]:
-    """Machines that we had EC2 end while a pod on them was neither finished nor asked to leave; what EC2 takes back is its own."""
+    """Instances that we had EC2 end while a pod on them was neither finished nor asked to leave; what EC2 takes back is its own."""
     found: list[str] = []
     with witness.lock:
         by_node: dict[str, list[Life]] = {}

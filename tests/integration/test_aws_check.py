@@ -208,7 +208,7 @@ def test_the_same_for_programs(open_ec2: Checker, tmp_path: Path) -> None:
 
 MISSING = {
     "no tags after the launch": ("AllowScopedResourceTagging", {"ec2:CreateTags on instance"}),
-    "no machine may be ended": (
+    "no instance may be ended": (
         "AllowScopedDeletion",
         {"ec2:TerminateInstances on instance", "ec2:DeleteLaunchTemplate on launch-template"},
     ),
@@ -278,7 +278,7 @@ UNTRIED = {
 
 
 def launch_something(there: Checker) -> str:
-    """A template and a machine of the cluster, as the controllers make them."""
+    """A template and an instance of the cluster, as the controllers make them."""
     tags = launch_tags(ec2.EC2NodeClass(), "default", CLUSTER)
     listed = [{"Key": key, "Value": value} for key, value in tags.items()]
     boto = there.client("ec2")
@@ -318,9 +318,9 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     assert "--role-arn" in said[f"iam:PassRole on role/KarpenterNodeRole-{CLUSTER}"]
     assert "with dry runs and read-only calls" in said["role"]
 
-    machine = launch_something(strict_ec2)
+    instance = launch_something(strict_ec2)
     strict_ec2.where.skip(5.0)
-    strict_ec2.client("ec2").get_waiter("instance_running").wait(InstanceIds=[machine], WaiterConfig={"Delay": 1})
+    strict_ec2.client("ec2").get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig={"Delay": 1})
     strict_ec2.where.reset_calls()
     code, verdicts, _ = strict_ec2(node_class(), interruption_queue=queue)
     assert having(verdicts, "missing") == set()
@@ -329,7 +329,7 @@ def test_trials_change_nothing_and_what_cannot_be_tried_is_unknown(strict_ec2: C
     tried = strict_ec2.where.calls()
     assert all(tried[action] == 1 for action in ("CreateFleet", "RunInstances", "CreateLaunchTemplate", "CreateTags"))
     (left,) = strict_ec2.where.instances()
-    assert (left["id"], left["state"] in {"pending", "running"}) == (machine, True)
+    assert (left["id"], left["state"] in {"pending", "running"}) == (instance, True)
     assert len(strict_ec2.client("ec2").describe_launch_templates()["LaunchTemplates"]) == 1
 
 

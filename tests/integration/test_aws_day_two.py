@@ -1,4 +1,4 @@
-"""What happens to machines after their launch, over HTTP against the emulated EC2: messages, health, garbage, tags, reservations, shifts."""
+"""What happens to instances after their launch, over HTTP against the emulated EC2: messages, health, garbage, tags, reservations, shifts."""
 
 import contextlib
 import uuid
@@ -55,11 +55,11 @@ class Cloud:
         self.instances = Instances(self.aws, SystemClock(), ec2.vpc.cluster, idle=0.0)
         self.queue = InterruptionQueue(self.aws, ec2.vpc.queue, wait_seconds=1)
 
-    def machine(self, **tags: str) -> str:
-        """A machine of the cluster, launched without anybody's claim; its id."""
-        return self.machines(1, **tags)[0]
+    def launch(self, **tags: str) -> str:
+        """An instance of the cluster, launched without anybody's claim; its id."""
+        return self.launch_many(1, **tags)[0]
 
-    def machines(self, count: int, **tags: str) -> list[str]:
+    def launch_many(self, count: int, **tags: str) -> list[str]:
         """Several of them, in order of id."""
         given = {
             api.NODEPOOL_TAG: "general",
@@ -90,17 +90,17 @@ class Cloud:
         )
         return made
 
-    def notice(self, machine: str, kind: Kind) -> Notice:
-        """What the queue says of this kind about a machine; other messages are read and deleted too."""
+    def notice(self, instance: str, kind: Kind) -> Notice:
+        """What the queue says of this kind about an instance; other messages are read and deleted too."""
         for _ in range(20):
             received = self.queue.receive()
             assert all(one.sent is not None for one in received)
             self.queue.delete(received)
             for one in received:
                 found = parse(one.body)
-                if found.kind is kind and machine in found.instances:
+                if found.kind is kind and instance in found.instances:
                     return found
-        raise AssertionError(f"no {kind} about {machine}")
+        raise AssertionError(f"no {kind} about {instance}")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def cloud(emulator: Ec2) -> Iterator[Cloud]:
     one = Cloud(emulator)
     yield one
     emulator.script()
-    if left := [machine["id"] for machine in emulator.instances("pending", "running", "stopping", "stopped")]:
+    if left := [instance["id"] for instance in emulator.instances("pending", "running", "stopping", "stopped")]:
         emulator.client("ec2").terminate_instances(InstanceIds=left)
     one.aws.close()
 
@@ -132,10 +132,10 @@ def cloud(emulator: Ec2) -> Iterator[Cloud]:
     ],
 )
 def test_a_notice_comes_through_the_queue(cloud: Cloud, kind: str, want: Kind) -> None:
-    machine = cloud.machine()
-    cloud.ec2.interrupt(machine, kind, seconds=86400)
-    found = cloud.notice(machine, want)
-    assert found.instances == (machine,)
+    instance = cloud.launch()
+    cloud.ec2.interrupt(instance, kind, seconds=86400)
+    found = cloud.notice(instance, want)
+    assert found.instances == (instance,)
     assert found.at is not None
     if want is Kind.SCHEDULED_CHANGE:
         assert found.starts is not None
@@ -143,10 +143,10 @@ def test_a_notice_comes_through_the_queue(cloud: Cloud, kind: str, want: Kind) -
 
 
 @pytest.mark.parametrize(("kind", "want"), [("terminate", Kind.TERMINATED), ("stop", Kind.STOPPED)])
-def test_a_machine_that_somebody_ends_is_told_by_its_states(cloud: Cloud, kind: str, want: Kind) -> None:
-    machine = cloud.machine()
-    cloud.ec2.interrupt(machine, kind)
-    assert cloud.notice(machine, want).instances == (machine,)
+def test_an_instance_that_somebody_ends_is_told_by_its_states(cloud: Cloud, kind: str, want: Kind) -> None:
+    instance = cloud.launch()
+    cloud.ec2.interrupt(instance, kind)
+    assert cloud.notice(instance, want).instances == (instance,)
 
 
 def test_a_message_stays_until_it_is_deleted(cloud: Cloud) -> None:
@@ -185,9 +185,9 @@ QUEUE_FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("fault", QUEUE_FAULTS.values(), ids=QUEUE_FAULTS)
 def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> None:
-    machine = cloud.machine()
+    instance = cloud.launch()
     server = TinyServer(World())
-    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    server.put(claim("mine", provider_id=provider_id("z", instance)))
     settings = AwsSettings(cluster_name=CLUSTER, region=cloud.ec2.region)
     queue = InterruptionQueue(cloud.aws, cloud.ec2.vpc.queue, wait_seconds=1, visibility_seconds=2)
     with pool(2) as workers:
@@ -214,8 +214,8 @@ def test_no_trouble_of_the_queue_loses_a_notice(cloud: Cloud, fault: Fault) -> N
             workers,
             clock,
         )
-        cloud.ec2.interrupt(machine, "rebalance")
-        cloud.ec2.interrupt(machine, "spot", seconds=86400)
+        cloud.ec2.interrupt(instance, "rebalance")
+        cloud.ec2.interrupt(instance, "spot", seconds=86400)
         cloud.ec2.script([fault])
 
         def settled() -> bool:
@@ -237,13 +237,13 @@ def judged(cloud: Cloud) -> statuses.Health:
     return statuses.judge(read_statuses(cloud.aws), SystemClock().now())
 
 
-def test_healthy_machines_are_no_finding(cloud: Cloud) -> None:
-    cloud.machine()
+def test_healthy_instances_are_no_finding(cloud: Cloud) -> None:
+    cloud.launch()
     assert judged(cloud) == statuses.Health()
 
 
 def test_findings_of_ec2(cloud: Cloud) -> None:
-    broken, host, fresh, planned, cancelled = cloud.machines(5)
+    broken, host, fresh, planned, cancelled = cloud.launch_many(5)
     cloud.ec2.interrupt(broken, "impair", check="instance", seconds=600)
     cloud.ec2.interrupt(host, "impair", check="system", seconds=600)
     cloud.ec2.interrupt(fresh, "impair", check="instance", seconds=10)
@@ -266,9 +266,9 @@ def test_findings_of_ec2(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("kind", ["throttled", "500", "timeout-after-effect", "denied"])
 def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> None:
-    machine = cloud.machine()
+    instance = cloud.launch()
     server = TinyServer(World())
-    server.put(claim("mine", provider_id=provider_id("z", machine)))
+    server.put(claim("mine", provider_id=provider_id("z", instance)))
     with pool(1) as workers:
         interruptions = Interruptions(
             server.world.cluster,
@@ -290,7 +290,7 @@ def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> Non
             settings,
             SystemClock(),
         )
-        cloud.ec2.interrupt(machine, "schedule", seconds=30 * 3600)
+        cloud.ec2.interrupt(instance, "schedule", seconds=30 * 3600)
         cloud.ec2.script([Fault("DescribeInstanceStatus", kind, times=1)])
         if kind == "denied":
             assert poller.poll() == DENIED_SECONDS
@@ -303,14 +303,14 @@ def test_while_ec2_does_not_say_nobody_is_marked(cloud: Cloud, kind: Any) -> Non
             poller.poll()
             return server.done == ["PATCH nodeclaims/mine"]
 
-        eventually(marked, "the machine runs, and is marked", 30.0)
+        eventually(marked, "the instance runs, and is marked", 30.0)
 
 
 # ------------------------------------------------------------------ garbage and tags
 
 
 class Collecting:
-    """A collector of the emulator's machines, on a clock of its own."""
+    """A collector of the emulator's instances, on a clock of its own."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.server = TinyServer(World())
@@ -338,15 +338,15 @@ class Collecting:
 
 
 def alive(cloud: Cloud) -> set[str]:
-    """Machines that are paid for."""
+    """Instances that are paid for."""
     return {one["id"] for one in cloud.ec2.alive()}
 
 
 def test_orphans_end_and_others_stay(cloud: Cloud) -> None:
-    orphan, owned = cloud.machines(2)
+    orphan, owned = cloud.launch_many(2)
     awaited, foreign = (
-        cloud.machine(**{api.NODECLAIM_TAG: "waits"}),
-        cloud.machine(**{api.CLUSTER_NAME_TAG: "other"}),
+        cloud.launch(**{api.NODECLAIM_TAG: "waits"}),
+        cloud.launch(**{api.CLUSTER_NAME_TAG: "other"}),
     )
     one = Collecting(cloud)
     zone = next(iter(cloud.ec2.vpc.subnets))
@@ -369,7 +369,7 @@ ORPHAN_FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("fault", ORPHAN_FAULTS.values(), ids=ORPHAN_FAULTS)
 def test_an_orphan_ends_in_spite_of_trouble(cloud: Cloud, fault: Fault) -> None:
-    cloud.machine()
+    cloud.launch()
     one = Collecting(cloud)
     one.after(0)
     cloud.ec2.script([fault])
@@ -384,35 +384,35 @@ def test_an_orphan_ends_in_spite_of_trouble(cloud: Cloud, fault: Fault) -> None:
 
 @pytest.mark.parametrize("kind", ["throttled", "500", "denied"])
 def test_while_ec2_does_not_list_nothing_is_ended(cloud: Cloud, kind: Any) -> None:
-    machine = cloud.machine()
+    instance = cloud.launch()
     one = Collecting(cloud)
     one.after(0)
     cloud.ec2.script([Fault("DescribeInstances", kind)])
     with pytest.raises(InstanceError):
         one.after(300)
-    assert alive(cloud) == {machine}
+    assert alive(cloud) == {instance}
 
 
 def test_tags_that_are_missing_are_added(cloud: Cloud) -> None:
-    machine = cloud.machine()
-    found = cloud.instances.get(provider_id("z", machine))
+    instance = cloud.launch()
+    found = cloud.instances.get(provider_id("z", instance))
     lacking = missing_tags(found.tags, claim("mine"), cloud.ec2.vpc.cluster)
-    cloud.instances.tag(machine, {**lacking, api.NAME_TAG: "node-1"})
-    tags = cloud.instances.get(provider_id("z", machine)).tags
+    cloud.instances.tag(instance, {**lacking, api.NAME_TAG: "node-1"})
+    tags = cloud.instances.get(provider_id("z", instance)).tags
     assert (tags[api.NODECLAIM_TAG], tags[api.NAME_TAG]) == ("mine", "node-1")
 
 
 def test_nothing_is_ended_in_a_zone_that_is_shifted_away_from(cloud: Cloud) -> None:
-    machine = cloud.machine()
-    zone = cloud.instances.get(provider_id("z", machine)).zone_id
+    instance = cloud.launch()
+    zone = cloud.instances.get(provider_id("z", instance)).zone_id
     shifted = {zone}
     careful = Instances(cloud.aws, SystemClock(), cloud.ec2.vpc.cluster, idle=0.0, shifted=lambda: shifted)
     with pytest.raises(InstanceError, match="zonal shift"):
-        careful.terminate(provider_id("z", machine))
-    assert machine in alive(cloud)
+        careful.terminate(provider_id("z", instance))
+    assert instance in alive(cloud)
     shifted.clear()
-    careful.terminate(provider_id("z", machine))
-    assert machine not in alive(cloud)
+    careful.terminate(provider_id("z", instance))
+    assert instance not in alive(cloud)
 
 
 # ------------------------------------------------------------------ reservations and shifts

@@ -353,7 +353,7 @@ def test_another_role_is_another_profile_and_the_old_one_goes_when_nothing_uses_
     assert new != old
     assert described(aws, new)[1] == ["second"]
     assert profiles.ensure(msgspec.structs.replace(second, status=type(status)(instance_profile=new))) == new
-    assert profiles.collect({new}) == ()  # machines may be starting with it
+    assert profiles.collect({new}) == ()  # instances may be starting with it
     clock.advance(2 * 3600)
     assert old in profiles.collect({new})
     assert old not in names_of(aws)
@@ -404,7 +404,7 @@ def test_a_role_that_is_not_there_is_asked_for_once_a_minute(
 
 @pytest.mark.parametrize("former", ["", "KarpenterNodeRole-dovetail"], ids=["without a role", "with another role"])
 def test_a_profile_that_was_there_outlives_a_role_that_is_not(aws: AwsClients, profiles: Profiles, former: str) -> None:
-    """Machines may be running with it."""
+    """Instances may be running with it."""
     node_class = class_of(role="never-made")
     name, iam = profiles.naming.name(node_class, "never-made"), aws.client("iam")
     iam.create_instance_profile(InstanceProfileName=name, Path=profiles.naming.path(node_class))

@@ -135,7 +135,7 @@ UNSEEN: Final = {
         "TerminateInstances",
         "timeout-after-effect",
     ): "who asks again while EC2 still describes it as running is answered",
-    ("TerminateInstances", "not-found"): "EC2 may not know a young machine everywhere: it is asked again",
+    ("TerminateInstances", "not-found"): "EC2 may not know a young instance everywhere: it is asked again",
     ("RemoveRoleFromInstanceProfile", "not-found"): "it has no role then",
     ("RemoveRoleFromInstanceProfile", "timeout-after-effect"): "the next attempt finds it removed",
     ("DeleteInstanceProfile", "timeout-after-effect"): "the next attempt finds it gone",
@@ -181,7 +181,7 @@ def test_trouble_at_the_end_is_seen(seen: Seen, row: Row) -> None:
 MOST_MORE: Final = 12
 """Calls of one action for one class beyond those that a fault hit."""
 MOST_LOOKS: Final = 24
-"""Questions about one machine from its first end to its last: it is looked at every few seconds until it is gone."""
+"""Questions about one instance from its first end to its last: it is looked at every few seconds until it is gone."""
 
 
 @pytest.mark.parametrize("row", [*EARLY_ROWS, *LATE_ROWS], ids=ids((*EARLY_ROWS, *LATE_ROWS)))
@@ -189,8 +189,8 @@ def test_nobody_is_asked_too_often(seen: Seen, row: Row) -> None:
     assert seen.calls[row] <= row.times + (MOST_LOOKS if row.action == "DescribeInstances" else MOST_MORE)
 
 
-def test_in_the_end_there_are_as_many_machines_as_claims_and_nothing_is_left(seen: Seen) -> None:
-    assert seen.machines == len(OWNERS)
+def test_in_the_end_there_are_as_many_instances_as_claims_and_nothing_is_left(seen: Seen) -> None:
+    assert seen.instances == len(OWNERS)
     assert seen.strays == []
     assert seen.left == []
 
@@ -209,7 +209,7 @@ READS: Final = {
 @pytest.fixture(scope="module")
 def clients(aws: AwsCluster, seen: Seen) -> Iterator[AwsClients]:
     """Of this process, after the provisioner's life; a call that fails is not tried again."""
-    assert seen.machines
+    assert seen.instances
     made = AwsClients(Policy(aws.ec2.region, attempts=1), SystemClock(), aws.ec2.session())
     yield made
     made.close()
@@ -293,14 +293,14 @@ def kill_at_each(aws: AwsCluster, steps: Sequence[Step]) -> None:
 
 
 def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCluster, seen: Seen) -> None:
-    assert seen.machines, "the provisioner runs"
+    assert seen.instances, "the provisioner runs"
 
     def goes_on() -> None:
         """It comes to the next call by itself."""
 
-    def equal(machines: int) -> None:
-        """So many claims, each with a machine of its own, and no other machine."""
-        aws.eventually(lambda: len(aws.initialized()) == machines, f"{machines} claims are initialised", WAIT)
+    def equal(instances: int) -> None:
+        """So many claims, each with an instance of its own, and no other instance."""
+        aws.eventually(lambda: len(aws.initialized()) == instances, f"{instances} claims are initialised", WAIT)
         claims = aws.claims()
         owners = sorted(one.status.provider_id.rpartition("/")[2] for one in claims)
         ended = [(one["id"], one["ended"], one["terminated_by"]) for one in aws.ec2.instances() if one["ended"]]
@@ -327,7 +327,7 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
 
     def end_one() -> None:
         equal(3)
-        aws.eventually(lambda: all(NODECLAIM_TAG in one["tags"] for one in aws.ec2.alive()), "every machine is tagged")
+        aws.eventually(lambda: all(NODECLAIM_TAG in one["tags"] for one in aws.ec2.alive()), "every instance is tagged")
         aws.client.delete(NODECLAIMS, aws.claims()[0].name)
 
     def end_all() -> None:

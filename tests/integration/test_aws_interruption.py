@@ -1,4 +1,4 @@
-"""The life of machines end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their machine goes."""
+"""The life of instances end to end: EC2 says something, EventBridge and SQS bring it, and pods move before their instance goes."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[AwsCluster]:
-    """One machine with one pod; each test leaves another one. EC2's clock is faster than ours, so that machines boot soon."""
+    """One instance with one pod; each test leaves another one. EC2's clock is faster than ours, so that instances boot soon."""
     cluster = DevCluster(temporary=True, extender=True, progress=progress_for(sys.__stderr__))
     cluster.up()
     try:
@@ -30,15 +30,17 @@ def aws() -> Iterator[AwsCluster]:
             one.pool(requirements=({"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot"]},))
             yield one
             one.eventually(
-                lambda: {machine_of(claim) for claim in one.claims()} == {machine["id"] for machine in one.ec2.alive()},
-                "claims whose machines have ended are gone",
+                lambda: (
+                    {instance_of(claim) for claim in one.claims()} == {instance["id"] for instance in one.ec2.alive()}
+                ),
+                "claims whose instances have ended are gone",
             )
     finally:
         cluster.down()
 
 
 def the_claim(aws: AwsCluster) -> NodeClaim:
-    """One pod, on one machine; the one that is there, where there is one."""
+    """One pod, on one instance; the one that is there, where there is one."""
     aws.deploy("web", 1)
     aws.await_running(1)
     aws.eventually(lambda: len(standing(aws.initialized())) == 1, "the claim is initialised", SECONDS)
@@ -47,16 +49,16 @@ def the_claim(aws: AwsCluster) -> NodeClaim:
 
 
 def standing(claims: Sequence[NodeClaim]) -> list[NodeClaim]:
-    """Those that are not being deleted; a claim whose machine has ended goes some time after it, see `aws`."""
+    """Those that are not being deleted; a claim whose instance has ended goes some time after it, see `aws`."""
     return [one for one in claims if one.metadata.deletion_timestamp is None]
 
 
-def machine_of(claim: NodeClaim) -> str:
+def instance_of(claim: NodeClaim) -> str:
     return instance_id_of(claim.status.provider_id)
 
 
 def await_replaced(aws: AwsCluster, old: NodeClaim) -> NodeClaim:
-    """Until another machine has taken over, and machine and Node of the old one are gone."""
+    """Until another instance has taken over, and instance and Node of the old one are gone."""
     aws.eventually(
         lambda: [one for one in standing(aws.initialized()) if one.name != old.name], "a replacement", SECONDS
     )
@@ -64,9 +66,9 @@ def await_replaced(aws: AwsCluster, old: NodeClaim) -> NodeClaim:
     aws.await_running(1)
     (new,) = standing(aws.initialized())
     aws.eventually(
-        lambda: [one.metadata.name for one in aws.machine_nodes()] == [new.status.node_name], "Nodes = claims", SECONDS
+        lambda: [one.metadata.name for one in aws.instance_nodes()] == [new.status.node_name], "Nodes = claims", SECONDS
     )
-    aws.eventually(lambda: {one["id"] for one in aws.ec2.alive()} == {machine_of(new)}, "machines = claims", SECONDS)
+    aws.eventually(lambda: {one["id"] for one in aws.ec2.alive()} == {instance_of(new)}, "instances = claims", SECONDS)
     return new
 
 
@@ -79,9 +81,9 @@ def reasons(aws: AwsCluster, name: str) -> set[str]:
     return {one.reason for one in found}
 
 
-def test_a_spot_machines_pods_move_to_its_replacement_before_it_ends(aws: AwsCluster) -> None:
+def test_a_spot_instances_pods_move_to_its_replacement_before_it_ends(aws: AwsCluster) -> None:
     old = the_claim(aws)
-    aws.ec2.interrupt(machine_of(old), "spot", seconds=1600)
+    aws.ec2.interrupt(instance_of(old), "spot", seconds=1600)
     while not any(one.name != old.name for one in standing(aws.initialized())):
         assert pod_node(aws) in (old.status.node_name, ""), "nothing moves before there is a place"
         assert aws.running() == 1, f"the pod runs on meanwhile\n{aws.log()[-3000:]}"
@@ -91,14 +93,14 @@ def test_a_spot_machines_pods_move_to_its_replacement_before_it_ends(aws: AwsClu
     assert {"SpotInterrupted", "TerminatingOnInterruption"} <= reasons(aws, old.name)
     bought = ("node.kubernetes.io/instance-type", names.ZONE_LABEL)
     assert [new.metadata.labels[key] for key in bought] != [old.metadata.labels[key] for key in bought]
-    ended = next(one for one in aws.ec2.instances() if one["id"] == machine_of(old))
+    ended = next(one for one in aws.ec2.instances() if one["id"] == instance_of(old))
     assert "Spot" not in (ended["terminated_by"] or ""), "we were faster than EC2"
     aws.eventually(lambda: aws.ec2.left()["messages"] == 0, "every message was deleted", 60.0)
 
 
-def test_a_machine_that_somebody_ends_is_replaced(aws: AwsCluster) -> None:
+def test_an_instance_that_somebody_ends_is_replaced(aws: AwsCluster) -> None:
     old = the_claim(aws)
-    aws.ec2.interrupt(machine_of(old), "terminate")
+    aws.ec2.interrupt(instance_of(old), "terminate")
     await_replaced(aws, old)
     assert {"InstanceTerminating", "TerminatingOnInterruption"} <= reasons(aws, old.name)
 
@@ -107,7 +109,7 @@ def test_planned_work_moves_pods_within_the_budget(aws: AwsCluster) -> None:
     old = the_claim(aws)
     held = [{"nodes": "0"}]
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": held}}})
-    aws.ec2.interrupt(machine_of(old), "scheduled-change", seconds=20 * 3600)
+    aws.ec2.interrupt(instance_of(old), "scheduled-change", seconds=20 * 3600)
     aws.eventually(lambda: "DisruptionBlocked" in reasons(aws, old.name), "the budget holds it", 60.0)
     assert [one.name for one in standing(aws.claims())] == [old.name]
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
@@ -133,15 +135,15 @@ def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
 
 
-def test_a_machine_is_tagged_with_its_node(aws: AwsCluster) -> None:
+def test_an_instance_is_tagged_with_its_node(aws: AwsCluster) -> None:
     claim = the_claim(aws)
     wanted = {ec2.NAME_TAG: claim.status.node_name, ec2.NODECLAIM_TAG: claim.name}
 
     def is_tagged() -> bool:
-        (machine,) = aws.ec2.alive()
-        return all(machine["tags"].get(key) == value for key, value in wanted.items())
+        (instance,) = aws.ec2.alive()
+        return all(instance["tags"].get(key) == value for key, value in wanted.items())
 
-    aws.eventually(is_tagged, "the machine carries the names", 90.0)
+    aws.eventually(is_tagged, "the instance carries the names", 90.0)
     aws.eventually(
         lambda: standing(aws.claims())[0].metadata.annotations.get(ec2.TAGGED_ANNOTATION) == "true",
         "the claim says so",

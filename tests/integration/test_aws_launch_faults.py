@@ -174,7 +174,7 @@ def live(ground: Ground, trouble: Trouble, text: str, kill: Kill | None, name: s
     if kill is not None:
         with rig(ground, claims, classes, kill=kill) as first:
             first.start()
-            done: Callable[[], bool] = lambda: first.mortal.dead.is_set() or not claims.without_machine()  # noqa: E731
+            done: Callable[[], bool] = lambda: first.mortal.dead.is_set() or not claims.without_instance()  # noqa: E731
             first.wait(WAIT, done)
             first.mortal.dead.set()
             first.wait(5, lambda: not first.launcher_busy())
@@ -183,7 +183,7 @@ def live(ground: Ground, trouble: Trouble, text: str, kill: Kill | None, name: s
     with rig(ground, claims, classes) as second:
         second.start()
         if not second.wait(WAIT):
-            return [f"{name}: {len(claims.without_machine())} claims have no instance: {claims.errors}"]
+            return [f"{name}: {len(claims.without_instance())} claims have no instance: {claims.errors}"]
     for write in claims.late:
         write()
     with rig(ground, claims, classes) as third:  # which finds nothing to do
@@ -194,8 +194,8 @@ def live(ground: Ground, trouble: Trouble, text: str, kill: Kill | None, name: s
 
 def judged(ec2: Ec2, claims: Claims, text: str) -> Iterator[str]:
     """What is not as it must be."""
-    owned = claims.machines()
-    there = {one for one, machine in alive(ec2).items() if machine["tags"].get("test") == text}
+    owned = claims.claims_by_instance()
+    there = {one for one, instance in alive(ec2).items() if instance["tags"].get("test") == text}
     if len(owned) != ORDERED or set(owned.values()) != {1}:
         yield f"claims have {dict(owned)}"
     if there - owned.keys():
@@ -219,8 +219,8 @@ def test_a_protected_instance_holds_up_no_other(emulator: Ec2, shared: Ground) -
         made.start()
         assert made.wait(WAIT), claims.errors
         emulator.skip(2 * max(1.0, LAG))
-        ours = {one: machine for one, machine in alive(emulator).items() if machine["tags"].get("test") == text}
-        guarded = next(one for one, machine in sorted(ours.items()) if machine["zone"] == zones[1])
+        ours = {one: instance for one, instance in alive(emulator).items() if instance["tags"].get("test") == text}
+        guarded = next(one for one, instance in sorted(ours.items()) if instance["zone"] == zones[1])
         emulator.protect(guarded)
 
         def delete(claim: NodeClaim) -> None:

@@ -37,12 +37,12 @@ HIDDEN = PATIENCE / 2
 """Seconds for which EC2 describes nothing of what it has just launched."""
 
 
-def settled(ec2: Ec2, claims: Claims, machines: int) -> None:
-    """So many machines, each with one claim, each claim with one of them."""
-    owned = claims.machines()
+def settled(ec2: Ec2, claims: Claims, instances: int) -> None:
+    """So many instances, each with one claim, each claim with one of them."""
+    owned = claims.claims_by_instance()
     assert set(owned.values()) <= {1}
     assert set(owned) == set(alive(ec2))
-    assert len(owned) == machines
+    assert len(owned) == instances
 
 
 def own_class(ground: Ground) -> list[EC2NodeClass]:
@@ -222,7 +222,7 @@ def test_a_process_that_is_killed_after_a_part_of_a_fleet(ec2: Ec2, fresh_ground
     ec2.script()
     with rig(fresh_ground, claims, classes) as made:
         made.start()
-        assert made.wait(PATIENCE, lambda: len(claims.machines()) >= 2), "nobody waits for what EC2 describes"
+        assert made.wait(PATIENCE, lambda: len(claims.claims_by_instance()) >= 2), "nobody waits for what EC2 describes"
         assert made.wait(60), (claims.errors, ec2.calls())
     settled(ec2, claims, ORDERED)
 
@@ -241,8 +241,8 @@ def test_an_instance_that_shows_itself_too_late_is_an_orphan(ec2: Ec2, ground: G
         ec2.script()
         known_everywhere(ec2)
         orphans = {one.id for one in sort_out(made.instances.list(), claims.all()).orphans}
-    assert set(claims.machines().values()) == {1}
-    assert orphans == lost == set(alive(ec2)) - set(claims.machines())
+    assert set(claims.claims_by_instance().values()) == {1}
+    assert orphans == lost == set(alive(ec2)) - set(claims.claims_by_instance())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -259,7 +259,7 @@ def test_processes_that_are_killed_again_and_again(ec2: Ec2, ground: Ground, see
         )
         with rig(ground, claims, classes, kill=kill) as made:
             made.start()
-            made.wait(6, lambda made=made: made.mortal.dead.is_set() or not claims.without_machine())  # type: ignore[misc]
+            made.wait(6, lambda made=made: made.mortal.dead.is_set() or not claims.without_instance())  # type: ignore[misc]
             made.mortal.dead.set()
             made.wait(5, lambda made=made: not made.launcher_busy())  # type: ignore[misc]
         for write in claims.late:

@@ -56,10 +56,10 @@ SMALL = ["m5.large", "m6g.large", "c5.large", "c6g.large"]
 
 
 def settled(ec2: Ec2, claims: Claims) -> None:
-    """Every claim has one machine, every machine one claim."""
-    machines = claims.machines()
-    assert set(machines.values()) <= {1}
-    assert set(machines) == set(alive(ec2))
+    """Every claim has one instance, every instance one claim."""
+    instances = claims.claims_by_instance()
+    assert set(instances.values()) <= {1}
+    assert set(instances) == set(alive(ec2))
 
 
 def test_five_hundred_equal_claims(ec2: Ec2, ground: Ground) -> None:
@@ -68,7 +68,7 @@ def test_five_hundred_equal_claims(ec2: Ec2, ground: Ground) -> None:
     with rig(ground, claims, [node_class_of(ground)]) as made:
         ec2.reset_calls()
         made.start()
-        assert made.wait(20), f"{len(claims.without_machine())} claims have no machine"
+        assert made.wait(20), f"{len(claims.without_instance())} claims have no instance"
         calls = ec2.calls()
         print(f"500 claims in {max(made.launched_after.values()):.1f} s with {dict(calls)}")
     assert calls["CreateFleet"] <= 25
@@ -82,21 +82,21 @@ def test_what_a_claim_is_told(ec2: Ec2, ground: Ground) -> None:
     with rig(ground, claims, [node_class_of(ground, tags={"team": "a"})]) as made:
         made.start()
         assert made.wait(15)
-        machine = made.launcher.create(claims.get(name))
-        assert made.wait(15, lambda: machine.provider_id in {one.provider_id for one in made.launcher.list()})
-        found = made.instances.get(machine.provider_id)
-        assert made.launcher.get(machine.provider_id).instance_type == "m5.large"
-    assert machine.provider_id == claims.get(name).status.provider_id == found.provider_id
-    assert machine.labels[TYPE] == machine.instance_type == "m5.large"
-    assert machine.labels[names.ZONE_LABEL] == machine.zone == found.zone
-    assert machine.labels[labels.ZONE_ID].startswith("usw2-az")
-    assert machine.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"
-    assert machine.labels[labels.TENANCY] == "default"
-    assert machine.labels[labels.CPU] == "2"
-    assert machine.image_id == found.image_id
-    assert machine.capacity["cpu"] == 2000
-    assert machine.annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"] == "v6"
-    assert machine.annotations["karpenter.k8s.aws/instance-profile-name"] == ec2.vpc.profile
+        instance = made.launcher.create(claims.get(name))
+        assert made.wait(15, lambda: instance.provider_id in {one.provider_id for one in made.launcher.list()})
+        found = made.instances.get(instance.provider_id)
+        assert made.launcher.get(instance.provider_id).instance_type == "m5.large"
+    assert instance.provider_id == claims.get(name).status.provider_id == found.provider_id
+    assert instance.labels[TYPE] == instance.instance_type == "m5.large"
+    assert instance.labels[names.ZONE_LABEL] == instance.zone == found.zone
+    assert instance.labels[labels.ZONE_ID].startswith("usw2-az")
+    assert instance.labels[names.CAPACITY_TYPE_LABEL] == "on-demand"
+    assert instance.labels[labels.TENANCY] == "default"
+    assert instance.labels[labels.CPU] == "2"
+    assert instance.image_id == found.image_id
+    assert instance.capacity["cpu"] == 2000
+    assert instance.annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"] == "v6"
+    assert instance.annotations["karpenter.k8s.aws/instance-profile-name"] == ec2.vpc.profile
     assert found.profile_arn.endswith(ec2.vpc.profile)
     assert found.tags["team"] == "a"
     assert found.tags["karpenter.sh/nodepool"] == "default"
@@ -130,8 +130,11 @@ def test_overlays_of_one_pool_decide_for_its_claims_alone(ec2: Ec2, ground: Grou
         made.launcher._world = replace(made.launcher._world, overlaid=overlaid)
         made.start()
         assert made.wait(20), claims.errors
-        machines = [made.launcher.create(claims.get(name)) for name in (plain, other)]
-    assert [(one.instance_type, one.capacity.amount(DEVICE)) for one in machines] == [("c6g.large", 0), ("m5.large", 2)]
+        instances = [made.launcher.create(claims.get(name)) for name in (plain, other)]
+    assert [(one.instance_type, one.capacity.amount(DEVICE)) for one in instances] == [
+        ("c6g.large", 0),
+        ("m5.large", 2),
+    ]
 
 
 def test_each_architecture_gets_its_own_image(ec2: Ec2, ground: Ground) -> None:
@@ -184,11 +187,11 @@ def test_a_class_whose_template_hangs_delays_no_other(ec2: Ec2, ground: Ground) 
     ec2.script([Fault("CreateLaunchTemplate", "hang", seconds=30, match={"contains": "bad"})])
     with rig(ground, with_both, classes) as made:
         made.start()
-        assert made.wait(10, lambda: not good & set(with_both.without_machine()))
+        assert made.wait(10, lambda: not good & set(with_both.without_instance()))
         took = max(made.launched_after[name] for name in good)
         print(f"normal {normal:.2f} s, beside a class that hangs {took:.2f} s")
         assert took <= normal + 1.0
-        assert len(with_both.without_machine()) == 20
+        assert len(with_both.without_instance()) == 20
 
 
 def test_templates_that_somebody_deleted_are_made_again(ec2: Ec2, ground: Ground) -> None:
@@ -248,9 +251,9 @@ def test_a_partial_fleet(ec2: Ec2, fresh_ground: Ground) -> None:
     ec2.script([Fault("", "shortage", match={"instance-type": "m5.large"}, available=3)])
     with rig(fresh_ground, claims, [node_class_of(fresh_ground)]) as made:
         made.start()
-        assert made.wait(10, lambda: len(claims.machines()) == 3)
+        assert made.wait(10, lambda: len(claims.claims_by_instance()) == 3)
         assert made.wait(5, lambda: len(claims.errors) >= 7)
-        waiting = [claims.errors[name] for name in claims.without_machine()]
+        waiting = [claims.errors[name] for name in claims.without_instance()]
         assert all(
             isinstance(error, InsufficientCapacityError) and error.retry_after is not None for error in waiting
         ), waiting
@@ -365,7 +368,7 @@ def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: boo
         first.start()
         assert first.wait(15, first.mortal.dead.is_set)
         assert first.wait(5, lambda: not first.launcher_busy())
-    assert not claims.machines()
+    assert not claims.claims_by_instance()
     dear = [offer(one) for one in SMALL[2:]] if changed else []
     for one in dear:
         ground.market.shortages.failed(one, CLOCK.now())
@@ -378,7 +381,7 @@ def test_a_crash(ec2: Ec2, ground: Ground, kill: Kill, changed: bool, stale: boo
     finally:
         for one in dear * 4:
             ground.market.shortages.succeeded(one, CLOCK.now(), 1)
-    assert len(claims.machines()) == 8
+    assert len(claims.claims_by_instance()) == 8
     settled(ec2, claims)
 
 
@@ -386,8 +389,8 @@ def offer(instance_type: str) -> OfferingKey:
     return OfferingKey("spot", instance_type, "us-west-2a")
 
 
-def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground) -> None:
-    """The process dies after CreateFleet, then one of the claims is deleted: its machine goes, the others are dealt."""
+def test_a_claim_that_goes_before_its_instance_is_known(ec2: Ec2, ground: Ground) -> None:
+    """The process dies after CreateFleet, then one of the claims is deleted: its instance goes, the others are dealt."""
     claims, node_class = Claims(), node_class_of(ground)
     chosen, *_ = claims.add(3, {TYPE: SMALL})
     with rig(ground, claims, [node_class], kill=Kill("create_fleet")) as first:
@@ -403,7 +406,7 @@ def test_a_claim_that_goes_before_its_machine_is_known(ec2: Ec2, ground: Ground)
 
         assert second.wait(15, gone)
         second.start()
-        assert second.wait(20, lambda: len(claims.machines()) == 2)
+        assert second.wait(20, lambda: len(claims.claims_by_instance()) == 2)
     settled(ec2, claims)
 
 
@@ -421,7 +424,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("fault", ENDS.values(), ids=ENDS)
-def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fault) -> None:
+def test_an_instance_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fault) -> None:
     claims = Claims()
     (name,) = claims.add(1, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
@@ -429,7 +432,7 @@ def test_a_machine_ends_in_spite_of_trouble(ec2: Ec2, ground: Ground, fault: Fau
         assert made.wait(15)
         known_everywhere(ec2)
         ec2.script([fault])
-        for _ in range(20):  # as the lifecycle does until it is told that the machine is gone
+        for _ in range(20):  # as the lifecycle does until it is told that the instance is gone
             try:
                 made.launcher.delete(claims.get(name))
             except InstanceNotFoundError:
@@ -511,7 +514,7 @@ def registered(claim: NodeClaim) -> NodeClaim:
     return msgspec.structs.replace(claim, status=status)
 
 
-def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
+def test_the_end_of_an_instance(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     claims.add(5, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
@@ -535,7 +538,7 @@ def test_the_end_of_a_machine(ec2: Ec2, ground: Ground) -> None:
 
 
 def ended(made: Rig, claim: NodeClaim) -> bool:
-    """Whether the machine of a claim is told to be gone."""
+    """Whether the instance of a claim is told to be gone."""
     try:
         made.launcher.delete(claim)
     except InstanceNotFoundError:
@@ -545,7 +548,7 @@ def ended(made: Rig, claim: NodeClaim) -> bool:
     return False
 
 
-def test_a_registered_machine_that_ec2_does_not_describe_for_a_while_is_not_gone(ec2: Ec2, ground: Ground) -> None:
+def test_a_registered_instance_that_ec2_does_not_describe_for_a_while_is_not_gone(ec2: Ec2, ground: Ground) -> None:
     """Every answer lacks it for as long as reads may be behind, in each of three processes; then all is as before."""
     claims = Claims()
     (name,) = claims.add(1, {TYPE: SMALL})
@@ -583,7 +586,7 @@ class Provider:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
 
-def test_a_claim_is_collected_when_its_machine_is_gone_and_not_when_ec2_hides_it(ec2: Ec2, ground: Ground) -> None:
+def test_a_claim_is_collected_when_its_instance_is_gone_and_not_when_ec2_hides_it(ec2: Ec2, ground: Ground) -> None:
     claims, server = Claims(), TinyServer(World())
     (name,) = claims.add(1, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
@@ -615,7 +618,7 @@ def test_a_claim_is_collected_when_its_machine_is_gone_and_not_when_ec2_hides_it
         assert made.wait(10, collected), "EC2 shows it as terminated"
 
 
-def test_a_machine_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, ground: Ground) -> None:
+def test_an_instance_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1, {TYPE: SMALL})
     with rig(ground, claims, [node_class_of(ground)]) as made:
@@ -627,7 +630,7 @@ def test_a_machine_that_ec2_does_not_describe_is_ended_all_the_same(ec2: Ec2, gr
         assert not alive(ec2)
 
 
-def test_a_claim_that_was_never_launched_has_no_machine(ec2: Ec2, ground: Ground) -> None:
+def test_a_claim_that_was_never_launched_has_no_instance(ec2: Ec2, ground: Ground) -> None:
     claims = Claims()
     (name,) = claims.add(1)
     with rig(ground, claims, [node_class_of(ground)]) as made, pytest.raises(InstanceNotFoundError):
@@ -660,7 +663,7 @@ def test_a_pool_that_gets_nothing_slows_no_other(ec2: Ec2, fresh_ground: Ground)
             claims.add(1, {TYPE: ["m5.large"]}, pool=f"healthy{number}")
         for claim in claims.all():
             made.reconcile_now(claim.metadata.name)
-        assert made.wait(20, lambda: {*claims.without_machine()} == short), len(claims.without_machine())
+        assert made.wait(20, lambda: {*claims.without_instance()} == short), len(claims.without_instance())
     settled(ec2, claims)
 
 
@@ -677,7 +680,7 @@ def test_scarcity_by_the_launcher(ec2: Ec2, fresh_ground: Ground) -> None:
         took = max(made.launched_after.values())
     sent = [call.at for call in ec2.log() if call.action == "CreateFleet"]
     busiest = max(sum(start <= other < start + 10 for other in sent) for start in sent)
-    print(f"120 machines in {took:.0f} s with {len(sent)} calls, at most {busiest} in ten seconds")
+    print(f"120 instances in {took:.0f} s with {len(sent)} calls, at most {busiest} in ten seconds")
     assert len(sent) <= 1.5 * 120
     assert busiest <= 20
     assert not [error for error in made.told if error.retry_after is None]

@@ -1,4 +1,4 @@
-"""The provisioner with AWS on a real control plane and an emulated EC2: from a pending pod to a machine, and back to nothing."""
+"""The provisioner with AWS on a real control plane and an emulated EC2: from a pending pod to an instance, and back to nothing."""
 
 import base64
 import json
@@ -61,15 +61,15 @@ def bare() -> Iterator[AwsCluster]:
 
 @pytest.fixture(scope="module")
 def reservation(bare: AwsCluster) -> str:
-    """The id of a reservation of two machines."""
+    """The id of a reservation of two instances."""
     return bare.ec2.add_reservation("m5.large", "us-west-2a", 2)
 
 
 @pytest.fixture(scope="module")
 def aws(bare: AwsCluster, reservation: str) -> Iterator[AwsCluster]:
-    """Every test has pools and pods of its own, which all begin here, so that their machines boot at one time.
+    """Every test has pools and pods of its own, which all begin here, so that their instances boot at one time.
 
-    A test takes its pods away; nothing is left of any machine in the end.
+    A test takes its pods away; nothing is left of any instance in the end.
     """
     kinds = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["reserved", "on-demand"]}
     bare.node_class(userData=f"#!/bin/bash\necho {SECRET}\n")
@@ -85,7 +85,7 @@ def aws(bare: AwsCluster, reservation: str) -> Iterator[AwsCluster]:
     )
     bare.deploy("web", 1, nodeSelector={names.NODEPOOL_LABEL: "general"})
     bare.deploy("brief", 2, nodeSelector={names.NODEPOOL_LABEL: "mortal"})
-    size = {"cpu": "1200m", "memory": "4Gi"}  # one a machine of m5.large
+    size = {"cpu": "1200m", "memory": "4Gi"}  # one an instance of m5.large
     for name in RESERVING:
         bare.deploy(name, 2, size, nodeSelector={names.NODEPOOL_LABEL: name})
     yield bare
@@ -99,10 +99,10 @@ def claims_of(aws: AwsCluster, *pools: str) -> list[NodeClaim]:
 
 
 def nodes_of(aws: AwsCluster, pool: str) -> list[Node]:
-    return [one for one in aws.machine_nodes() if one.metadata.labels[names.NODEPOOL_LABEL] == pool]
+    return [one for one in aws.instance_nodes() if one.metadata.labels[names.NODEPOOL_LABEL] == pool]
 
 
-def machines_of(aws: AwsCluster, pool: str) -> list[dict[str, Any]]:
+def instances_of(aws: AwsCluster, pool: str) -> list[dict[str, Any]]:
     """Those that are paid for."""
     return [one for one in aws.ec2.alive() if one["tags"][ec2.NODEPOOL_TAG] == pool]
 
@@ -120,16 +120,16 @@ def await_initialized(aws: AwsCluster, pods: Mapping[str, int], *pools: str) -> 
         ready = all(is_true(one.status.conditions, names.INITIALIZED) for one in claims)
         return claims if ready and all(running[name] == count for name, count in pods.items()) else []
 
-    return aws.eventually(found, f"{dict(pods)} run on machines that are initialised")
+    return aws.eventually(found, f"{dict(pods)} run on instances that are initialised")
 
 
-def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws: AwsCluster) -> None:
+def test_one_pod_gets_one_instance_which_goes_with_it_and_no_secret_is_logged(aws: AwsCluster) -> None:
     (claim,) = await_initialized(aws, {"web": 1}, "general")
     (node,) = nodes_of(aws, "general")
-    (machine,) = machines_of(aws, "general")
-    assert claim.status.provider_id == node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
-    assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == machine["type"]
-    assert machine["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
+    (instance,) = instances_of(aws, "general")
+    assert claim.status.provider_id == node.spec.provider_id == f"aws:///{instance['zone']}/{instance['id']}"
+    assert claim.metadata.labels[names.INSTANCE_TYPE_LABEL] == instance["type"]
+    assert instance["tags"][ec2.CLUSTER_NAME_TAG] == CLUSTER
     aws.deploy("web", 0)
     node_class = aws.client.get(EC2NODECLASSES, "default")
     assert is_true(node_class.status.conditions, names.READY)
@@ -141,31 +141,31 @@ def test_one_pod_gets_one_machine_which_goes_with_it_and_no_secret_is_logged(aws
             kept = aws.client.list(CONFIGMAPS, "dovetail-system")
             wanted = {table.map_name(index) for index in range(MAX_PARTS)}
             table.read([one.data for one in kept if one.metadata.name in wanted], now)
-        return memory.lookup(machine["type"], claim.status.image_id, "AL2023") if len(uses) else None
+        return memory.lookup(instance["type"], claim.status.image_id, "AL2023") if len(uses) else None
 
-    found = aws.eventually(learned, "the memory of the machine is kept, and which templates are in use")
+    found = aws.eventually(learned, "the memory of the instance is kept, and which templates are in use")
     assert found == Resources.parse(node.status.capacity)["memory"]
     aws.eventually(
         lambda: (
             not nodes_of(aws, "general")
-            and not machines_of(aws, "general")
+            and not instances_of(aws, "general")
             and all(one.metadata.deletion_timestamp is not None for one in claims_of(aws, "general"))
         ),
-        "machine and Node are gone, and the claim goes",
+        "instance and Node are gone, and the claim goes",
     )
     _look_for_secrets(aws)
 
 
-def test_the_whole_life_of_a_machine_needs_no_more_than_karpenter_asks_for(aws: AwsCluster) -> None:
+def test_the_whole_life_of_an_instance_needs_no_more_than_karpenter_asks_for(aws: AwsCluster) -> None:
     await_initialized(aws, {"brief": 2}, "mortal")
-    assert machines_of(aws, "mortal")
+    assert instances_of(aws, "mortal")
     aws.eventually(
-        lambda: all(ec2.NODECLAIM_TAG in machine["tags"] for machine in machines_of(aws, "mortal")),
-        "the machines are tagged",
+        lambda: all(ec2.NODECLAIM_TAG in instance["tags"] for instance in instances_of(aws, "mortal")),
+        "the instances are tagged",
     )
     aws.deploy("brief", 0)
     aws.eventually(
-        lambda: not claims_of(aws, "mortal") and not nodes_of(aws, "mortal") and not machines_of(aws, "mortal"),
+        lambda: not claims_of(aws, "mortal") and not nodes_of(aws, "mortal") and not instances_of(aws, "mortal"),
         "nothing is left",
     )
     aws.client.delete(NODEPOOLS, "mortal")
@@ -185,7 +185,7 @@ def test_the_whole_life_of_a_machine_needs_no_more_than_karpenter_asks_for(aws: 
     assert sorted(f"{one.service}:{one.action}" for one in aws.ec2.log() if one.code in DENIED) == []
 
 
-def test_a_reservation_is_used_for_as_many_machines_as_it_has_whatever_the_pool(
+def test_a_reservation_is_used_for_as_many_instances_as_it_has_whatever_the_pool(
     aws: AwsCluster, reservation: str
 ) -> None:
     claims = await_initialized(aws, dict.fromkeys(RESERVING, 2), *RESERVING)
@@ -223,7 +223,7 @@ def _look_for_secrets(aws: AwsCluster) -> None:
 def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> None:
     with aws_cluster(
         fresh_plane, clock_factor=0.02
-    ) as slow:  # machines boot for minutes: launches are what is measured
+    ) as slow:  # instances boot for minutes: launches are what is measured
         slow.start("--disable-leader-election")
         slow.node_class()
         slow.pool("herd", disruption={"consolidateAfter": "Never"})
@@ -233,17 +233,17 @@ def test_500_equal_claims_are_launched_by_few_calls(fresh_plane: DevCluster) -> 
         clock = SystemClock()
         began = clock.monotonic()
         fresh_plane.signal(PROVISIONER, signal.SIGCONT)
-        slow.eventually(lambda: len(slow.ec2.alive()) >= 500, "500 machines are launched", seconds=180)
+        slow.eventually(lambda: len(slow.ec2.alive()) >= 500, "500 instances are launched", seconds=180)
         seconds, calls = clock.monotonic() - began, slow.ec2.calls()
         slow.eventually(
-            lambda: all(one.status.provider_id for one in slow.claims()), "every claim has its machine", seconds=180
+            lambda: all(one.status.provider_id for one in slow.claims()), "every claim has its instance", seconds=180
         )
         owners = [claim.status.provider_id.rpartition("/")[2] for claim in slow.claims()]
-        assert sorted(owners) == sorted(machine["id"] for machine in slow.ec2.alive())
+        assert sorted(owners) == sorted(instance["id"] for instance in slow.ec2.alive())
     asked = calls.total() - calls["ReceiveMessage"] - calls["DeleteMessageBatch"]
     print(f"500 claims launched after {seconds:.1f} s by {asked} calls: {dict(calls)}")
     assert calls["CreateFleet"] <= 25, calls
-    assert asked <= 150, calls  # the time is the machine's, the calls are ours
+    assert asked <= 150, calls  # the time is the instance's, the calls are ours
 
 
 def test_why_a_pod_fits_on_no_instance_type_of_ec2(aws: AwsCluster) -> None:

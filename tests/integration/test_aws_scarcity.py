@@ -1,7 +1,7 @@
 """Catalogue, selection, fleet and the table of shortages together, when the cheapest 90 % of offerings have no capacity for half an hour.
 
 EC2 is a rule here: a dead offering refuses, the cheapest living one gives everything. The launcher is the simplest that keeps the rules: it asks the
-trusted offerings for all machines, or, where there are none, the doubted ones for what they are granted, one call every 0.6 s.
+trusted offerings for all instances, or, where there are none, the doubted ones for what they are granted, one call every 0.6 s.
 """
 
 import random
@@ -33,7 +33,7 @@ WANTED = Requirements.of(
     [Requirement.of(labels.CATEGORY, "In", ["c", "m", "r"]), Requirement.of(names.ARCH_LABEL, "In", ["amd64"])]
 )
 ROOM = Resources.of({"cpu": 7000, "memory": 14 * 2**30})  # eight pods of 0.85 CPU
-MACHINES = 125
+INSTANCES = 125
 CALL = timedelta(seconds=0.6)
 BACK = NOON + timedelta(minutes=30)
 
@@ -98,7 +98,7 @@ class World:
         return {"Errors": errors}
 
     def choice(self, found: Selection, wanted: int) -> tuple[list[Override], int]:
-        """Which offerings to name, and for how many machines."""
+        """Which offerings to name, and for how many instances."""
         prices: Mapping[OfferingKey, float] = {
             OfferingKey(offering.capacity_type, one.name, offering.zone): offering.price
             for one in found.types
@@ -114,23 +114,23 @@ class World:
             lent.values(), default=0
         )
 
-    def launch(self, machines: int) -> tuple[timedelta, int]:
+    def launch(self, instances: int) -> tuple[timedelta, int]:
         """Launch so many; how long it took, and how many calls."""
         began, before = self.now, len(self.calls)
-        while machines > 0:
+        while instances > 0:
             try:
                 found = selection.select("c-1", self.types(), WANTED, ROOM)
             except InsufficientCapacityError:
                 self.now += timedelta(seconds=1)
                 continue
-            overrides, count = self.choice(found, machines)
+            overrides, count = self.choice(found, instances)
             if overrides:
                 self.calls.append(self.now)
                 told = fleet.outcome(self.answer(overrides, count), overrides, found.capacity_type)
                 fleet.note(told, overrides, self.table, self.now)
                 for one in overrides:
                     self.table.release(one.offer, count, self.now)
-                machines -= len(told.launched)
+                instances -= len(told.launched)
             self.now += CALL
         return self.now - began, len(self.calls) - before
 
@@ -142,13 +142,13 @@ def test_scarcity_costs_few_calls_and_little_time() -> None:
     assert 1000 < len(made.dead) < 10_000
     for pause in (0, 4, 20):
         made.now += timedelta(minutes=pause)
-        took, calls = made.launch(MACHINES)
-        print(f"{MACHINES} machines after {pause} min: {calls} calls in {took.total_seconds():.0f} s")
-        assert calls <= 1.5 * MACHINES
+        took, calls = made.launch(INSTANCES)
+        print(f"{INSTANCES} instances after {pause} min: {calls} calls in {took.total_seconds():.0f} s")
+        assert calls <= 1.5 * INSTANCES
         assert took <= timedelta(minutes=2)
     made.now = max(made.now, BACK)
-    took, calls = made.launch(MACHINES)
-    print(f"{MACHINES} machines once capacity is back: {calls} calls in {took.total_seconds():.0f} s")
+    took, calls = made.launch(INSTANCES)
+    print(f"{INSTANCES} instances once capacity is back: {calls} calls in {took.total_seconds():.0f} s")
     assert took <= timedelta(minutes=5)
-    assert calls <= 1.5 * MACHINES
+    assert calls <= 1.5 * INSTANCES
     assert len(made.table.to_config(made.now)["shortage.json"]) <= 900 * 1024

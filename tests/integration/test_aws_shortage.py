@@ -1,4 +1,4 @@
-"""Scarcity, from the pods to the machines: the cheapest nine of ten offerings have nothing for half an hour of EC2's time."""
+"""Scarcity, from the pods to the instances: the cheapest nine of ten offerings have nothing for half an hour of EC2's time."""
 
 import re
 import sys

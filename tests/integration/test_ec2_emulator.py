@@ -353,7 +353,7 @@ def test_a_repeated_call_need_not_answer_the_same(ec2: Ec2) -> None:
     assert ids(fleet(ec2, count=2, name=name, ClientToken=token)) == ids(first)
 
 
-def test_a_client_token_is_forgotten_a_day_after_its_last_machine_ended() -> None:
+def test_a_client_token_is_forgotten_a_day_after_its_last_instance_ended() -> None:
     with Ec2.start(None, clock_factor=FACTOR, data="small", rate_limits=False) as own:
         name, token = template(own), next(TOKENS)
         first = ids(fleet(own, count=2, name=name, ClientToken=token))
@@ -558,7 +558,7 @@ def test_protection_by_template_is_not_for_spot(ec2: Ec2) -> None:
     ec2.protect(bought, really=False)
 
 
-def test_a_machine_that_no_read_tells_of(ec2: Ec2) -> None:
+def test_an_instance_that_no_read_tells_of(ec2: Ec2) -> None:
     (hidden,), (other,) = ids(fleet(ec2)), ids(fleet(ec2))
     eventually(lambda: all_seen(ec2, [hidden, other]), "EC2 knows them")
     ec2.script([Fault("", "unseen", match={"instance": hidden}, seconds=10_000)])
@@ -573,7 +573,7 @@ def test_a_machine_that_no_read_tells_of(ec2: Ec2) -> None:
 
 
 def test_reads_lag_behind_writes() -> None:
-    """Each machine and each template by a time of its own: its birth, its tags and its end."""
+    """Each instance and each template by a time of its own: its birth, its tags and its end."""
     with Ec2.start(None, clock_factor=0.1, data="small", rate_limits=False, lag=30.0) as slow:
         name = template(slow)
         found = ids(fleet(slow, count=20, name=name))
@@ -597,7 +597,7 @@ def test_reads_lag_behind_writes() -> None:
 
 
 def looked(ec2: Ec2) -> tuple[Counter[str], int]:
-    """How many machines are told to be in each state, and how many to have the tag "a"."""
+    """How many instances are told to be in each state, and how many to have the tag "a"."""
     rows = [one for entry in call(ec2, "describe_instances")["Reservations"] for one in entry["Instances"]]
     return Counter(one["State"]["Name"] for one in rows), sum(
         any(tag["Key"] == "a" for tag in one["Tags"]) for one in rows
@@ -699,7 +699,7 @@ def test_runs_that_are_refused(ec2: Ec2, more: Mapping[str, Any], code: str) -> 
     assert code_of(lambda: call(ec2, "run_instances", **{**asked, **more}))[0] == code
 
 
-def test_a_run_makes_machines_of_a_template(ec2: Ec2) -> None:
+def test_a_run_makes_instances_of_a_template(ec2: Ec2) -> None:
     name = template(ec2)
     subnet = ec2.vpc.subnets[ec2.vpc.zones[0]]
     asked: dict[str, Any] = {
@@ -1240,7 +1240,7 @@ def test_the_cluster_and_zonal_shifts(ec2: Ec2) -> None:
 
 
 def drained(ec2: Ec2, kind: str, instance_id: str, seconds: float = 5.0) -> list[dict[str, Any]]:
-    """Events of one kind about one machine; all messages are deleted."""
+    """Events of one kind about one instance; all messages are deleted."""
     sqs = ec2.client("sqs")
     url = sqs.get_queue_url(QueueName=ec2.vpc.queue)["QueueUrl"]
     found: list[dict[str, Any]] = []
@@ -1265,7 +1265,7 @@ def test_interruptions(ec2: Ec2) -> None:
     ec2.interrupt(spot, "spot")
     (rebalance,) = drained(ec2, "EC2 Instance Rebalance Recommendation", other)
     assert (rebalance["source"], rebalance["version"]) == ("aws.ec2", "0")
-    eventually(lambda: spot not in {one["id"] for one in ec2.alive()}, "the spot machine is gone")
+    eventually(lambda: spot not in {one["id"] for one in ec2.alive()}, "the spot instance is gone")
     assert other in {one["id"] for one in ec2.alive()}
     assert drained(ec2, "EC2 Instance State-change Notification", spot)
 
@@ -1303,7 +1303,7 @@ def test_a_message_comes_back_until_it_is_deleted(ec2: Ec2) -> None:
     }
 
 
-# ---------------------------------------------------------------------- machines that join
+# ---------------------------------------------------------------------- instances that join
 
 
 def test_the_emulator_starts_quickly_and_launches_hundreds_quickly() -> None:
@@ -1365,7 +1365,7 @@ def authority(plane: DevCluster) -> str:
     return base64.b64encode((plane.dir / "pki" / "ca.crt").read_bytes()).decode()
 
 
-def test_machines_become_nodes_from_their_user_data_alone(plane: DevCluster) -> None:
+def test_instances_become_nodes_from_their_user_data_alone(plane: DevCluster) -> None:
     ca = authority(plane)
     joined: dict[str, str] = {}
     with Ec2.start(
@@ -1391,21 +1391,21 @@ def test_machines_become_nodes_from_their_user_data_alone(plane: DevCluster) -> 
         def settled() -> dict[str, Any]:
             found = {one["id"]: one for one in ec2.instances()}
             done = all(one["joined"] or one["not_joined"] for one in found.values())
-            return {name: found[machine] for name, machine in joined.items()} if done else {}
+            return {name: found[instance] for name, instance in joined.items()} if done else {}
 
-        machines = eventually(settled, "every machine has joined or given up", 60)
+        instances = eventually(settled, "every instance has joined or given up", 60)
         client = Client(connect(str(plane.kubeconfig), user_agent="test", clock=SystemClock()), SystemClock())
         for name, case in JOINS.items():
-            machine = machines[name]
+            instance = instances[name]
             if case.refusal:
-                assert not machine["joined"], name
-                assert case.refusal in machine["not_joined"], name
+                assert not instance["joined"], name
+                assert case.refusal in instance["not_joined"], name
                 continue
-            assert machine["joined"], (name, machine["not_joined"])
-            check_node(client.get(NODES, machine["node"]), machine, case)
+            assert instance["joined"], (name, instance["not_joined"])
+            check_node(client.get(NODES, instance["node"]), instance, case)
         call(ec2, "terminate_instances", InstanceIds=list(joined.values()))
         ec2.skip(20)
-        nodes = {machine["node"] for machine in machines.values() if machine["joined"]}
+        nodes = {instance["node"] for instance in instances.values() if instance["joined"]}
         ec2.skip(60)
         eventually(
             lambda: not nodes & {one.metadata.name for one in client.list(NODES)},
@@ -1414,9 +1414,9 @@ def test_machines_become_nodes_from_their_user_data_alone(plane: DevCluster) -> 
         )
 
 
-def check_node(node: Node, machine: Mapping[str, Any], case: JoinCase) -> None:
+def check_node(node: Node, instance: Mapping[str, Any], case: JoinCase) -> None:
     """What user data, type and cloud make of a Node."""
-    assert node.spec.provider_id == f"aws:///{machine['zone']}/{machine['id']}"
+    assert node.spec.provider_id == f"aws:///{instance['zone']}/{instance['id']}"
     assert {(one.key, one.value, one.effect) for one in node.spec.taints} >= {
         ("dedicated", "gpu", "NoSchedule"),
         ("karpenter.sh/unregistered", "", "NoExecute"),
@@ -1424,7 +1424,7 @@ def check_node(node: Node, machine: Mapping[str, Any], case: JoinCase) -> None:
     labels = node.metadata.labels
     assert labels["karpenter.sh/nodepool"] == "p"
     assert labels["node.kubernetes.io/instance-type"] == "m5.large"
-    assert labels["topology.kubernetes.io/zone"] == machine["zone"]
+    assert labels["topology.kubernetes.io/zone"] == instance["zone"]
     assert labels["kubernetes.io/os"] == ("windows" if case.family.startswith("Windows") else "linux")
     assert node.status.capacity["pods"] == "58"
     kib = int(str(node.status.capacity["memory"]).removesuffix("Ki"))

@@ -526,7 +526,7 @@ def situation(extender: Extender, stage: Stage) -> str:
 
 
 def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
-    """A pod of priority that kube-scheduler may only look at once the extender knows the machine that comes for it."""
+    """A pod of priority that kube-scheduler may only look at once the extender knows the node that comes for it."""
     # A pod that goes makes kube-scheduler try all others again, and a second try preempts: former tests are over first.
     eventually(lambda: {one.namespace for one in stage.client.list(PODS)} == {stage.name}, 30.0, stage.pods)
     pod = stage.pod("vip", priority=priority, gate="test/plan")
@@ -541,7 +541,7 @@ def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
 VETOED = 'dovetail_extender_requests_total{answer="vetoed",verb="preempt"}'
 
 
-def test_a_needless_preemption_is_put_off_until_the_planned_machine_is_there(
+def test_a_needless_preemption_is_put_off_until_the_planned_node_is_there(
     extender: Extender, stage: Stage, important: str
 ) -> None:
     _, low = crowd(stage)

@@ -1,4 +1,4 @@
-"""Interruptions and drift on a real control plane: machines of kwok that are taken back while their pods run."""
+"""Interruptions and drift on a real control plane: nodes of kwok that are taken back while their pods run."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ class InterruptibleTerm:
 
 
 class InterruptibleCloud(KwokCloud):
-    """kwok, with what AWS adds to the life of a machine."""
+    """kwok, with what AWS adds to the life of a node."""
 
     term: InterruptibleTerm
 
@@ -62,7 +62,7 @@ class InterruptibleCloud(KwokCloud):
 
 
 class Interruptible:
-    """A provisioner and the means to interrupt its machines."""
+    """A provisioner and the means to interrupt its nodes."""
 
     def __init__(self, kubeconfig: str) -> None:
         clouds: list[InterruptibleCloud] = []
@@ -114,7 +114,7 @@ def test_the_replacement_is_ready_before_the_first_pod_is_evicted(plot: Plot, pr
         node = next(one for one in plot.nodes() if one.metadata.name == old.status.node_name)
         return any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
 
-    eventually(closed, "the machine is closed", 5.0)
+    eventually(closed, "the node is closed", 5.0)
     before = {pod.uid for pod in plot.pods("web")}
     (replacement,) = eventually(lambda: others(plot.claims(), old), "a replacement", 10.0)
     while not others(plot.initialized(), old):
@@ -126,7 +126,7 @@ def test_the_replacement_is_ready_before_the_first_pod_is_evicted(plot: Plot, pr
         "the pod runs on the replacement",
         SECONDS,
     )
-    eventually(lambda: [one.name for one in plot.claims()] == [replacement.name], "the old machine is gone", SECONDS)
+    eventually(lambda: [one.name for one in plot.claims()] == [replacement.name], "the old node is gone", SECONDS)
     assert {one.reason for one in plot.events("TerminatingOnInterruption", "NodeClaim", [old.name])}
 
 
@@ -140,7 +140,7 @@ def test_when_no_replacement_comes_pods_are_evicted_by_the_deadline_and_deleted_
     plot.protect("held")
     eventually(lambda: len(plot.initialized()) == 2, "both claims are initialised", SECONDS)
     claims = {one.status.node_name: one for one in plot.initialized()}
-    plot.change_pool(pool, limits={"cpu": "8"})  # both machines are all that it may have
+    plot.change_pool(pool, limits={"cpu": "8"})  # both nodes are all that it may have
     (web,), (held,) = plot.pods("web"), plot.pods("held")
     deadlines = [provisioner.interrupt(claims[pod.node_name], seconds=85) for pod in (web, held)]
     eventually(lambda: web.uid not in {pod.uid for pod in plot.pods("web")}, "the pod is evicted", SECONDS)

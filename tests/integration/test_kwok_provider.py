@@ -45,8 +45,8 @@ class Process:
     nodes: Reflector[Node]
     provider: KwokProvider
 
-    def seen(self, machine: LaunchedInstance) -> Node | None:
-        return self.nodes.store.get(machine.node_name)
+    def seen(self, instance: LaunchedInstance) -> Node | None:
+        return self.nodes.store.get(instance.node_name)
 
     def stop(self) -> None:
         self.provider.stop()
@@ -100,16 +100,16 @@ def plant(plane: DevCluster) -> Iterator[Plant]:
             client.delete(NODES, name)
 
 
-def launched(claim: NodeClaim, machine: LaunchedInstance) -> NodeClaim:
+def launched(claim: NodeClaim, instance: LaunchedInstance) -> NodeClaim:
     status = NodeClaimStatus(
-        provider_id=machine.provider_id,
-        capacity={**machine.capacity.to_wire()},
-        allocatable={**machine.allocatable.to_wire()},
+        provider_id=instance.provider_id,
+        capacity={**instance.capacity.to_wire()},
+        allocatable={**instance.allocatable.to_wire()},
         conditions=(
             Condition(type=names.LAUNCHED, status="True", reason="Launched", last_transition_time=SystemClock().now()),
         ),
     )
-    metadata = msgspec.structs.replace(claim.metadata, labels={**machine.labels, **claim.metadata.labels})
+    metadata = msgspec.structs.replace(claim.metadata, labels={**instance.labels, **claim.metadata.labels})
     return msgspec.structs.replace(claim, metadata=metadata, status=status)
 
 
@@ -121,13 +121,17 @@ def is_gone(act: Callable[[], object]) -> bool:
     return False
 
 
-def test_a_machine_joins_becomes_ready_and_keeps_its_type_s_capacity(plant: Plant) -> None:
+def test_an_instance_joins_becomes_ready_and_keeps_its_type_s_capacity(plant: Plant) -> None:
     process = plant.start()
-    machine = process.provider.create(plant.claim())
-    assert (machine.instance_type, machine.zone, machine.capacity_type) == ("c-8x-amd64-linux", "test-zone-b", "spot")
+    instance = process.provider.create(plant.claim())
+    assert (instance.instance_type, instance.zone, instance.capacity_type) == (
+        "c-8x-amd64-linux",
+        "test-zone-b",
+        "spot",
+    )
 
     def ready() -> Node | None:
-        node = process.seen(machine)
+        node = process.seen(instance)
         return node if node is not None and is_true(node.status.conditions, names.READY) else None
 
     node = eventually(ready, "kwok makes the Node Ready")
@@ -135,34 +139,34 @@ def test_a_machine_joins_becomes_ready_and_keeps_its_type_s_capacity(plant: Plan
     assert node.status.capacity == {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "20Gi", "pods": "128"}
     assert node.status.allocatable == {"cpu": "7900m", "memory": "16374Mi", "ephemeral-storage": "20Gi", "pods": "128"}
     assert names.UNREGISTERED_NO_SCHEDULE_TAINT in node.spec.taints
-    assert process.provider.get(machine.provider_id).node_name == machine.node_name
+    assert process.provider.get(instance.provider_id).node_name == instance.node_name
     assert process.client.writes == {("create", "nodes"): 1}
 
 
 def test_a_delayed_node_joins_after_its_delay_while_create_returns_at_once(plant: Plant) -> None:
     process = plant.start()
     began = time.monotonic()
-    machine = process.provider.create(plant.claim(delay="2s"))
+    instance = process.provider.create(plant.claim(delay="2s"))
     assert time.monotonic() - began < 1
-    assert machine.provider_id in [one.provider_id for one in process.provider.list()]
-    assert process.seen(machine) is None
-    eventually(lambda: process.seen(machine), "the Node joins")
+    assert instance.provider_id in [one.provider_id for one in process.provider.list()]
+    assert process.seen(instance) is None
+    eventually(lambda: process.seen(instance), "the Node joins")
     assert time.monotonic() - began >= 2
 
 
 def test_a_node_promised_by_a_process_that_died_is_made_by_the_next_one_and_only_once(plant: Plant) -> None:
     first = plant.start()
     claim = plant.claim(delay="3s")
-    machine = first.provider.create(claim)
+    instance = first.provider.create(claim)
     first.stop()
     second = plant.start()
-    promised = launched(claim, machine)
+    promised = launched(claim, instance)
     second.provider.resume([promised])
     second.provider.resume([promised])
-    node = eventually(lambda: second.seen(machine), "the Node joins")
+    node = eventually(lambda: second.seen(instance), "the Node joins")
     assert node is not None
-    assert node.metadata.labels.items() >= machine.labels.items()
-    assert second.provider.create(claim).provider_id == machine.provider_id
+    assert node.metadata.labels.items() >= instance.labels.items()
+    assert second.provider.create(claim).provider_id == instance.provider_id
     assert second.client.writes == {("create", "nodes"): 1}
 
 
@@ -170,33 +174,33 @@ def test_a_create_whose_answer_was_lost_adopts_its_node(plant: Plant) -> None:
     first, blind = plant.start(), plant.start()
     blind.nodes.stop()  # its cache will not show what the first one makes
     claim = plant.claim()
-    machine = first.provider.create(claim)
-    assert blind.provider.create(claim) == machine
+    instance = first.provider.create(claim)
+    assert blind.provider.create(claim) == instance
 
 
-def test_a_deleting_node_s_machine_is_gone_while_its_finalizer_still_holds_it(plant: Plant) -> None:
+def test_a_deleting_node_s_instance_is_gone_while_its_finalizer_still_holds_it(plant: Plant) -> None:
     process = plant.start()
     claim = plant.claim()
-    machine = process.provider.create(claim)
-    process.client.patch(NODES, machine.node_name, {"metadata": {"finalizers": [names.TERMINATION_FINALIZER]}})
-    process.client.delete(NODES, machine.node_name)
+    instance = process.provider.create(claim)
+    process.client.patch(NODES, instance.node_name, {"metadata": {"finalizers": [names.TERMINATION_FINALIZER]}})
+    process.client.delete(NODES, instance.node_name)
 
     def deleting() -> bool:
-        node = process.seen(machine)
+        node = process.seen(instance)
         return node is not None and node.metadata.deletion_timestamp is not None
 
     eventually(deleting, "the watch shows the deletion")
     writes = dict(process.client.writes)
-    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
+    assert is_gone(lambda: process.provider.delete(launched(claim, instance)))
     assert dict(process.client.writes) == writes
 
 
-def test_a_machine_that_never_registered_ends_with_its_node(plant: Plant) -> None:
+def test_an_instance_that_never_registered_ends_with_its_node(plant: Plant) -> None:
     process = plant.start()
     claim = plant.claim()
-    machine = process.provider.create(claim)
-    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
+    instance = process.provider.create(claim)
+    assert is_gone(lambda: process.provider.delete(launched(claim, instance)))
     with pytest.raises(NotFound):
-        process.client.get(NODES, machine.node_name)
-    assert is_gone(lambda: process.provider.delete(launched(claim, machine)))
-    eventually(lambda: is_gone(lambda: process.provider.get(machine.provider_id)), "the watch shows the end")
+        process.client.get(NODES, instance.node_name)
+    assert is_gone(lambda: process.provider.delete(launched(claim, instance)))
+    eventually(lambda: is_gone(lambda: process.provider.get(instance.provider_id)), "the watch shows the end")

@@ -28,7 +28,7 @@ NAMESPACE = "at-once"
 
 @dataclass(frozen=True)
 class Scene:
-    """Deployments that are created at once, and the sizes (CPUs) of the machines that there are."""
+    """Deployments that are created at once, and the sizes (CPUs) of the nodes that there are."""
 
     cpus: tuple[str, ...]
     deployments: tuple[Document, ...]
@@ -76,6 +76,9 @@ SCENES = {
     "30 pods spread over zones and nodes": Scene(
         ("16",),
         (deployed("web", 30, topologySpreadConstraints=[even(ZONE, app="web"), even(HOSTNAME, app="web")]),),
+    ),
+    "60 pods spread over zones, a node each": Scene(
+        ("8",), (deployed("web", 60, cpu="5", topologySpreadConstraints=[even(ZONE, app="web")]),)
     ),
     "70 pods of two Deployments that one spread counts together": Scene(
         ("32",),

@@ -230,7 +230,7 @@ class Stage:
             list(aws.client.get(CRDS, f"{one.plural}.{one.group}").status.stored_versions) for one in BETA.values()
         ]
         self.cluster.kubectl("delete", "provisioners", "--all")
-        aws.eventually(lambda: not aws.claims(), "all machines have gone")
+        aws.eventually(lambda: not aws.claims(), "all instances have gone")
 
     def seoul(self, aws: AwsCluster) -> None:
         self.cluster.kubectl("apply", "-f", "-", stdin="---\n".join(map(yaml.safe_dump, COMPANIONS)))

@@ -1,4 +1,4 @@
-"""The provisioner on a real control plane: from a pending pod to a machine, and back to nothing."""
+"""The provisioner on a real control plane: from a pending pod to a node, and back to nothing."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def test_a_deleted_claim_goes_with_its_node_and_not_when_it_is_looked_at_again(
     eventually(lambda: claim.name not in [one.name for one in plot.claims()], "the end of the Node ends it", SECONDS)
 
 
-def test_one_pod_gets_one_machine_which_goes_with_it(plot: Plot) -> None:
+def test_one_pod_gets_one_node_which_goes_with_it(plot: Plot) -> None:
     pool = plot.pool(labels={"tier": "gold"})
     plot.deploy("web", 1)
     plot.await_running(1)
@@ -176,7 +176,7 @@ def test_nodes_are_chosen_by_cost_and_say_how_near_the_plan_comes_to_its_bound(
     before, tries = improved_plans(), 0
     while (
         improved_plans() == before and tries < 4
-    ):  # on a crowded machine pods may come in two batches, or the answer late
+    ):  # on a crowded node pods may come in two batches, or the answer late
         tries += 1
         deploy_both(plot, f"try{tries}")
         plot.await_running(20 * tries)
@@ -246,7 +246,7 @@ def test_a_termination_grace_period_ends_what_nobody_may_evict_and_its_volumes_a
     eventually(lambda: claim.name not in {one.name for one in plot.claims()}, "its claim is gone", SECONDS)
 
 
-def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot: Plot, asked: Asked) -> None:
+def test_a_protected_pod_holds_the_drain_and_no_node_waits_empty_for_it(plot: Plot, asked: Asked) -> None:
     plot.pool(disruption=NEVER)
     plot.daemonset("agent")
     plot.deploy("guarded", 1, cpu="1")
@@ -261,7 +261,7 @@ def test_a_protected_pod_holds_the_drain_and_no_machine_waits_empty_for_it(plot:
     eventually(lambda: answers_of("429") >= refused + 2, "the eviction was refused twice", SECONDS)
     eventually(lambda: plot.events("FailedDraining", "Node", [node.metadata.name]), "the Node says why", SECONDS)
     eventually(lambda: plot.events("FailedDraining", "NodeClaim", [claim.name]), "its claim says why", SECONDS)
-    assert [one.name for one in plot.claims()] == [claim.name]  # a machine that nobody may come to yet is not bought
+    assert [one.name for one in plot.claims()] == [claim.name]  # a node that nobody may come to yet is not bought
     held = plot.client.get(NODES, node.metadata.name)
     assert names.DISRUPTED_TAINT.key in {taint.key for taint in held.spec.taints}
     assert held.metadata.labels[names.EXCLUDE_BALANCERS_LABEL] == names.EXCLUDE_BALANCERS_VALUE
@@ -328,7 +328,7 @@ def test_limits_are_never_exceeded_and_pods_say_which(plot: Plot, asked: Asked) 
     assert seen() == 4
 
 
-def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> None:
+def test_a_budget_of_one_lets_empty_nodes_go_one_at_a_time(plot: Plot) -> None:
     plot.pool(disruption={"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})
     plot.deploy("web", 3)
     plot.await_running(3)
@@ -353,7 +353,7 @@ def test_a_budget_of_one_lets_empty_machines_go_one_at_a_time(plot: Plot) -> Non
     assert most == 1
 
 
-def test_a_budget_of_none_and_never_keep_empty_machines(plot: Plot) -> None:
+def test_a_budget_of_none_and_never_keep_empty_nodes(plot: Plot) -> None:
     none = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}
     frozen = plot.pool("-frozen", disruption=none)
     never = plot.pool("-never", disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]})

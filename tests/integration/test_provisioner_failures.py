@@ -1,4 +1,4 @@
-"""The provisioner killed, doubled and cut off from its API server: no pod is forgotten, no machine is bought twice."""
+"""The provisioner killed, doubled and cut off from its API server: no pod is forgotten, no instance is launched twice."""
 
 import signal
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
 
 
 def everything_fits(plot: Plot) -> None:
-    """One pod fills one machine: as many claims and Nodes as pods, each initialised, none beside them."""
+    """One pod fills one node: as many claims and Nodes as pods, each initialised, none beside them."""
     plot.await_running(PODS)
     eventually(lambda: len(plot.initialized()) == PODS, "every claim is initialised", SECONDS)
     assert len(plot.claims()) == PODS

@@ -135,7 +135,7 @@ class Wiring(Plot):
         self.make(CSINODES, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
 
     def confine(self, template: dict[str, Any]) -> None:
-        """Let the pods of this template run on machines of this plot only."""
+        """Let the pods of this template run on nodes of this plot only."""
         self._confine(template, "", {})
 
     def pod(
@@ -148,7 +148,7 @@ class Wiring(Plot):
         labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> None:
-        """A pod that may only run on machines of this plot."""
+        """A pod that may only run on nodes of this plot."""
         body: dict[str, Any] = {
             "metadata": {"name": name, "labels": {"app": name, **(labels or {})}},
             "spec": {
@@ -277,7 +277,7 @@ def otherwise(plots: Plots) -> Wiring:
 # --- volumes --------------------------------------------------------------------------------------------------------
 
 
-def test_a_stateful_set_gets_machines_where_its_volumes_can_be_made(plot: Wiring) -> None:
+def test_a_stateful_set_gets_nodes_where_its_volumes_can_be_made(plot: Wiring) -> None:
     plot.pool(disruption=NEVER)
     kind = plot.storage_class("zonal", "test-zone-c")
     template: dict[str, Any] = {
@@ -310,11 +310,11 @@ def test_a_pod_waits_for_its_claim_and_goes_where_the_volume_is(plot: Wiring) ->
     plot.await_told("db", "data")
     assert plot.claims() == []
     plot.claim_volume("data", volume)
-    eventually(plot.claims, "a machine is made as soon as the claim is bound", AT_ONCE)
+    eventually(plot.claims, "a node is made as soon as the claim is bound", AT_ONCE)
     assert plot.zone_of("db") == "test-zone-b"
 
 
-def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Program) -> None:
+def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Program) -> None:
     one_type = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-8x-amd64-linux"]}]
     plot.pool(cpu=8, disruption=NEVER, requirements=one_type)
     for one in ("first", "second", "third"):
@@ -325,8 +325,8 @@ def test_machines_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, prog
     program.await_seen(CSINODES, full)
     for one in ("second", "third"):
         plot.pod(one, claim=one)
-    # the first is full, and machines to come of its kind will take one volume too
-    eventually(lambda: len(plot.nodes()) == 3, "three machines", SECONDS)
+    # the first is full, and nodes to come of its kind will take one volume too
+    eventually(lambda: len(plot.nodes()) == 3, "three nodes", SECONDS)
     for node in plot.nodes():
         if node.metadata.name != full:  # as their drivers would; kube-scheduler waits for it
             plot.csi_node(node.metadata.name, 1)
@@ -427,8 +427,8 @@ def liked_zone(plot: Wiring) -> str:
 def test_pods_without_spread_get_that_of_the_scheduler_configuration(otherwise: Wiring) -> None:
     otherwise.pool(cpu=8, disruption=NEVER)
     otherwise.deploy("web", 3, cpu="1")
-    # kube-scheduler of this plane has no such defaults and may put them elsewhere, so it is the machines that tell
-    claims = eventually(lambda: found if len(found := otherwise.claims()) == 3 else [], "three machines", SECONDS)
+    # kube-scheduler of this plane has no such defaults and may put them elsewhere, so it is the nodes that tell
+    claims = eventually(lambda: found if len(found := otherwise.claims()) == 3 else [], "three nodes", SECONDS)
     zones = [requirements_of(one.spec.requirements).requirement(names.ZONE_LABEL).single_value for one in claims]
     assert None not in zones
     assert len(set(zones)) == 3
@@ -469,7 +469,7 @@ def test_a_pod_with_resource_claims_is_refused_and_told_so(plot: Wiring) -> None
 def test_resource_claims_are_no_constraint_where_the_flag_says_so(otherwise: Wiring) -> None:
     otherwise.pool(disruption=NEVER)
     otherwise.pod("trainer", **DEVICE)
-    eventually(otherwise.claims, "a machine is made", SECONDS)
+    eventually(otherwise.claims, "a node is made", SECONDS)
 
 
 def test_a_pod_is_told_what_binds_in_each_pool(plots: Plots) -> None:

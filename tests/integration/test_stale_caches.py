@@ -75,28 +75,28 @@ def plot(client: Client, provisioner: InProcess, proxy: TcpProxy) -> Iterator[Pl
     one.clear()
 
 
-def machine(plot: Plot, pool: str) -> NodeClaim:
-    """The one machine of a pool, initialised."""
-    eventually(lambda: len(plot.initialized(pool)) == 1, f"the machine of {pool} is initialised", SECONDS)
+def existing_node(plot: Plot, pool: str) -> NodeClaim:
+    """The one node of a pool, initialised."""
+    eventually(lambda: len(plot.initialized(pool)) == 1, f"the node of {pool} is initialised", SECONDS)
     return plot.initialized(pool)[0]
 
 
-def empty_machine(plot: Plot, provisioner: InProcess, suffix: str, **disruption: Any) -> tuple[str, NodeClaim]:
-    """A pool with one machine that has no pods, and of which the provisioner knows that."""
+def empty_node(plot: Plot, provisioner: InProcess, suffix: str, **disruption: Any) -> tuple[str, NodeClaim]:
+    """A pool with one node that has no pods, and of which the provisioner knows that."""
     pool = plot.pool(
         suffix, disruption={"consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "100%"}], **disruption}
     )
     app = f"first{suffix}"
     plot.deploy(app, 1, pool=pool)
     plot.await_running(1, app)
-    claim = machine(plot, pool)
+    claim = existing_node(plot, pool)
     plot.scale(app, 0)
     cluster = provisioner.caches.cluster
 
     def known_to_be_empty() -> bool:
         return all(is_daemon(pod) for pod in cluster.bound_to(claim.status.node_name))
 
-    eventually(known_to_be_empty, "the provisioner knows that the machine is empty", SECONDS)
+    eventually(known_to_be_empty, "the provisioner knows that the node is empty", SECONDS)
     return pool, claim
 
 
@@ -110,8 +110,8 @@ def test_two_minutes_without_the_watch_of_pods_kill_no_pod(
     plot: Plot, provisioner: InProcess, proxy: TcpProxy, client: Client
 ) -> None:
     clock = SystemClock()
-    quiet, spared = empty_machine(plot, provisioner, "-a", consolidateAfter="Never")
-    asked, deleted = empty_machine(plot, provisioner, "-b", consolidateAfter="Never")
+    quiet, spared = empty_node(plot, provisioner, "-a", consolidateAfter="Never")
+    asked, deleted = empty_node(plot, provisioner, "-b", consolidateAfter="Never")
     proxy.freeze()
     began = clock.monotonic()
     plot.deploy("late", 1, pool=quiet)
@@ -135,11 +135,11 @@ def test_two_minutes_without_the_watch_of_pods_kill_no_pod(
             protected = False
         clock.sleep(0.5)
     tries = plot.events("DisruptionBlocked", "NodeClaim", [spared.name])  # the taint is off again within moments
-    assert [one for one in tries if late.key in one.message], "the machine that seemed empty was never tried"
+    assert [one for one in tries if late.key in one.message], "the node that seemed empty was never tried"
     (node,) = plot.nodes(quiet)
     assert names.DISRUPTED_TAINT not in node.spec.taints
     assert suspended, "the caches never said that they are behind"
-    assert machine(plot, quiet).metadata.uid == spared.metadata.uid
+    assert existing_node(plot, quiet).metadata.uid == spared.metadata.uid
     assert not [one for one in plot.claims(asked) if one.name == deleted.name], "the delete of a user did not go on"
     assert plot.events("Evicted", "Pod", [guarded.name])
     assert plot.events("FailedDraining", "NodeClaim", [deleted.name])
@@ -149,6 +149,6 @@ def test_two_minutes_without_the_watch_of_pods_kill_no_pod(
     eventually(lambda: not stale(provisioner.caches.behind_disruption), "the caches are current again", SECONDS)
     eventually(
         lambda: all(taint.key != names.DISRUPTED_TAINT.key for taint in plot.nodes(quiet)[0].spec.taints),
-        "the machine with the pod is open",
+        "the node with the pod is open",
         SECONDS,
     )

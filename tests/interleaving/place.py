@@ -62,7 +62,7 @@ class Place:
     # ------------------------------------------------------------------ what users make
 
     def pool(self, *, revision: str = "one", **disruption: Any) -> None:
-        """The NodePool, or another template for it; machines of `sizes`."""
+        """The NodePool, or another template for it; nodes of `sizes`."""
         known = self.server.get("nodepools", POOL)
         spec = {
             "template": {

@@ -336,7 +336,7 @@ class DisruptionMachine(RuleBasedStateMachine):
             pods = len(at.pods)
             at.come_to_rest(alone=True)
             for pod in at.waiting():
-                why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().machines}
+                why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().nodes}
                 at.wrong.append(
                     f"{pod.name} has no place after {begun}, planned on {at.planned().get(pod.name)}: {why}"
                 )

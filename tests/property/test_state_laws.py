@@ -318,8 +318,8 @@ def started() -> World:
     """A world in which something goes on: two nodes, one of which goes with a pod on it, a claim in flight, pods that wait."""
     world = World()  # compares itself after every event
     world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
-    world.machine("a")
-    world.machine("b")
+    world.existing_node("a")
+    world.existing_node("b")
     world.add(pod("p1", node="b"), pod("p2"), pod("p3"))
     put_node("b", "kwok://b", 2, going=False)(world)
     put_claim("c", "", 0, ["p2"], going=False)(world)
@@ -366,7 +366,7 @@ def test_an_old_snapshot_never_changes(history: list[Step]) -> None:
 
 def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     world, told = World(), list[str]()
-    world.machine("a")
+    world.existing_node("a")
     view = world.view("a")
     world.cluster._views._entries.clear()
     world.cluster._views._frozen = ()

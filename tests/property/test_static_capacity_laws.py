@@ -29,7 +29,7 @@ def put(world: World, name: str, state: str) -> None:
     elif state in ("unlaunched", "launched"):
         world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}" if state == "launched" else ""))
     else:
-        world.machine(name, **metadata)
+        world.existing_node(name, **metadata)
         if state == "used":
             world.add(pod(f"on-{name}", node=name))
 

@@ -48,7 +48,7 @@ from tests.scenarios.steps import (
 from tests.support.provisioner import TEAM
 
 BOUGHT = [ON_DEMAND]
-"""Requirements of a pool of on-demand machines: spot machines are not replaced by spot machines without a feature gate."""
+"""Requirements of a pool of on-demand nodes: spot nodes are not replaced by spot nodes without a feature gate."""
 
 
 def tight(**more: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def emptied(*, nodes: int, disruption: dict[str, Any], **spec: Any) -> Step:
 
 
 def own_node(scene: Scene) -> None:
-    """A machine that somebody else runs, with room and the row's label and taint."""
+    """A node that somebody else runs, with room and the row's label and taint."""
     room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     scene.client.raw(
         "POST",
@@ -126,7 +126,7 @@ ROWS: tuple[Row, ...] = (
         becomes(1, 6, new=False, seconds=240),
     ),
     row(
-        "pods move to a machine of somebody else that has room",
+        "pods move to a node of somebody else that has room",
         pool(disruption=TIGHT),
         deploy("web", 1, cpu="1"),
         settled(1, 1),

@@ -128,7 +128,7 @@ def node_class(name: str, **spec: Any) -> Step:
 
 
 def overlay(name: str, *, values: tuple[str, ...] = ("4",), **spec: Any) -> Step:
-    """A NodeOverlay of this row's pool, for machines of so many CPUs."""
+    """A NodeOverlay of this row's pool, for nodes of so many CPUs."""
     return put(
         {
             "apiVersion": "karpenter.sh/v1alpha1",
@@ -651,7 +651,7 @@ ROWS: tuple[Row, ...] = (
         sizes(4),
     ),
     row(
-        "a NodeOverlay gives machines a resource that pods ask for",
+        "a NodeOverlay gives nodes a resource that pods ask for",
         pool(disruption=NEVER),
         overlay("devices", capacity={"example.com/device": "2"}),
         overlay_says("devices", "True"),
@@ -755,7 +755,7 @@ ROWS: tuple[Row, ...] = (
         not_ready(),
         gone(),
     ),
-    # --- machines that vanish --------------------------------------------------------------------------------------------------------
+    # --- nodes that vanish --------------------------------------------------------------------------------------------------------
     row(
         "a claim whose instance and Node vanished is removed",
         pool(disruption=NEVER),

@@ -33,7 +33,7 @@ HOLDS_SECONDS = 40.0
 
 
 def pool(suffix: str = "", **spec: Any) -> Step:
-    """A NodePool and its class; machines of 4 CPUs unless told otherwise. See `Plot.pool`."""
+    """A NodePool and its class; nodes of 4 CPUs unless told otherwise. See `Plot.pool`."""
 
     def step(scene: Scene) -> None:
         scene.pool(suffix, **spec)

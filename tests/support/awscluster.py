@@ -1,4 +1,4 @@
-"""A dev cluster whose machines come from the emulated EC2: the emulator, a provisioner as a child process, and what tests ask of both."""
+"""A dev cluster whose instances come from the emulated EC2: the emulator, a provisioner as a child process, and what tests ask of both."""
 
 import base64
 import contextlib
@@ -44,7 +44,7 @@ class AwsCluster:
     """One dev cluster, one EC2, and a provisioner that can be started, stopped and killed.
 
     Args:
-        cluster: up; nothing else launches machines for it.
+        cluster: up; nothing else launches instances for it.
         ec2: options of `Ec2.start`.
     """
 
@@ -115,7 +115,7 @@ class AwsCluster:
         applying.apply(self.client, [node_class(name, **spec)])
 
     def pool(self, name: str = "general", *, node_class: str = "default", ready: bool = True, **more: Any) -> None:
-        """A NodePool of small machines that removes empty ones at once; `more` goes into its spec, `requirements` into its template's."""
+        """A NodePool of small instances that removes empty ones at once; `more` goes into its spec, `requirements` into its template's."""
         applying.apply(self.client, [pool(name, node_class, **more)])
         if ready:
             self.eventually(
@@ -130,7 +130,7 @@ class AwsCluster:
         applying.apply(self.client, [document])
 
     def claim(self, pool_name: str, **spec: Any) -> Document:
-        """The body of a NodeClaim as the pool's would be, for a machine of at least one core and 1 GiB; without a name."""
+        """The body of a NodeClaim as the pool's would be, for an instance of at least one core and 1 GiB; without a name."""
         found = self.client.get(NODEPOOLS, pool_name)
         wire: dict[str, Any] = msgspec.to_builtins(found.spec.template.spec)
         labels = {names.NODEPOOL_LABEL: pool_name}
@@ -163,8 +163,8 @@ class AwsCluster:
         """Every NodeClaim."""
         return self.client.list(NODECLAIMS)
 
-    def machine_nodes(self) -> list[Node]:
-        """Every Node of a machine of EC2."""
+    def instance_nodes(self) -> list[Node]:
+        """Every Node of an instance of EC2."""
         return [node for node in self.client.list(NODES) if node.spec.provider_id.startswith("aws:///")]
 
     def running(self) -> int:
@@ -187,9 +187,9 @@ class AwsCluster:
         self.eventually(lambda: self.running() == count, f"{count} pods run", seconds)
 
     def await_empty(self, seconds: float = SECONDS) -> None:
-        """Until no claim, no Node and no living machine is left."""
+        """Until no claim, no Node and no living instance is left."""
         self.eventually(
-            lambda: not self.claims() and not self.machine_nodes() and not self.ec2.alive(), "nothing is left", seconds
+            lambda: not self.claims() and not self.instance_nodes() and not self.ec2.alive(), "nothing is left", seconds
         )
 
     def eventually(self, look: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
@@ -215,8 +215,8 @@ class AwsCluster:
             f"event {one.reason}: {one.message}" for one in self.client.list(EVENTS, "default") if one.type == "Warning"
         }
         lines += sorted(events)[:10]
-        machines = [f"machine {one}"[:300] for one in self.ec2.instances()[:5]]
-        return "\n".join([*lines, *machines, f"calls {dict(self.calls())}"])
+        living = [f"instance {one}"[:300] for one in self.ec2.instances()[:5]]
+        return "\n".join([*lines, *living, f"calls {dict(self.calls())}"])
 
 
 def node_class(name: str, **spec: Any) -> Document:

@@ -46,7 +46,7 @@ EARLY: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "c": ("GetInstanceProfile", "RunInstances"),
 }
-"""Actions from a class's creation to its machine's first minutes, by the class that meets their faults."""
+"""Actions from a class's creation to its instance's first minutes, by the class that meets their faults."""
 LAST_TOLD: Final[Mapping[str, str]] = {"a": "DescribeImages", "b": "CreateLaunchTemplate", "c": "RunInstances"}
 """The last of them before a class is Ready: when its trouble is told, so is every other."""
 LATE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -143,7 +143,7 @@ class Row:
     def times(self) -> int:
         """How many calls it hits; of dry runs two looks at the class, since what one saw is not written where something else was written meanwhile.
 
-        Of terminations that are denied four, since a machine that is denied among others is looked for by halves: among up to eight it is denied alone at last.
+        Of terminations that are denied four, since an instance that is denied among others is looked for by halves: among up to eight it is denied alone at last.
         """
         if (self.action, self.kind) == ("TerminateInstances", "denied"):
             return 4
@@ -166,7 +166,7 @@ EARLY_ROWS: Final = rows_of(EARLY)
 LATE_ROWS: Final = rows_of(LATE)
 ROWS: Final = (*EARLY_ROWS, *LATE_ROWS)
 TAG_ROWS: Final = tuple(row for row in LATE_ROWS if row.action == "CreateTags")
-"""Machines are tagged soon after their Nodes have joined: it may begin before the last one has, and end while others are ended."""
+"""Instances are tagged soon after their Nodes have joined: it may begin before the last one has, and end while others are ended."""
 OWNERS: Final = tuple(f"faults-{group}-{kind}" for group in EARLY for kind in KINDS)
 
 
@@ -180,9 +180,9 @@ class Seen:
         calls: by row: calls that matched its fault.
         hits: by row: calls that it hit.
         log: of the provisioner.
-        strays: machines without a claim, and claims without a machine, after the launch; all machines and claims after the end.
+        strays: instances without a claim, and claims without an instance, after the launch; all instances and claims after the end.
         left: by name: templates and profiles after the end.
-        machines: how many there were.
+        instances: how many there were.
     """
 
     conditions: set[tuple[str, str, str, str, str, str]] = field(default_factory=set)
@@ -192,7 +192,7 @@ class Seen:
     log: str = ""
     strays: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    machines: int = 0
+    instances: int = 0
 
     def of(self, kind: str, name: str) -> list[tuple[str, str, str, str]]:
         """Type, status, reason and message of the conditions that one object had."""
@@ -253,12 +253,12 @@ class Life:
         self._aws.eventually(lambda: len(self._aws.initialized()) == len(OWNERS), "all claims are initialised", WAIT)
         owners = {one.status.provider_id.rpartition("/")[2] for one in self._aws.claims()}
         self.seen.strays += sorted(owners ^ {one["id"] for one in self._aws.ec2.alive()})
-        self.seen.machines = len(owners)
+        self.seen.instances = len(owners)
 
     def _end(self) -> None:
         """Delete it all."""
         aws = self._aws
-        machines = {one.name: one.status.provider_id.rpartition("/")[2] for one in aws.claims()}
+        instances = {one.name: one.status.provider_id.rpartition("/")[2] for one in aws.claims()}
         classes = {one.name: one for one in self._client.list(EC2NODECLASSES)}
         templates = {
             name: [key for key, tags in aws.ec2.left()["templates"].items() if name in tags.values()] for name in OWNERS
@@ -266,8 +266,8 @@ class Life:
         naming = Naming(CLUSTER, aws.ec2.region)
         matches = {
             row: {
-                "TerminateInstances": [machines[row.claim]],
-                "DescribeInstances": [machines[row.claim]],
+                "TerminateInstances": [instances[row.claim]],
+                "DescribeInstances": [instances[row.claim]],
                 "ListInstanceProfiles": [naming.path(classes[row.owner])],
                 "DescribeLaunchTemplates": [row.owner],
                 "DeleteLaunchTemplate": templates[row.owner],
@@ -277,22 +277,22 @@ class Life:
         }
         aws.stop_provisioner()
         self._note((*EARLY_ROWS, *TAG_ROWS))
-        # a new process asks for the partitions of machines and tags them: that is not to meet the faults of their end
-        asked = Fault("DescribeInstances", "denied", after=_NEVER, match={"contains": f'"{max(machines.values())}"'})
+        # a new process asks for the partitions of instances and tags them: that is not to meet the faults of their end
+        asked = Fault("DescribeInstances", "denied", after=_NEVER, match={"contains": f'"{max(instances.values())}"'})
         aws.ec2.script([*map(self._tag_fault, TAG_ROWS), asked])
         aws.start(*self._flags)
         tagged = {name for name in OWNERS if any(row.owner == name for row in TAG_ROWS)}
-        others = {machines[f"{name}-claim"] for name in OWNERS if name not in tagged}
-        aws.eventually(lambda: aws.ec2.hits()[-1][0] > 0, "the machines are asked about", WAIT)
-        aws.eventually(lambda: self._are_tagged(others), "the other machines are tagged", WAIT)
+        others = {instances[f"{name}-claim"] for name in OWNERS if name not in tagged}
+        aws.eventually(lambda: aws.ec2.hits()[-1][0] > 0, "the instances are asked about", WAIT)
+        aws.eventually(lambda: self._are_tagged(others), "the other instances are tagged", WAIT)
         self._note(TAG_ROWS)
         aws.ec2.script(
             self._tag_fault(row) if row in TAG_ROWS else _fault(row, {"contains": f'"{matches[row]}"'})
             for row in LATE_ROWS
         )
         self._delete_claims(name for name in OWNERS if name not in tagged)
-        waiting = {machines[f"{name}-claim"] for name in tagged}
-        aws.eventually(lambda: self._are_tagged(waiting), "the machines are tagged", WAIT)
+        waiting = {instances[f"{name}-claim"] for name in tagged}
+        aws.eventually(lambda: self._are_tagged(waiting), "the instances are tagged", WAIT)
         self._delete_claims(tagged)
         left_over = set(OWNERS)
         aws.eventually(lambda: self._are_gone(left_over), "the claims and classes are gone", WAIT)
@@ -347,7 +347,7 @@ class Life:
         return all(NODECLAIM_TAG in one["tags"] for one in self._aws.ec2.alive() if one["id"] in ids)
 
     def _delete_claims(self, owners: Iterable[str]) -> None:
-        """One after another: what is asked at the same time is asked by one call, and the fault of one machine hits all of them."""
+        """One after another: what is asked at the same time is asked by one call, and the fault of one instance hits all of them."""
         for name in sorted(owners, key=lambda one: not one.endswith("-throttled")):  # whose retries last longest
             self._client.delete(NODECLAIMS, f"{name}-claim")
             self._clock.sleep(_GATHERED_SECONDS)

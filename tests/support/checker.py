@@ -4,7 +4,7 @@ It knows the values of a problem and of a result. What kube-scheduler would say 
 claim may become, what limits and minValues allow, and what was overlooked is worked out here.
 
 A result is good when every pod is in exactly one place; when there is an order in which kube-scheduler would bind every
-pod where it was put, whichever of its allowed machines a claim becomes; when each claim says of itself what is true; when
+pod where it was put, whichever of its allowed nodes a claim becomes; when each claim says of itself what is true; when
 limits, minValues and reservations are kept; and when no unplaced pod fits alone into what came out, not even
 at the cost of pods of lower priority.
 """
@@ -26,7 +26,7 @@ from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
 from tests.support.kubescheduler import (
     Labels,
-    Machine,
+    NodeInfo,
     World,
     admits,
     filter_matches,
@@ -41,15 +41,15 @@ __all__ = ["left_of", "places_for", "tolerated", "violations", "world_of"]
 
 READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 NEW = "\0new"
-"""Node name of every machine to come: no matchFields can name it."""
+"""Node name of every node to come: no matchFields can name it."""
 
 
-# --- the machines that a claim may become ---
+# --- the nodes that a claim may become ---
 
 
 @dataclass(frozen=True)
 class Option:
-    """One machine that could be had: a type, an offering and the labels that its node would get."""
+    """One node that could be had: a type, an offering and the labels that its node would get."""
 
     pool: Pool
     type: InstanceType
@@ -61,10 +61,10 @@ def holds(requirement: Requirement, value: str | None) -> bool:
     return not requirement.present if value is None else requirement.has(value)
 
 
-def machines(
+def options_of_type(
     problem: Problem, pool: Pool, instance_type: InstanceType, asked: Requirements, shapes: Iterable[PodShape]
 ) -> Iterator[Option]:
-    """Every machine of one type that `asked` allows; custom labels with a choice are tried in turn.
+    """Every node of one type that `asked` allows; custom labels with a choice are tried in turn.
 
     Of a type's labels only those count that its provider vouches for.
     """
@@ -125,8 +125,8 @@ def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> tuple[PodShape, 
     return tuple(one for one in problem.daemons if not one.error and admits(one, labels, pool.taints))
 
 
-def machine_of(problem: Problem, option: Option, name: str) -> Machine:
-    """What kube-scheduler would see, once it is ready, of a machine that nothing runs on yet."""
+def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
+    """What kube-scheduler would see, once it is ready, of a node that nothing runs on yet."""
     daemons = daemons_on(problem, option.pool, option.labels)
     taken = needs(daemons)
     room = {key: amount - taken.get(key, 0) for key, amount in option.type.allocatable.items()}
@@ -137,7 +137,7 @@ def machine_of(problem: Problem, option: Option, name: str) -> Machine:
         limits = {
             key.removeprefix(prefix): amount for key, amount in option.type.capacity.items() if key.startswith(prefix)
         }
-    return Machine(
+    return NodeInfo(
         name=name,
         labels={**option.labels, names.HOSTNAME_LABEL: name},
         room=room,
@@ -153,13 +153,13 @@ def machine_of(problem: Problem, option: Option, name: str) -> Machine:
 
 
 def labels_of(one: Bin) -> dict[str, str]:
-    """The labels of a machine; one that has no Node yet will have a hostname."""
+    """The labels of a node; one that has no Node yet will have a hostname."""
     return dict(one.labels) if one.node_name else {names.HOSTNAME_LABEL: f"that of {one.name}", **one.labels}
 
 
-def machine_of_bin(problem: Problem, one: Bin) -> Machine:
+def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
     asked = {pod.uid for pod in problem.pods}
-    return Machine(
+    return NodeInfo(
         name=one.name,
         labels=labels_of(one),
         room=dict(one.room),
@@ -173,11 +173,11 @@ def machine_of_bin(problem: Problem, one: Bin) -> Machine:
 
 
 def world_of(problem: Problem, options: Iterable[tuple[str, Option]] = ()) -> World:
-    """The machines of now and these new ones, with nothing of the problem placed yet."""
+    """The existing nodes and these new ones, with nothing of the problem placed yet."""
     return World(
-        machines=[
-            *(machine_of_bin(problem, one) for one in problem.bins),
-            *(machine_of(problem, option, name) for name, option in options),
+        nodes=[
+            *(node_info_of_bin(problem, one) for one in problem.bins),
+            *(node_info(problem, option, name) for name, option in options),
         ],
         namespaces=problem.namespaces,
         claims=problem.storage.claims,
@@ -229,14 +229,14 @@ def pool_of(problem: Problem, claim: PlannedClaim) -> Pool:
 
 
 def options_of(problem: Problem, claim: PlannedClaim) -> list[Option]:
-    """Every machine that the claim may become, by what it says."""
+    """Every node that the claim may become, by what it says."""
     pool = pool_of(problem, claim)
     shapes = [pod.shape for pod in claim.pods]
     return [
         option
         for one in pool.instance_types
         if one.name in claim.instance_types
-        for option in machines(problem, pool, one, claim.requirements, shapes)
+        for option in options_of_type(problem, pool, one, claim.requirements, shapes)
         if all(option.labels.get(key, value) == value for key, value in claim.labels.items())
     ]
 
@@ -250,14 +250,14 @@ def nominal(claim: PlannedClaim, options: Iterable[Option]) -> Option | None:
     return None
 
 
-def could_be_made(problem: Problem, shapes: Iterable[PodShape]) -> tuple[Machine, ...]:
-    """One machine of every kind that any pool may make."""
+def could_be_made(problem: Problem, shapes: Iterable[PodShape]) -> tuple[NodeInfo, ...]:
+    """One node of every kind that any pool may make."""
     listed = list(shapes)
     return tuple(
-        machine_of(problem, option, "could-be")
+        node_info(problem, option, "could-be")
         for pool in problem.pools
         for one in pool.instance_types
-        for option in machines(problem, pool, one, pool.requirements, listed)
+        for option in options_of_type(problem, pool, one, pool.requirements, listed)
     )
 
 
@@ -351,7 +351,7 @@ def _bins_wrong(problem: Problem, result: Result) -> Iterator[str]:
 
 
 def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:  # noqa: C901 - one law after the other
-    """What the claim says of itself, and whether every machine that it may become holds its pods."""
+    """What the claim says of itself, and whether every node that it may become holds its pods."""
     pool = pool_of(problem, claim)
     by_name = {one.name: one for one in pool.instance_types}
     shapes = [pod.shape for pod in claim.pods]
@@ -380,13 +380,13 @@ def _claim_wrong(problem: Problem, claim: PlannedClaim) -> Iterator[str]:  # noq
         for option in own:
             world = world_of(problem, [("claim", option)])
             for number, pod in enumerate(claim.pods):
-                why = world.misfit(pod, world.machine("claim"))
+                why = world.misfit(pod, world.node("claim"))
                 if why and name in named:
                     yield (
                         f"{claim!r} does not hold its pods on {name} with {option.labels}: {pod.name}, number {number}: {why}"
                     )
                     break
-                world.machine("claim").placed.append(pod)
+                world.node("claim").placed.append(pod)
             for key, amount in needs(daemons_on(problem, pool, option.labels)).items():
                 least[key] = min(least.get(key, amount), amount)
         if name in named and not own:
@@ -455,7 +455,7 @@ def _limits_wrong(problem: Problem, result: Result) -> Iterator[str]:
 
 
 def _reservations_wrong(problem: Problem, result: Result) -> Iterator[str]:
-    """Each machine of a reservation is held by one claim at most; a claim that holds some asks for nothing else."""
+    """Each node of a reservation is held by one claim at most; a claim that holds some asks for nothing else."""
     capacity: dict[str, int] = {}
     label = problem.reservation_label
     if label:
@@ -469,7 +469,7 @@ def _reservations_wrong(problem: Problem, result: Result) -> Iterator[str]:
         for name, amount in capacity.items():
             held = sum(1 for claim in result.claims if name in claim.reservations)
             if held > amount:
-                yield f"{held} claims hold reservation {name}, which has {amount} machines"
+                yield f"{held} claims hold reservation {name}, which has {amount} nodes"
     for claim in result.claims:
         if list(claim.reservations) != sorted(set(claim.reservations)):
             yield f"{claim!r} lists its reservations in disorder"
@@ -522,7 +522,7 @@ def _overlooked(problem: Problem, result: Result) -> Iterator[str]:
 def _excused(problem: Problem, pod: Pod) -> bool:
     """Left out for reasons that kube-scheduler does not have.
 
-    A local volume's machine to come (Karpenter drops the host name, kube-scheduler does not), and a claim of an ephemeral volume
+    A local volume's node to come (Karpenter drops the host name, kube-scheduler does not), and a claim of an ephemeral volume
     that is not made yet.
     """
     world = world_of(problem)
@@ -544,7 +544,7 @@ def _excused(problem: Problem, pod: Pod) -> bool:
 def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
     """Everywhere that one more pod would fit into a finished result.
 
-    Domains where machines could be made count as empty ones for its spread, as in design 3b.9, so that what this names is
+    Domains where nodes could be made count as empty ones for its spread, as in design 3b.9, so that what this names is
     legal whether they are counted or not.
     """
     options = {claim_name(n, claim): options_of(problem, claim) for n, claim in enumerate(result.claims)}
@@ -559,19 +559,19 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
     could_be = could_be_made(problem, [pod.shape])
     placements = placements_of(result)
 
-    def finished(machines_to_come: Mapping[str, Option]) -> World | None:
+    def finished(nodes_to_come: Mapping[str, Option]) -> World | None:
         """The world with everything bound; None where that is impossible."""
-        world = world_of(problem, machines_to_come.items())
+        world = world_of(problem, nodes_to_come.items())
         world.more_domains = could_be
         return None if world.stuck(placements) else world
 
     others = list(_otherwise(options, chosen, keys | _asked_labels(pod)))
 
     def takes(name: str, override: Mapping[str, Option]) -> bool:
-        """Whether the machine takes the pod, whichever of its allowed machines any one of the other claims becomes."""
+        """Whether the node takes the pod, whichever of its allowed nodes any one of the other claims becomes."""
         for base in [chosen, *(one for changed, one in others if changed != name)]:
             world = finished({**base, **override})
-            if world is None or world.refusal(pod, world.machine(name), strict=True):
+            if world is None or world.refusal(pod, world.node(name), strict=True):
                 return False
         return True
 
@@ -587,7 +587,7 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         shapes = [*(other.shape for other in claim.pods), pod.shape]
         grown = functools.partial(_takes_as, takes, name)
         found = _good(problem, pool, listed, _unsettled(pool, claim), shapes, grown)
-        # Best effort lowers minValues only where a machine is opened; what a claim asks for by then is kept.
+        # Best effort lowers minValues only where a node is opened; what a claim asks for by then is kept.
         if found and not _short(claim.requirements, found):
             yield f"on {claim!r} as {min(option.type.name for option in found)}"
     opened = functools.partial(_takes_as, takes, "one-more")
@@ -617,11 +617,11 @@ def _good(
     shapes: list[PodShape],
     takes: Callable[[Option], bool],
 ) -> list[Option]:
-    """Machines that take the pod of the last shape; one of each type unless minValues ask for all."""
+    """Nodes that take the pod of the last shape; one of each type unless minValues ask for all."""
     all_count = any(one.min_values for one in pool.requirements.values())
     good: list[Option] = []
     for one in types:
-        for option in machines(problem, pool, one, asked, shapes):
+        for option in options_of_type(problem, pool, one, asked, shapes):
             if filter_matches(shapes[-1], option.labels, NEW) and takes(option):
                 good.append(option)
                 if not all_count:
@@ -637,7 +637,7 @@ def _asked_labels(pod: Pod) -> set[str]:
 
 
 def _counting_labels(problem: Problem) -> set[str]:
-    """Labels that decide over which machines some pod of the problem spreads, and the zone where pods share a claim."""
+    """Labels that decide over which nodes some pod of the problem spreads, and the zone where pods share a claim."""
     world = world_of(problem)
     found = {
         key
@@ -652,7 +652,7 @@ def _counting_labels(problem: Problem) -> set[str]:
 def _otherwise(
     options: Mapping[str, list[Option]], chosen: Mapping[str, Option], keys: Iterable[str]
 ) -> Iterator[tuple[str, dict[str, Option]]]:
-    """(claim, the chosen machines with that claim become another that these labels tell apart)."""
+    """(claim, the chosen nodes with that claim become another that these labels tell apart)."""
     listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
     for name, own in options.items():
         seen = {tuple(chosen[name].labels.get(key) for key in listed)}
@@ -664,7 +664,7 @@ def _otherwise(
 
 
 def _held(problem: Problem, result: Result, option: Option) -> bool:
-    """Whether the machine is of a reservation of which other claims hold all."""
+    """Whether the node is of a reservation of which other claims hold all."""
     if option.offering.capacity_type != names.CAPACITY_RESERVED:
         return False
     name = (
@@ -673,12 +673,12 @@ def _held(problem: Problem, result: Result, option: Option) -> bool:
         else None
     )
     if name is None:
-        return True  # whose machines are which cannot be told from outside
+        return True  # whose nodes are which cannot be told from outside
     return sum(1 for claim in result.claims if name in claim.reservations) >= option.offering.reservation_capacity
 
 
 def _alike(found: Iterable[Option], keys: Iterable[str]) -> list[list[Option]]:
-    """The machines by domain: a claim says the domain of its machine wherever that matters to anybody."""
+    """The nodes by domain: a claim says the domain of its node wherever that matters to anybody."""
     listed = sorted(set(keys) - {names.HOSTNAME_LABEL})
     by_domain: dict[tuple[str | None, ...], list[Option]] = {}
     for one in found:
@@ -687,7 +687,7 @@ def _alike(found: Iterable[Option], keys: Iterable[str]) -> list[list[Option]]:
 
 
 def _short(wanted: Requirements, found: Iterable[Option]) -> bool:
-    """Whether machines of these kinds have too few values for the minValues."""
+    """Whether nodes of these kinds have too few values for the minValues."""
     listed = list(found)
     return any(
         len({one.labels[key] for one in listed if key in one.labels}) < (requirement.min_values or 0)

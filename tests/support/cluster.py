@@ -202,8 +202,8 @@ class World:
         if settled:
             self.cluster.settle()
 
-    def machine(self, name: str, *, pods: tuple[Pod, ...] = (), age: float = 0.0, **claim_fields: Any) -> None:
-        """A launched, registered and initialised machine named `name`, its claim planned for `pods`."""
+    def existing_node(self, name: str, *, pods: tuple[Pod, ...] = (), age: float = 0.0, **claim_fields: Any) -> None:
+        """A launched, registered and initialised node named `name`, its claim planned for `pods`."""
         self.cluster.claim_changed(
             None,
             claim(

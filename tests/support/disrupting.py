@@ -90,7 +90,7 @@ class Stage:
 
     def __init__(
         self,
-        *machines: str,
+        *nodes: str,
         budget: str = "100%",
         after: str = "0s",
         methods: tuple[Method, ...] = METHODS,
@@ -104,9 +104,9 @@ class Stage:
         self.behind, self._methods, self._consolidations = "", methods, consolidations
         self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
         self._pods: dict[str, Pod] = {}
-        self.cloud = FakeCloud(*(f"kwok://{name}" for name in machines or ("a",)))
+        self.cloud = FakeCloud(*(f"kwok://{name}" for name in nodes or ("a",)))
         self.world.cluster.pool_changed(None, self._pool)
-        for name in machines or ("a",):
+        for name in nodes or ("a",):
             self.put(name)
         self._begin()
 
@@ -223,8 +223,8 @@ def staged() -> Iterator[Make]:
     """What makes stages, which all end with it."""
     made: list[Stage] = []
 
-    def make(*machines: str, **options: Any) -> Stage:
-        made.append(Stage(*machines, **options))
+    def make(*nodes: str, **options: Any) -> Stage:
+        made.append(Stage(*nodes, **options))
         return made[-1]
 
     yield make

@@ -68,7 +68,7 @@ def plain(thing: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, **body}
 
 
-def machine(name: str, **changes: Any) -> list[dict[str, Any]]:
+def existing_node(name: str, **changes: Any) -> list[dict[str, Any]]:
     """An initialised node of type c-4x-amd64-linux for NOON and ever since."""
     labels = {
         names.NODEPOOL_LABEL: "general",

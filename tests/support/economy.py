@@ -43,7 +43,7 @@ class Economy:
     fleet: Fleet
     evictions: int = 0
     saved: float = 0.0
-    _machines: BinCache = field(default_factory=BinCache)
+    _bins: BinCache = field(default_factory=BinCache)
     _prepared: Prepared | None = None
     _made: int = 0
 
@@ -61,9 +61,7 @@ class Economy:
         """What a method is asked; the world is made from the last one."""
         fleet = self.fleet
         snapshot = fleet.snapshot()
-        world = world_of(
-            snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies, self._machines
-        ).world
+        world = world_of(snapshot, lambda _: fleet.types, WELL_KNOWN, lambda _: True, fleet.policies, self._bins).world
         self._prepared = prepare(world, self._prepared)
         return View(
             snapshot=snapshot,

@@ -1,13 +1,13 @@
 """Rows of the golden tests: a problem, and what must be true of its answer, in short sentences.
 
-    3 machines                    so many are made
-    p on n1                       the pod is on that machine of now
-    p on new small                ... on a machine to be made, of that type
+    3 nodes                    so many are made
+    p on n1                       the pod is on that existing node
+    p on new small                ... on a node to be made, of that type
     p has zone=b                  the node of the pod has that label (zone, kind, host, or a full key)
     web by zone: 2 2 1            pods whose name begins so, counted by that label, the fullest first
-    p q together                  on one machine
+    p q together                  on one node
     p q in one zone               in one zone
-    p q r apart                   on a machine each
+    p q r apart                   on a node each
     p left: some words            without a place, and the reason has these words
     2 of web left: some words     so many whose name begins so
     nothing left                  every pod has a place
@@ -51,10 +51,10 @@ def row(problem: Problem, *want: str) -> Row:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pod is: the machine of now's name or "new TYPE", which one, and its labels."""
+    """Where a pod is: the existing node's name or "new TYPE", which one, and its labels."""
 
     name: str
-    machine: str
+    node: str
     labels: Mapping[str, str]
 
 
@@ -104,16 +104,16 @@ def places(problem: Problem, result: Result) -> dict[str, Place]:
         found.update({pod.name: Place(name, name, labels) for pod in pods})
     for number, claim in enumerate(result.claims):
         option = checker.nominal(claim, checker.options_of(problem, claim))
-        machine = checker.claim_name(number, claim)
-        labels = {**(option.labels if option else {}), names.HOSTNAME_LABEL: machine}
-        found.update({pod.name: Place(f"new {claim.planned_type}", machine, labels) for pod in claim.pods})
+        node = checker.claim_name(number, claim)
+        labels = {**(option.labels if option else {}), names.HOSTNAME_LABEL: node}
+        found.update({pod.name: Place(f"new {claim.planned_type}", node, labels) for pod in claim.pods})
     return found
 
 
 def _told(problem: Problem, result: Result) -> list[str]:
     """The answer in the words of rows."""
     lines = [
-        f"{name} on {place.name} ({place.machine}, {place.labels.get(SHORT['zone'])}, {place.labels.get(SHORT['kind'])})"
+        f"{name} on {place.name} ({place.node}, {place.labels.get(SHORT['zone'])}, {place.labels.get(SHORT['kind'])})"
         for name, place in places(problem, result).items()
     ]
     return [*lines, *(f"{one.pod.name} left: {one}" for one in result.unplaced)]
@@ -124,7 +124,7 @@ def _holds(problem: Problem, result: Result, text: str) -> bool:
     left = {one.pod.name: str(one) for one in result.unplaced}
     if text == "nothing left":
         return not left
-    if found := re.fullmatch(r"(\d+) machines?", text):
+    if found := re.fullmatch(r"(\d+) nodes?", text):
         return len(result.claims) == int(found[1])
     if found := re.fullmatch(r"(\d+) of (\S+) left: ?(.*)", text):
         reasons = [why for name, why in left.items() if name.startswith(found[2])]
@@ -144,7 +144,7 @@ def _holds(problem: Problem, result: Result, text: str) -> bool:
         return len(zones) == 1
     if found := re.fullmatch(r"(.+) (together|apart)", text):
         wanted = found[1].split()
-        machines = {where[name].machine for name in wanted if name in where}
+        nodes = {where[name].node for name in wanted if name in where}
         placed = all(name in where for name in wanted)
-        return placed and len(machines) == (1 if found[2] == "together" else len(wanted))
+        return placed and len(nodes) == (1 if found[2] == "together" else len(wanted))
     raise AssertionError(f"no such sentence: {text}")

@@ -31,7 +31,7 @@ def fresh_ground(emulator: Ec2) -> Iterator[Ground]:
 
 @pytest.fixture
 def ec2(emulator: Ec2, ground: Ground) -> Iterator[Ec2]:
-    """The emulator without faults and without machines of other tests."""
+    """The emulator without faults and without instances of other tests."""
     emulator.script()
     old = sorted(alive(emulator))
     if old:

@@ -230,14 +230,14 @@ class Scenario:
 
     Attributes:
         pods: those that wait, or, with `on`, that run already.
-        pools: where machines may come from; each gets the scenario's node label.
-        nodes: machines of now.
+        pools: where nodes may come from; each gets the scenario's node label.
+        nodes: existing nodes.
         objects: StorageClasses, PersistentVolumes, PersistentVolumeClaims.
         daemons: name to request of cpu.
         namespaces: labels by what follows the scenario's name and a dash.
-        attach: volumes of `DRIVER` that a new machine takes, by instance type.
+        attach: volumes of `DRIVER` that a new node takes, by instance type.
         left: waiting pods that must get no place, in the plan and for kube-scheduler.
-        claims: how many machines must be made; None where it is the solver's choice.
+        claims: how many nodes must be made; None where it is the solver's choice.
         free: kube-scheduler gets the pods all at once and without a hint, and must place all of them, wherever. The others are
             nominated to their planned nodes and come one after another: their plan is legal in one order only, or
             tighter than kube-scheduler, which prefers empty nodes, would pack by itself.
@@ -269,7 +269,7 @@ class Verdict:
         bound: node by pod, as kube-scheduler has it; "" where it is unbound.
         left: pods that the plan leaves without a place.
         violations: what the naive checker found wrong.
-        claims: machines made.
+        claims: nodes made.
         error: what failed on the way.
     """
 
@@ -284,9 +284,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Planned:
-    """What somebody wants to be true: the machines to make, and the machine of each pod that has a place, by UID."""
+    """What somebody wants to be true: the nodes to make, and the node of each pod that has a place, by UID."""
 
-    machines: Mapping[str, checker.Option]
+    launches: Mapping[str, checker.Option]
     places: Mapping[str, str]
     violations: tuple[str, ...] = ()
 
@@ -297,22 +297,22 @@ Planner = Callable[[Problem], Planned]
 def by_the_solver(problem: Problem) -> Planned:
     """The product's plan, with what the checker says of it."""
     result = solve(problem)
-    machines = {}
+    launches = {}
     places = {one.uid: name for name, pods in result.existing.items() for one in pods}
     for number, claim in enumerate(result.claims):
         option = checker.nominal(claim, checker.options_of(problem, claim))
         if option is None:
             raise AssertionError(f"{claim!r} is planned as what it does not allow")
         name = f"new-{number}"
-        machines[name] = option
+        launches[name] = option
         places |= {one.uid: name for one in claim.pods}
-    return Planned(machines, places, tuple(checker.violations(problem, result)))
+    return Planned(launches, places, tuple(checker.violations(problem, result)))
 
 
 def by_the_checker(problem: Problem) -> Planned:
     """A plan that only the naive checker's idea of kube-scheduler made, so that the idea itself is judged."""
-    machines, places = search.first_fit(problem)
-    return Planned(machines, places)
+    launches, places = search.first_fit(problem)
+    return Planned(launches, places)
 
 
 class FakeProvisioner:
@@ -547,7 +547,7 @@ class _Case(Setting):
             classes=classes,
             left=frozenset(one.name for one in left),
             violations=violations,
-            claims=len(plan.machines),
+            claims=len(plan.launches),
         )
 
     # --- the question ---
@@ -616,8 +616,8 @@ class _Case(Setting):
 
     def _make_nodes(self, problem: Problem, plan: Planned) -> tuple[World, dict[str, str]]:
         """The planned nodes, Ready; the world as the checker sees it, and the node of every placed pod by UID."""
-        chosen = {f"{self._name}-{name}": option for name, option in plan.machines.items()}
-        planned = {uid: f"{self._name}-{name}" if name in plan.machines else name for uid, name in plan.places.items()}
+        chosen = {f"{self._name}-{name}": option for name, option in plan.launches.items()}
+        planned = {uid: f"{self._name}-{name}" if name in plan.launches else name for uid, name in plan.places.items()}
         pods: dict[str, list[Pod]] = {}
         for one in problem.pods:
             if one.uid in planned:
@@ -730,7 +730,7 @@ def complaint(scenario: Scenario, verdict: Verdict, *, extender: bool) -> str:
     if taken:
         return f"kube-scheduler found a place for { ({name: verdict.bound[name] for name in taken}) }"
     if scenario.claims is not None and verdict.claims != scenario.claims:
-        return f"{verdict.claims} machines instead of {scenario.claims}"
+        return f"{verdict.claims} nodes instead of {scenario.claims}"
     if scenario.free and not extender:
         return ""
     want = sorted((node_name, verdict.classes[name]) for name, node_name in verdict.planned.items())

@@ -1,6 +1,6 @@
-"""kube-scheduler 1.36's filters once more, with dicts and loops: may this pod be bound to that machine now?
+"""kube-scheduler 1.36's filters once more, with dicts and loops: may this pod be bound to that node now?
 
-Nothing here knows how the solver works; it knows pods, machines and volumes, and reads labels, selectors and taints by
+Nothing here knows how the solver works; it knows pods, nodes and volumes, and reads labels, selectors and taints by
 itself. A `World` is a cluster at one moment; a pod is judged against it as it stands and, once placed, becomes part of it.
 """
 
@@ -175,15 +175,15 @@ def ports_conflict(left: ContainerPort, right: ContainerPort) -> bool:
 
 
 @dataclass
-class Machine:
+class NodeInfo:
     """A node, or one to come.
 
     Attributes:
         room: what more pods may use, before any pod of `placed`.
-        daemons: what will run on a machine to come, for its ports; their requests are taken off `room` already.
+        daemons: what will run on a node to come, for its ports; their requests are taken off `room` already.
         pods: were here before; `room` is what they leave.
-        attach: volumes by CSI driver that the machine takes; absent means any number.
-        overflowing: a machine to come on which not even the daemons fit.
+        attach: volumes by CSI driver that the node takes; absent means any number.
+        overflowing: a node to come on which not even the daemons fit.
         nameless: its Node lost the hostname label, as one that is drained: it is no host for anybody's spread.
         placed: pods that this result puts here.
     """
@@ -209,79 +209,79 @@ class Machine:
 
 @dataclass
 class World:
-    """Machines with their pods, and what pods may refer to.
+    """Nodes with their pods, and what pods may refer to.
 
     Attributes:
         spread: the topology spread constraints of a pod that has none, selectors deduced already, by UID.
-        more_domains: machines that could be made: `strict` judgement counts their domains as empty ones, for pods that fit
+        more_domains: nodes that could be made: `strict` judgement counts their domains as empty ones, for pods that fit
             on them.
         strict: always judge so.
         ignore_devices: DRA claims are no constraint.
     """
 
-    machines: list[Machine]
+    nodes: list[NodeInfo]
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     spread: Mapping[str, tuple[TopologySpreadConstraint, ...]] = field(default_factory=dict)
-    more_domains: tuple[Machine, ...] = ()
+    more_domains: tuple[NodeInfo, ...] = ()
     ignore_devices: bool = False
     strict: bool = False
 
     def copy(self) -> "World":
         """The same, with pods that can be placed apart."""
         other = copy.copy(self)
-        other.machines = [copy.copy(one) for one in self.machines]
-        for one in other.machines:
+        other.nodes = [copy.copy(one) for one in self.nodes]
+        for one in other.nodes:
             one.placed = list(one.placed)
         return other
 
-    def machine(self, name: str) -> Machine:
-        return next(one for one in self.machines if one.name == name)
+    def node(self, name: str) -> NodeInfo:
+        return next(one for one in self.nodes if one.name == name)
 
-    # --- one pod, one machine ---
+    # --- one pod, one node ---
 
-    def refusal(self, pod: Pod, machine: Machine, *, strict: bool = False) -> str:
+    def refusal(self, pod: Pod, node: NodeInfo, *, strict: bool = False) -> str:
         """The first filter that refuses the pod there; "" where kube-scheduler would bind it.
 
         Args:
             pod: not yet part of this world.
-            machine: of this world.
-            strict: domains where machines could be made count for the spread as well.
+            node: of this world.
+            strict: domains where nodes could be made count for the spread as well.
         """
-        return self.misfit(pod, machine) or self.topology(pod, machine, strict=strict)
+        return self.misfit(pod, node) or self.topology(pod, node, strict=strict)
 
-    def misfit(self, pod: Pod, machine: Machine) -> str:
-        """What has to do with this pod and this machine alone."""
+    def misfit(self, pod: Pod, node: NodeInfo) -> str:
+        """What has to do with this pod and this node alone."""
         shape = pod.shape
         if shape.error or pod.gated or any(amount < 0 for amount in shape.requests.values()):
             return "cannot be scheduled at all"
         if shape.resource_claims and not self.ignore_devices:
             return "has resource claims"
-        if machine.leaving:
-            return "machine is leaving"
-        if machine.closed:
-            return "machine takes nothing now"
-        if machine.overflowing:
+        if node.leaving:
+            return "node is leaving"
+        if node.closed:
+            return "node takes nothing now"
+        if node.overflowing:
             return "daemons alone overflow it"
-        for taint in machine.taints:
+        for taint in node.taints:
             if not tolerated(shape.tolerations, taint):
                 return f"taint {taint}"
-        if not filter_matches(shape, machine.labels, machine.node_name):
+        if not filter_matches(shape, node.labels, node.node_name):
             return "node affinity or selector"
-        if not fits(needs([*(one.shape for one in machine.placed), shape]), machine.room):
+        if not fits(needs([*(one.shape for one in node.placed), shape]), node.room):
             return "resources"
-        taken = [port for one in machine.everyone() for port in one.shape.host_ports]
-        taken += [port for one in machine.daemons for port in one.host_ports]
+        taken = [port for one in node.everyone() for port in one.shape.host_ports]
+        taken += [port for one in node.daemons for port in one.host_ports]
         for port in shape.host_ports:
             if any(ports_conflict(port, other) for other in taken):
                 return f"host port {port.host_port}"
-        return self._volumes(pod, machine)
+        return self._volumes(pod, node)
 
-    def topology(self, pod: Pod, machine: Machine, *, strict: bool = False) -> str:
+    def topology(self, pod: Pod, node: NodeInfo, *, strict: bool = False) -> str:
         """What has to do with pods elsewhere."""
-        return self._spread(pod, machine, strict=strict) or self._affinity(pod, machine)
+        return self._spread(pod, node, strict=strict) or self._affinity(pod, node)
 
     # --- volumes ---
 
@@ -293,10 +293,10 @@ class World:
             elif volume.ephemeral is not None:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}", True
 
-    def _volumes(self, pod: Pod, machine: Machine) -> str:
+    def _volumes(self, pod: Pod, node: NodeInfo) -> str:
         chosen: list[str] = []
         for key, ephemeral in self.claim_keys(pod):
-            why = self._claim(key, machine, chosen)
+            why = self._claim(key, node, chosen)
             if why:
                 return why
             owners = self.claims[key].metadata.owner_references
@@ -304,12 +304,12 @@ class World:
                 return f"volume claim {key} was not made for this pod"
         for key, _ in self.claim_keys(pod):
             if "ReadWriteOncePod" in self.claims[key].spec.access_modes:
-                users = (one for other in self.machines for one in other.everyone())
+                users = (one for other in self.nodes for one in other.everyone())
                 if any(key in dict(self.claim_keys(one)) for one in users):
                     return f"volume {key} is for one pod only"
-        return self._attach(pod, machine)
+        return self._attach(pod, node)
 
-    def _claim(self, key: str, machine: Machine, chosen: list[str]) -> str:
+    def _claim(self, key: str, node: NodeInfo, chosen: list[str]) -> str:
         claim = self.claims.get(key)
         if claim is None:
             return f"volume claim {key} does not exist"
@@ -321,28 +321,28 @@ class World:
             volume = self.volumes.get(claim.spec.volume_name)
             if BIND_COMPLETED not in claim.metadata.annotations or volume is None:
                 return f"volume claim {key} is not bound"
-            return self._reach(volume, machine)
+            return self._reach(volume, node)
         kind = self.classes.get(claim.spec.storage_class_name or "")
         if kind is None:
             return f"volume claim {key} has no storage class"
         if kind.volume_binding_mode != "WaitForFirstConsumer":
             return f"volume claim {key} waits for immediate binding"
-        if claim.metadata.annotations.get(names.SELECTED_NODE, machine.node_name) != machine.node_name:
+        if claim.metadata.annotations.get(names.SELECTED_NODE, node.node_name) != node.node_name:
             return f"the volume of claim {key} is being made for another node"
         if kind.provisioner == "kubernetes.io/no-provisioner":
             given = self._given()
             if key in given:
-                return self._reach(self.volumes[given[key]], machine)
-            name = self._match(claim, machine, [*given.values(), *chosen])
+                return self._reach(self.volumes[given[key]], node)
+            name = self._match(claim, node, [*given.values(), *chosen])
             chosen.append(name)
             return "" if name else f"no volume for {key} here"
-        users = (other for other in self.machines for one in other.everyone() if key in dict(self.claim_keys(one)))
-        zones = {machine_label(other, names.ZONE_LABEL) for other in users} - {None}
-        if zones and machine_label(machine, names.ZONE_LABEL) not in zones:
+        users = (other for other in self.nodes for one in other.everyone() if key in dict(self.claim_keys(one)))
+        zones = {node_label(other, names.ZONE_LABEL) for other in users} - {None}
+        if zones and node_label(node, names.ZONE_LABEL) not in zones:
             return f"volume claim {key} gets its volume in another zone"
         if kind.allowed_topologies and not any(
             all(
-                label(machine.labels, one.key) in one.values and one.key in machine.labels
+                label(node.labels, one.key) in one.values and one.key in node.labels
                 for one in term.match_label_expressions
             )
             for term in kind.allowed_topologies
@@ -350,8 +350,8 @@ class World:
             return f"storage class {kind.metadata.name} makes no volumes here"
         return ""
 
-    def _match(self, claim: PersistentVolumeClaim, machine: Machine, given: Iterable[str]) -> str:
-        """The volume that a claim would be bound to on that machine; "" for none."""
+    def _match(self, claim: PersistentVolumeClaim, node: NodeInfo, given: Iterable[str]) -> str:
+        """The volume that a claim would be bound to on that node; "" for none."""
         wanted, taken = claim.spec, set(given)
         key = (claim.metadata.namespace, claim.metadata.name)
         free = []
@@ -362,7 +362,7 @@ class World:
             if (one.spec.volume_mode or "Filesystem") != (wanted.volume_mode or "Filesystem"):
                 continue
             if reference is not None:
-                if (reference.namespace, reference.name) == key and not self._reach(one, machine):
+                if (reference.namespace, reference.name) == key and not self._reach(one, node):
                     return name
                 continue
             if one.status.phase not in {"", "Available"} or one.spec.storage_class_name != wanted.storage_class_name:
@@ -371,51 +371,50 @@ class World:
                 continue
             if wanted.selector is not None and not selected(wanted.selector, one.metadata.labels):
                 continue
-            if not self._reach(one, machine):
+            if not self._reach(one, node):
                 free.append(name)
         return min(free, key=lambda name: (_bytes(self.volumes[name].spec.capacity), name), default="")
 
     def _given(self) -> dict[str, str]:
         """By claim, the volume without a provisioner that it has got by the pods that were placed so far."""
         given: dict[str, str] = {}
-        for machine in self.machines:
-            for pod in machine.placed:
+        for node in self.nodes:
+            for pod in node.placed:
                 for key, _ in self.claim_keys(pod):
                     claim = self.claims.get(key)
                     kind = None if claim is None else self.classes.get(claim.spec.storage_class_name or "")
                     if claim is None or key in given or claim.spec.volume_name or kind is None:
                         continue
                     if kind.provisioner == "kubernetes.io/no-provisioner":
-                        name = self._match(claim, machine, given.values())
+                        name = self._match(claim, node, given.values())
                         if name:
                             given[key] = name
         return given
 
-    def _reach(self, volume: PersistentVolume, machine: Machine) -> str:
+    def _reach(self, volume: PersistentVolume, node: NodeInfo) -> str:
         affinity = volume.spec.node_affinity
         if affinity is not None and affinity.required is not None:
             terms = affinity.required.node_selector_terms
             local = volume.spec.local is not None or volume.spec.host_path is not None
             if not any(
-                term_matches(term, machine.labels, machine.node_name)
-                or (local and self._without_hostname(term, machine))
+                term_matches(term, node.labels, node.node_name) or (local and self._without_hostname(term, node))
                 for term in terms
             ):
                 return f"volume {volume.metadata.name} cannot be reached"
         zoned = [key for key in ZONE_KEYS if key in volume.metadata.labels]
-        if any(key in machine.labels for key in ZONE_KEYS):
+        if any(key in node.labels for key in ZONE_KEYS):
             for key in zoned:
-                if label(machine.labels, key) not in volume.metadata.labels[key].split("__"):
+                if label(node.labels, key) not in volume.metadata.labels[key].split("__"):
                     return f"volume {volume.metadata.name} is in another zone"
         return ""
 
-    def _without_hostname(self, term: NodeSelectorTerm, machine: Machine) -> bool:
-        """Karpenter's rule, for machines to come only: a local volume's node may be gone, the rest of its term counts."""
-        if machine.node_name:
+    def _without_hostname(self, term: NodeSelectorTerm, node: NodeInfo) -> bool:
+        """Karpenter's rule, for nodes to come only: a local volume's node may be gone, the rest of its term counts."""
+        if node.node_name:
             return False
         rest = [one for one in term.match_expressions if one.key != names.HOSTNAME_LABEL]
         return len(rest) < len(term.match_expressions) and all(
-            expression_holds(one, label(machine.labels, one.key)) for one in rest
+            expression_holds(one, label(node.labels, one.key)) for one in rest
         )
 
     def _attached(self, pod: Pod) -> Iterator[tuple[str, str]]:
@@ -436,11 +435,11 @@ class World:
                     provisioner = {"kubernetes.io/aws-ebs": "ebs.csi.aws.com"}.get(kind.provisioner, kind.provisioner)
                     yield provisioner, key
 
-    def _attach(self, pod: Pod, machine: Machine) -> str:
+    def _attach(self, pod: Pod, node: NodeInfo) -> str:
         wanted = set(self._attached(pod))
-        held = {one for other in machine.everyone() for one in self._attached(other)}
+        held = {one for other in node.everyone() for one in self._attached(other)}
         for driver in {driver for driver, _ in wanted - held}:
-            limit = machine.attach.get(driver)
+            limit = node.attach.get(driver)
             if limit is not None and sum(1 for one, _ in wanted | held if one == driver) > limit:
                 return f"too many volumes of {driver}"
         return ""
@@ -451,20 +450,20 @@ class World:
         constraints = pod.shape.spread or self.spread.get(pod.uid, ())
         return [one for one in constraints if one.when_unsatisfiable == "DoNotSchedule"]
 
-    def _spread(self, pod: Pod, machine: Machine, *, strict: bool) -> str:
+    def _spread(self, pod: Pod, node: NodeInfo, *, strict: bool) -> str:
         constraints = self.hard_spread(pod)
         for constraint in constraints:
             selector = _with_keys(constraint.label_selector, pod.labels, constraint.match_label_keys)
-            here = machine_label(machine, constraint.topology_key)
+            here = node_label(node, constraint.topology_key)
             if here is None:
                 return f"spread: no label {constraint.topology_key}"
             counts: dict[str, int] = {}
             leaving: dict[str, int] = {}
-            for other in self.machines:
-                values = [machine_label(other, one.topology_key) for one in constraints]
+            for other in self.nodes:
+                values = [node_label(other, one.topology_key) for one in constraints]
                 if None in values or not _counts(pod, constraint, other.labels, other.taints, other.node_name):
                     continue
-                domain = machine_label(other, constraint.topology_key) or ""
+                domain = node_label(other, constraint.topology_key) or ""
                 found = sum(
                     1
                     for one in other.everyone()
@@ -491,8 +490,8 @@ class World:
                 return f"spread over {constraint.topology_key}: {counts} with {here} next"
         return ""
 
-    def _could_take(self, could_be: Machine, pod: Pod, constraint: TopologySpreadConstraint) -> bool:
-        """Whether a machine that does not exist yet is one over which the pod spreads: it must be able to run there."""
+    def _could_take(self, could_be: NodeInfo, pod: Pod, constraint: TopologySpreadConstraint) -> bool:
+        """Whether a node that does not exist yet is one over which the pod spreads: it must be able to run there."""
         return (
             _counts(pod, constraint, could_be.labels, could_be.taints, could_be.node_name)
             and all(tolerated(pod.shape.tolerations, one) for one in could_be.taints)
@@ -514,32 +513,32 @@ class World:
         selector = _with_keys(term.label_selector, owner.labels, term.match_label_keys, term.mismatch_label_keys)
         return selected(selector, other.labels)
 
-    def _affinity(self, pod: Pod, machine: Machine) -> str:
-        for other in self.machines:
+    def _affinity(self, pod: Pod, node: NodeInfo) -> str:
+        for other in self.nodes:
             for one in other.everyone():
                 for term in anti_terms(one.shape):
-                    if self._meant(one, term, pod) and _together(machine, other, term.topology_key):
+                    if self._meant(one, term, pod) and _together(node, other, term.topology_key):
                         return f"{one.name} keeps it off by anti-affinity over {term.topology_key}"
         for term in anti_terms(pod.shape):
-            for other in self.machines:
-                if _together(machine, other, term.topology_key) and any(
+            for other in self.nodes:
+                if _together(node, other, term.topology_key) and any(
                     self._meant(pod, term, one) for one in other.everyone()
                 ):
                     return f"anti-affinity over {term.topology_key}"
         terms = near_terms(pod.shape)
         if not terms:
             return ""
-        if any(machine_label(machine, term.topology_key) is None for term in terms):
+        if any(node_label(node, term.topology_key) is None for term in terms):
             return "affinity: label is missing"
         friends = [
             other
-            for other in self.machines
+            for other in self.nodes
             for one in other.everyone()
             if all(self._meant(pod, term, one) for term in terms)
         ]
-        if all(any(_together(machine, other, term.topology_key) for other in friends) for term in terms):
+        if all(any(_together(node, other, term.topology_key) for other in friends) for term in terms):
             return ""
-        nobody = not any(machine_label(other, term.topology_key) is not None for other in friends for term in terms)
+        nobody = not any(node_label(other, term.topology_key) is not None for other in friends for term in terms)
         if nobody and all(self._meant(pod, term, pod) for term in terms):
             return ""
         return f"affinity over {', '.join(term.topology_key for term in terms)}"
@@ -563,12 +562,12 @@ class World:
         else:
             longest = self._patiently(listed) or self._peeled(listed) or self.copy()._search(listed, longest) or longest
         for pod, name in longest:
-            self.machine(name).placed.append(pod)
+            self.node(name).placed.append(pod)
         return longest
 
     def _bind(self, waiting: list[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
         """Bind what can be bound, round by round, and give the order."""
-        by_name = {one.name: one for one in self.machines}
+        by_name = {one.name: one for one in self.nodes}
         order = []
         while waiting:
             left = []
@@ -587,7 +586,7 @@ class World:
         """An order in which each turn is of the first that can be bound, those that look at others first; None for none."""
         for backwards in (False, True):
             attempt = self.copy()
-            by_name = {one.name: one for one in attempt.machines}
+            by_name = {one.name: one for one in attempt.nodes}
             waiting = sorted(listed, key=lambda one: one[0].uid, reverse=backwards)
             waiting.sort(key=lambda one: -_looks_at_others(one[0]))
             order = []
@@ -606,7 +605,7 @@ class World:
         """
         for turn in range(_MOST_TURNS):
             attempt = self.copy()
-            by_name = {one.name: one for one in attempt.machines}
+            by_name = {one.name: one for one in attempt.nodes}
             bound = sorted(listed, key=lambda one: one[0].uid)
             if turn:
                 random.Random(turn).shuffle(bound)
@@ -632,7 +631,7 @@ class World:
         """Another order, looked for from the start with those first that `longest` leaves over; None where none is found."""
         late = {pod.uid for pod, _ in listed} - {pod.uid for pod, _ in longest}
         pending = sorted(listed, key=lambda one: (one[0].uid not in late, -_looks_at_others(one[0]), one[0].uid))
-        by_name = {one.name: one for one in self.machines}
+        by_name = {one.name: one for one in self.nodes}
         dead: set[frozenset[str]] = set()
         tries = 0
 
@@ -664,7 +663,7 @@ class World:
         """Bind all, in whichever order works; what cannot be bound in any, with the reason."""
         listed = list(placements)
         bound = {pod.uid for pod, _ in self.in_order(listed)}
-        return [(pod, self.refusal(pod, self.machine(name))) for pod, name in listed if pod.uid not in bound]
+        return [(pod, self.refusal(pod, self.node(name))) for pod, name in listed if pod.uid not in bound]
 
 
 def _bytes(amounts: Mapping[str, str | int | float]) -> int:
@@ -691,11 +690,11 @@ _MOST_TURNS = 60
 """Orders that are looked for from their end."""
 
 
-def machine_label(machine: Machine, key: str) -> str | None:
+def node_label(node: NodeInfo, key: str) -> str | None:
     """A node's label; the hostname falls back to its name."""
-    value = machine.labels.get(key)
-    if value is None and key == names.HOSTNAME_LABEL and not machine.nameless:
-        return machine.node_name or machine.name
+    value = node.labels.get(key)
+    if value is None and key == names.HOSTNAME_LABEL and not node.nameless:
+        return node.node_name or node.name
     return value
 
 
@@ -722,15 +721,15 @@ def topology_keys(pods: Iterable[Pod], world: World) -> set[str]:
     }
 
 
-def _together(left: Machine, right: Machine, key: str) -> bool:
-    value = machine_label(left, key)
-    return value is not None and value == machine_label(right, key)
+def _together(left: NodeInfo, right: NodeInfo, key: str) -> bool:
+    value = node_label(left, key)
+    return value is not None and value == node_label(right, key)
 
 
 def _counts(
     pod: Pod, constraint: TopologySpreadConstraint, labels: Labels, taints: Iterable[Taint], node_name: str
 ) -> bool:
-    """Whether a machine is one over which the pod spreads."""
+    """Whether a node is one over which the pod spreads."""
     if constraint.node_affinity_policy != "Ignore" and not filter_matches(pod.shape, labels, node_name):
         return False
     return constraint.node_taints_policy != "Honor" or all(tolerated(pod.shape.tolerations, one) for one in taints)

@@ -50,7 +50,7 @@ ATTEMPTS = 2
 """Of every call, the first one included; a fault that hits so often fails a whole call with its retries, each of which waits up to twice as long."""
 
 PATIENCE = 3.0
-"""Seconds for which a rig looks for machines that may have been launched."""
+"""Seconds for which a rig looks for instances that may have been launched."""
 
 LAG = PATIENCE / 6
 """Seconds by which reads are behind at most: what 30 s are to the patience of the real program."""
@@ -205,12 +205,12 @@ class Claims:
             raise ConnectionFailed("read timed out", maybe_applied=True)
         return self.all()
 
-    def launched(self, name: str, machine: LaunchedInstance) -> None:
+    def launched(self, name: str, instance: LaunchedInstance) -> None:
         """Write a status."""
         with self._lock:
             claim = self._claims[name]
             told = Condition(type="Launched", status="True", reason="Launched", last_transition_time=CLOCK.now())
-            status = msgspec.structs.replace(claim.status, provider_id=machine.provider_id, conditions=(told,))
+            status = msgspec.structs.replace(claim.status, provider_id=instance.provider_id, conditions=(told,))
             version = msgspec.structs.replace(claim.metadata, resource_version=str(next(self._versions)))
             self._claims[name] = msgspec.structs.replace(claim, metadata=version, status=status)
 
@@ -219,11 +219,11 @@ class Claims:
         claim = self.get(name)
         self.put(msgspec.structs.replace(claim, status=type(claim.status)()))
 
-    def without_machine(self) -> list[str]:
+    def without_instance(self) -> list[str]:
         """Names of those that are not launched."""
         return [claim.metadata.name for claim in self.all() if not claim.status.provider_id]
 
-    def machines(self) -> Counter[str]:
+    def claims_by_instance(self) -> Counter[str]:
         """How many claims have each instance."""
         return Counter(claim.status.provider_id.rpartition("/")[2] for claim in self.all() if claim.status.provider_id)
 
@@ -408,8 +408,8 @@ class Rig:
         self._queue.add_all(claim.metadata.name for claim in self.claims.all())
 
     def wait(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Wait until every claim has a machine, or `until`; whether that came."""
-        done = until or (lambda: not self.claims.without_machine())
+        """Wait until every claim has an instance, or `until`; whether that came."""
+        done = until or (lambda: not self.claims.without_instance())
         end = CLOCK.monotonic() + seconds
         while not done():
             if CLOCK.monotonic() > end:
@@ -445,13 +445,13 @@ class Rig:
         if claim.status.provider_id:
             return Result()
         try:
-            machine = self.launcher.create(claim)
+            instance = self.launcher.create(claim)
         except CloudError as error:
             self.claims.errors[name] = error
             self.told.append(error)
             return Result(requeue_after=5.0 if error.retry_after is None else error.retry_after)
         with contextlib.suppress(KilledError):
-            self.mortal.call("status", lambda: self.claims.launched(name, machine))
+            self.mortal.call("status", lambda: self.claims.launched(name, instance))
             self.launched_after[name] = CLOCK.monotonic() - self._began
         return Result()
 
@@ -487,5 +487,5 @@ def alive(ec2: Ec2) -> Mapping[str, dict[str, Any]]:
 
 
 def known_everywhere(ec2: Ec2) -> None:
-    """Let EC2's time pass at once until every part of it knows every machine."""
+    """Let EC2's time pass at once until every part of it knows every instance."""
     ec2.skip(max(1.0, ec2.lag) + 0.1)

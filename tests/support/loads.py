@@ -82,7 +82,7 @@ def _made_type(number: int, zones: list[str]) -> InstanceType:
 
 
 def reserving_types(reservations: int = 50) -> tuple[InstanceType, ...]:
-    """The recorded types, of which so many have a reservation of 20 machines."""
+    """The recorded types, of which so many have a reservation of 20 instances."""
     found = []
     for number, one in enumerate(ec2()):
         if number < reservations:

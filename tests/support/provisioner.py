@@ -150,7 +150,7 @@ class Plot:
         requirements: Iterable[Mapping[str, Any]] = (),
         **spec: Any,
     ) -> str:
-        """A pool of machines with `cpu` cores that removes empty ones at once, and moves no pod, unless `spec` says otherwise; its name."""
+        """A pool of nodes with `cpu` cores that removes empty ones at once, and moves no pod, unless `spec` says otherwise; its name."""
         name = f"{self.name}{suffix}"
         self._pools.append(name)
         documents: list[Document] = []
@@ -202,13 +202,13 @@ class Plot:
         return name
 
     def deploy(self, name: str, replicas: int, *, cpu: str = "3", pool: str = "", **template: Any) -> None:
-        """A Deployment whose pods may only run in `pool`; one of 3 CPU fills a machine of 4."""
+        """A Deployment whose pods may only run in `pool`; one of 3 CPU fills a node of 4."""
         document = deployment(name, self.name, replicas, {"cpu": cpu, "memory": "64Mi"})
         self._confine(document["spec"]["template"], pool, template)
         applying.apply(self.client, [document])
 
     def daemonset(self, name: str) -> None:
-        """A DaemonSet with a small pod on every machine of this plot."""
+        """A DaemonSet with a small pod on every node of this plot."""
         document = deployment(name, self.name, 0, {"cpu": "50m", "memory": "16Mi"})
         document["kind"] = "DaemonSet"
         del document["spec"]["replicas"]
@@ -277,7 +277,7 @@ class Plot:
         """Until neither claims nor Nodes are left."""
         eventually(
             lambda: not self.claims(pool) and not self.nodes(pool),
-            f"no machine is left of {pool or 'all'}",
+            f"no node is left of {pool or 'all'}",
             SECONDS,
             0.2,
         )
@@ -285,7 +285,7 @@ class Plot:
     # ------------------------------------------------------------------ the end
 
     def clear(self) -> None:
-        """Remove everything of this plot and wait for its machines to be gone; the provisioner must still run."""
+        """Remove everything of this plot and wait for its nodes to be gone; the provisioner must still run."""
         owners: tuple[Resource[Any], ...] = (PDBS, DEPLOYMENTS, DAEMONSETS)
         for resource in owners:
             for one in self.client.list(resource, self.name):

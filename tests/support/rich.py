@@ -80,7 +80,7 @@ class Draw:
     Attributes:
         chance: decides.
         own: every pod selects, and every pool and node has, the label `own`.
-        gentle: without what only some machines can tell (priorities, claims that cannot be used).
+        gentle: without what only some nodes can tell (priorities, claims that cannot be used).
     """
 
     chance: random.Random

@@ -1,4 +1,4 @@
-"""Scenarios in which pods wait for machines: what kube-scheduler says of each is known, and is asked by tests/integration.
+"""Scenarios in which pods wait for nodes: what kube-scheduler says of each is known, and is asked by tests/integration.
 
 `test_scheduler_judge` asks of the solver's plans, `test_scenarios_at_once` of what the real programs make of them.
 """
@@ -118,7 +118,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a node selector finds the architecture": Scenario(
         (pod("p", nodeSelector={ARCH: "arm64"}),), (ANY,), claims=1, free=True
     ),
-    "a required zone is where the machine is made": Scenario(
+    "a required zone is where the node is made": Scenario(
         several(3, "p", affinity=on_nodes(need((ZONE, "In", ["b"])))), (ANY,), claims=1, free=True
     ),
     "Gt and Lt compare numbers": Scenario(
@@ -148,7 +148,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a node of now without the label does not satisfy Exists": Scenario(
         (pod("p", affinity=on_nodes(need((ZONE, "Exists", [])))),), (ANY,), nodes=(node("@-n1"),), claims=1, free=True
     ),
-    "DoesNotExist avoids the machines that have the label": Scenario(
+    "DoesNotExist avoids the nodes that have the label": Scenario(
         (pod("p", "8", affinity=on_nodes(need((GPU_LABEL, "DoesNotExist", [])))),),
         (pool(types=(WITH_GPU, LARGE)),),
         claims=1,
@@ -167,7 +167,7 @@ SCENARIOS: dict[str, Scenario] = {
         several(5, "p"), (pool(types=(SMALL, MEDIUM, LARGE), min_values={TYPE: 2}),), free=True
     ),
     # --- 2 resources ---
-    "a dozen pods fill new machines": Scenario(several(12, "p"), (ONLY_MEDIUM,), claims=3, free=True),
+    "a dozen pods fill new nodes": Scenario(several(12, "p"), (ONLY_MEDIUM,), claims=3, free=True),
     "the largest init container sets the floor": Scenario(
         several(2, "p", "500m", initContainers=[init("1500m"), init("1")]), (ONLY_SMALL,), claims=2, free=True
     ),
@@ -192,7 +192,7 @@ SCENARIOS: dict[str, Scenario] = {
     "the overhead of a runtime class is on top": Scenario(
         several(4, "p", "500m", runtimeClassName="@-sandbox"), (ONLY_SMALL,), objects=(SANDBOX,), claims=2, free=True
     ),
-    "an extended resource needs a machine that has it": Scenario(
+    "an extended resource needs a node that has it": Scenario(
         (*several(3, "p", more={GPU: "1"}), pod("q")), (pool(types=(SMALL, WITH_GPU)),)
     ),
     "huge pages are a resource of their own": Scenario(
@@ -202,13 +202,13 @@ SCENARIOS: dict[str, Scenario] = {
     "a pod that asks for nothing still counts": Scenario(
         several(4, "p", ""), (pool(types=(CROWDED,)),), nodes=(node("@-n1", pods=1),), claims=1, free=True
     ),
-    "daemons take their share of new machines": Scenario(
+    "daemons take their share of new nodes": Scenario(
         several(4, "p"), (ONLY_SMALL,), daemons={"agent": "500m"}, claims=4
     ),
-    "daemons on machines of now are not counted twice": Scenario(
+    "daemons on existing nodes are not counted twice": Scenario(
         several(3, "p"), (ONLY_SMALL,), nodes=(node("@-n1", "4"),), daemons={"agent": "1"}, claims=0, free=True
     ),
-    "a pod too large for every machine is left": Scenario(
+    "a pod too large for every node is left": Scenario(
         (pod("huge", "64"), pod("p")), (ANY,), left=frozenset({"huge"}), claims=1
     ),
     "a port of the host is there once": Scenario(several(3, "p", "100m", ports=port(8080)), (ANY,), claims=3),
@@ -224,7 +224,7 @@ SCENARIOS: dict[str, Scenario] = {
         (ANY,),
         claims=2,
     ),
-    "a port taken on a machine of now sends the pod elsewhere": Scenario(
+    "a port taken on an existing node sends the pod elsewhere": Scenario(
         (pod("old", "100m", ports=port(443), on="@-n1"), pod("p", "100m", ports=port(443))),
         (ANY,),
         nodes=(node("@-n1"),),
@@ -235,14 +235,14 @@ SCENARIOS: dict[str, Scenario] = {
     "a tolerated taint of the pool's template": Scenario(
         (pod("p", tolerations=TOLERATES),), (pool(types=TYPES, taints=[DEDICATED]),), claims=1, free=True
     ),
-    "NoExecute on new machines keeps a pod off": Scenario(
+    "NoExecute on new nodes keeps a pod off": Scenario(
         (pod("p", tolerations=TOLERATES),), (pool(types=TYPES, taints=[DEDICATED, EVICTING]),), left=frozenset({"p"})
     ),
     "a toleration without key opens everything": Scenario(
         (pod("p", tolerations=[{"operator": "Exists"}]),), (pool(types=TYPES, taints=[DEDICATED, EVICTING]),), free=True
     ),
     "PreferNoSchedule keeps nobody off": Scenario((pod("p"),), (pool(types=TYPES, taints=[RATHER_NOT]),), free=True),
-    "a tainted machine of now is passed over": Scenario(
+    "a tainted existing node is passed over": Scenario(
         (pod("p"),), (ANY,), nodes=(node("@-n1", taints=[DEDICATED_WIRE]),), claims=1, free=True
     ),
     "pods go to the pool that they tolerate": Scenario(
@@ -281,7 +281,7 @@ SCENARIOS: dict[str, Scenario] = {
         claims=0,
         free=True,
     ),
-    "a second round on new machines (Karpenter buys one for each)": Scenario(
+    "a second round on new nodes (Karpenter buys one for each)": Scenario(
         web(6, even(HOSTNAME, app("web")), cpu="1"), (ONLY_MEDIUM,)
     ),
     "every revision is spread by itself": Scenario(
@@ -362,7 +362,7 @@ SCENARIOS: dict[str, Scenario] = {
     "the first of its own kind chooses the zone for all": Scenario(
         several(5, "p", app="db", affinity=near(ZONE, app("db"))), (ONLY_SMALL,), claims=3
     ),
-    "all of one kind on one machine": Scenario(
+    "all of one kind on one node": Scenario(
         several(4, "p", app="db", affinity=near(HOSTNAME, app("db"))), (pool(types=TYPES),), claims=1, free=True
     ),
     "a follower waits for its leader, both in one batch": Scenario(
@@ -402,7 +402,7 @@ SCENARIOS: dict[str, Scenario] = {
         claims=1,
         free=True,
     ),
-    "pods of one kind keep apart, a machine each": Scenario(
+    "pods of one kind keep apart, a node each": Scenario(
         several(3, "p", "100m", app="db", affinity=apart(HOSTNAME, app("db"))), (ANY,), claims=3
     ),
     "pods of one kind keep apart, a zone each, and the fourth is left": Scenario(
@@ -414,7 +414,7 @@ SCENARIOS: dict[str, Scenario] = {
         nodes=(node("@-n1", "8", zone="a"),),
         free=True,
     ),
-    "a pod of the batch keeps others off its machine though they do not mind it": Scenario(
+    "a pod of the batch keeps others off its node though they do not mind it": Scenario(
         (pod("alone", "100m", affinity=apart(HOSTNAME, app("web"))), pod("p", "100m", app="web")), (ANY,), claims=2
     ),
     "anti-affinity may look into all namespaces": Scenario(
@@ -536,7 +536,7 @@ SCENARIOS: dict[str, Scenario] = {
     "an ephemeral volume is made with its pod": Scenario(
         (pod("p", ephemeral="@-s"),), (ANY,), objects=(storage_class("@-s", "b"),), claims=1, free=True
     ),
-    "a machine of now takes as many volumes as its CSINode says": Scenario(
+    "an existing node takes as many volumes as its CSINode says": Scenario(
         tuple(pod(f"p-{n}", "100m", claims=[f"c-{n}"]) for n in range(3)),
         (ONLY_SMALL,),
         nodes=(node("@-n1", zone="a", attach=2),),
@@ -556,7 +556,7 @@ SCENARIOS: dict[str, Scenario] = {
         claims=1,
         free=True,
     ),
-    "new machines take as many volumes as their type does": Scenario(
+    "new nodes take as many volumes as their type does": Scenario(
         tuple(pod(f"p-{n}", "100m", claims=[f"c-{n}"]) for n in range(4)),
         (ONLY_SMALL,),
         objects=(storage_class("@-s"), *(volume_claim(f"c-{n}", "@-s") for n in range(4))),
@@ -617,10 +617,10 @@ SCENARIOS: dict[str, Scenario] = {
         free=True,
     ),
     # --- 6 bins ---
-    "machines of now are used up before new ones": Scenario(
+    "existing nodes are used up before new ones": Scenario(
         several(6, "p"), (ONLY_MEDIUM,), nodes=(node("@-n1", "2"), node("@-n2", "2")), claims=1
     ),
-    "what runs on a machine of now is not given away again": Scenario(
+    "what runs on an existing node is not given away again": Scenario(
         (pod("old", "3", on="@-n1"), *several(2, "p")), (ONLY_SMALL,), nodes=(node("@-n1"),), claims=1
     ),
     "the heavier pool comes first, the lighter takes what its limit leaves": Scenario(
@@ -657,7 +657,7 @@ SCENARIOS: dict[str, Scenario] = {
         (ANY,),
         free=True,
     ),
-    "pods that would rather be apart share the machine of now when there is no other": Scenario(
+    "pods that would rather be apart share the existing node when there is no other": Scenario(
         several(2, "p", app="web", affinity=wishes_apart(HOSTNAME, app("web"))), nodes=(node("@-n1"),), free=True
     ),
 }  # fmt: skip

@@ -17,9 +17,9 @@ class TooHardError(Exception):
 
 
 def placeable(problem: Problem, pods: Iterable[Pod]) -> bool:
-    """Whether kube-scheduler would bind all of `pods` somewhere, in some order, machines of now and new ones being free to choose.
+    """Whether kube-scheduler would bind all of `pods` somewhere, in some order, existing nodes and new ones being free to choose.
 
-    Limits, minValues and reservations are not looked at. Domains where machines could be made count as empty ones, as the
+    Limits, minValues and reservations are not looked at. Domains where nodes could be made count as empty ones, as the
     solver has to count them.
 
     Raises:
@@ -50,8 +50,8 @@ def placeable(problem: Problem, pods: Iterable[Pod]) -> bool:
             more = chosen if option is None else {**chosen, name: option}
             world = world_with(more)
             for other, where in placed:
-                world.machine(where).placed.append(other)
-            if not world.misfit(pod, world.machine(name)) and extend(more, [*placed, (pod, name)]):
+                world.node(where).placed.append(other)
+            if not world.misfit(pod, world.node(name)) and extend(more, [*placed, (pod, name)]):
                 return True
         return False
 
@@ -59,7 +59,7 @@ def placeable(problem: Problem, pods: Iterable[Pod]) -> bool:
 
 
 def cheapest(problem: Problem, pods: Iterable[Pod]) -> float | None:
-    """The price of new machines in the cheapest way to place all of `pods` that is found by trying; None where none is found.
+    """The price of new nodes in the cheapest way to place all of `pods` that is found by trying; None where none is found.
 
     Limits, minValues and reservations are not looked at. What it finds is legal, though with many ways not always the cheapest.
     """
@@ -71,7 +71,7 @@ def cheapest(problem: Problem, pods: Iterable[Pod]) -> float | None:
             option
             for pool in problem.pools
             for one in pool.instance_types
-            for option in checker.machines(problem, pool, one, pool.requirements, shapes)
+            for option in checker.options_of_type(problem, pool, one, pool.requirements, shapes)
         ),
         key=lambda option: (option.offering.price, option.type.name),
     )
@@ -100,8 +100,8 @@ def cheapest(problem: Problem, pods: Iterable[Pod]) -> float | None:
             more = chosen if option is None else {**chosen, name: option}
             world = world_with(more)
             for other, where in placed:
-                world.machine(where).placed.append(other)
-            if not world.misfit(pod, world.machine(name)):
+                world.node(where).placed.append(other)
+            if not world.misfit(pod, world.node(name)):
                 extend(more, [*placed, (pod, name)], dearer)
 
     extend({}, [], 0.0)
@@ -111,28 +111,28 @@ def cheapest(problem: Problem, pods: Iterable[Pod]) -> float | None:
 def _spots(
     problem: Problem, chosen: dict[str, checker.Option], options: list[checker.Option]
 ) -> Iterator[tuple[str, checker.Option | None]]:
-    """Machines of now, opened ones, and each kind of new one."""
+    """Nodes of now, opened ones, and each kind of new one."""
     yield from ((one.name, None) for one in problem.bins)
     yield from ((name, None) for name in chosen)
     yield from ((f"new-{len(chosen)}", option) for option in options)
 
 
 def _options(problem: Problem, pods: list[Pod]) -> list[checker.Option]:
-    """Of machines that no pod and no topology can tell apart only the roomiest, where one is."""
+    """Of nodes that no pod and no topology can tell apart only the roomiest, where one is."""
     shapes = [pod.shape for pod in pods]
     running = [pod for one in problem.bins for pod in one.pods]
     keys = topology_keys([*pods, *running], checker.world_of(problem)) - {names.HOSTNAME_LABEL}
     best: dict[object, list[checker.Option]] = {}
     for pool in problem.pools:
         for one in pool.instance_types:
-            for option in checker.machines(problem, pool, one, pool.requirements, shapes):
-                machine = checker.machine_of(problem, option, "x")
+            for option in checker.options_of_type(problem, pool, one, pool.requirements, shapes):
+                node = checker.node_info(problem, option, "x")
                 alike = (
                     pool.taints,
                     tuple(option.labels.get(key) for key in sorted(keys)),
                     tuple(filter_matches(shape, option.labels, checker.NEW) for shape in shapes),
-                    tuple(sorted(machine.attach.items())),
-                    tuple(one.key for one in machine.daemons),
+                    tuple(sorted(node.attach.items())),
+                    tuple(one.key for one in node.daemons),
                     tuple(sorted((k, v) for k, v in option.labels.items() if k in _VOLUME_KEYS)),
                 )
                 rivals = best.setdefault(alike, [])
@@ -147,7 +147,7 @@ _VOLUME_KEYS = (names.ZONE_LABEL, names.REGION_LABEL)
 
 
 def first_fit(problem: Problem) -> tuple[dict[str, checker.Option], dict[str, str]]:
-    """A plain plan, made by asking for each pod and each machine: new machines by name, and the machine of each placed pod.
+    """A plain plan, made by asking for each pod and each node: new nodes by name, and the node of each placed pod.
 
     Higher priorities first; rounds until one brings nothing. Limits and minValues are kept only as far as `nodes` goes.
     """
@@ -159,7 +159,9 @@ def first_fit(problem: Problem) -> tuple[dict[str, checker.Option], dict[str, st
             option
             for pool in problem.pools
             for one in pool.instance_types
-            for option in checker.machines(problem, pool, one, pool.requirements, [pod.shape for pod in problem.pods])
+            for option in checker.options_of_type(
+                problem, pool, one, pool.requirements, [pod.shape for pod in problem.pods]
+            )
         ),
         key=lambda option: (-option.pool.weight, option.offering.price, option.offering.zone),
     )
@@ -175,8 +177,8 @@ def first_fit(problem: Problem) -> tuple[dict[str, checker.Option], dict[str, st
                 world = checker.world_of(problem, more.items())
                 world.more_domains, world.strict = could_be, True
                 for other, where in placed:
-                    world.machine(where).placed.append(other)
-                if not world.refusal(pod, world.machine(name)):
+                    world.node(where).placed.append(other)
+                if not world.refusal(pod, world.node(name)):
                     chosen = more
                     placed.append((pod, name))
                     waiting.remove(pod)
@@ -186,14 +188,14 @@ def first_fit(problem: Problem) -> tuple[dict[str, checker.Option], dict[str, st
 
 
 def _settled(problem: Problem, chosen: dict[str, checker.Option], placed: list[tuple[Pod, str]]) -> dict[str, str]:
-    """Where pods end up once all machines are there: what a later machine made impossible finds another place or none."""
+    """Where pods end up once all nodes are there: what a later node made impossible finds another place or none."""
     world = checker.world_of(problem, chosen.items())
     places = {pod.uid: name for pod, name in world.in_order(placed)}
     progress = True
     while progress:
         progress = False
         for pod in problem.pods:
-            spot = next((one for one in world.machines if pod.uid not in places and not world.refusal(pod, one)), None)
+            spot = next((one for one in world.nodes if pod.uid not in places and not world.refusal(pod, one)), None)
             if spot is not None:
                 spot.placed.append(pod)
                 places[pod.uid] = spot.name
@@ -202,7 +204,7 @@ def _settled(problem: Problem, chosen: dict[str, checker.Option], placed: list[t
 
 
 def _beyond(chosen: dict[str, checker.Option], option: checker.Option) -> bool:
-    """Whether one more such machine exceeds a limit of its pool."""
+    """Whether one more such node exceeds a limit of its pool."""
     if option.pool.remaining is None:
         return False
     own = [one for one in chosen.values() if one.pool.name == option.pool.name]

@@ -42,7 +42,7 @@ from tests.support.cluster import World
 from tests.support.disrupting import METRICS, command_queue
 from tests.support.fleets import ABC, LARGE, LAUNCHED, MEDIUM, OLD, SMALL, TINY
 from tests.support.instances import FakeInstances
-from tests.support.kubescheduler import Machine, needs
+from tests.support.kubescheduler import NodeInfo, needs
 from tests.support.kubescheduler import World as Scheduler
 from tests.support.problems import WELL_KNOWN, instance_type
 from tests.support.tinyserver import TinyServer
@@ -433,7 +433,7 @@ class Upkeep:
 
     def scheduler(self) -> Scheduler:
         """What kube-scheduler sees now."""
-        machines = []
+        found = []
         for name, node in self.nodes().items():
             here = self.on(name)
             taken = needs(one.shape for one in here)
@@ -441,8 +441,8 @@ class Upkeep:
             room = {key: amount - taken.get(key, 0) for key, amount in size.items()}
             labels, taints = dict(node.metadata.labels), tuple(node.spec.taints)
             nameless = names.HOSTNAME_LABEL not in labels
-            machines.append(Machine(name, labels, room, taints, name, pods=tuple(here), nameless=nameless))
-        return Scheduler(machines)
+            found.append(NodeInfo(name, labels, room, taints, name, pods=tuple(here), nameless=nameless))
+        return Scheduler(found)
 
     def planned(self) -> dict[str, str]:
         """Where pods are planned: claim by pod."""
@@ -458,7 +458,7 @@ class Upkeep:
         while True:
             world, planned = self.scheduler(), self.planned()
             for pod in self.waiting():
-                those = [one for one in world.machines if planned.get(pod.name, one.name) == one.name]
+                those = [one for one in world.nodes if planned.get(pod.name, one.name) == one.name]
                 those = [one for one in those if not world.refusal(pod, one)]
                 if those:
                     fullest = min(those, key=lambda one: (one.room["cpu"], one.name))
@@ -482,12 +482,11 @@ class Upkeep:
                 pool = next((name for name in self.pools if not self.pause().why(name)), "")
                 if not pool:
                     break
-                machine = Machine("", {}, dict(kind.allocatable))
-                if not all(amount <= machine.room.get(key, 0) for key, amount in pod.shape.requests.items()):
+                if not all(amount <= kind.allocatable.get(key, 0) for key, amount in pod.shape.requests.items()):
                     continue
                 name = self.add_node(pool, kind.name, zone, old=old)
                 world = self.scheduler()
-                if not world.refusal(pod, world.machine(name)):
+                if not world.refusal(pod, world.node(name)):
                     self._bind(pod, name)
                     break
                 self._gone(name)

@@ -487,7 +487,7 @@ KARPENTER, CLASSES, STORAGE, LEASES = "karpenter.sh", "karpenter.k8s.aws", "stor
 
 PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     ("dovetail-provisioner", "base"): {
-        (READ, KARPENTER, "nodepools nodeclaims"): "what machines it may make, and those that it made",
+        (READ, KARPENTER, "nodepools nodeclaims"): "what nodes it may make, and those that it made",
         (READ, KARPENTER, "nodeoverlays"): "other prices and resources (--feature-gates=NodeOverlay=true)",
         ("patch", KARPENTER, "nodeoverlays/status"): "whether they are in force",
         (READ, "autoscaling.x-k8s.io", "capacitybuffers"): "room to keep (--feature-gates=CapacityBuffer=true)",
@@ -499,12 +499,12 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
             "deployments replicasets statefulsets",
         ): "the same, how many replicas there are, and what their template asks for",
         (READ, "", "pods nodes"): "who waits, and what is there",
-        (READ, "apps", "daemonsets"): "what every machine will carry",
+        (READ, "apps", "daemonsets"): "what every node will carry",
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
-        (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a machine takes",
+        (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a node takes",
         (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
-        (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their machine now",
-        ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a machine that goes",
+        (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their node now",
+        ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a node that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",
         (
             READ,
@@ -518,7 +518,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("get patch delete", "", "nodes"): "registration, taints, finalizer, end",
         ("patch", "", "pods/status"): "nomination; labels and records of shares that are repaired",
         ("create", "", "pods/eviction"): "drains and repairs of shares within budgets",
-        ("delete", "", "pods"): "pods whose machine ends before their grace period would",
+        ("delete", "", "pods"): "pods whose instance ends before their grace period would",
         ("create patch", "", "events"): "telling",
         ("create", "authentication.k8s.io", "tokenreviews"): "who asks why (--why-port)",
         ("create", "authorization.k8s.io", "subjectaccessreviews"): "what they may see",
@@ -528,7 +528,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     },
     ("dovetail-provisioner", "components/kwok"): {
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
-        ("create", "", "nodes"): "its machines",
+        ("create", "", "nodes"): "its instances, which are Nodes",
     },
     ("dovetail-provisioner", "components/aws"): {
         (f"{READ} patch", CLASSES, "ec2nodeclasses"): "its classes, their hash and finalizer",

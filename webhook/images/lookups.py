@@ -78,11 +78,13 @@ class _Entry:
         found: None where it failed.
         fresh_until: when it is looked up again if somebody asks.
         until: when it counts no longer.
+        namespace: the only one that asked for it so far; "" where several did.
     """
 
     found: Found | None
     fresh_until: float
     until: float
+    namespace: str
 
 
 @dataclass(slots=True)
@@ -244,6 +246,8 @@ class Lookups:
             if entry is None:
                 return None, keep and self._want(key, namespace, now)
             self._known.move_to_end(key)
+            if entry.namespace != namespace:
+                entry.namespace = ""
             if entry.found is not None and now >= entry.fresh_until and keep:
                 self._want(key, namespace, now)
             return entry.found, False
@@ -339,16 +343,25 @@ class Lookups:
         elif outcome != "paused" and where in self._lines:
             self._lines[where].failures = 0  # a time that the registry named stands
         known = self._known.get(key)
+        namespaces = self._work.wanted.get(key, set()) | ({known.namespace} if known is not None else set())
+        owner = min(namespaces) if len(namespaces) == 1 else ""
         if found is not None:
             lasting = bool(key.reference.digest)
             until, fresh = (float("inf"),) * 2 if lasting else (now + TAG_SECONDS, now + FRESH_SECONDS)
-            self._known[key] = _Entry(found, fresh, until)
+            self._known[key] = _Entry(found, fresh, until, owner)
         elif known is not None and known.found is not None:
             known.fresh_until = now + FAILED_SECONDS  # what is known counts until its time is over
         else:
-            self._known[key] = _Entry(None, now, now + FAILED_SECONDS)
+            self._known[key] = _Entry(None, now, now + FAILED_SECONDS, owner)
         self._known.move_to_end(key)
-        forget_oldest(self._known, MAX_KNOWN)
+        while len(self._known) > MAX_KNOWN:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Forget the oldest of the namespace that has most for itself: its pods push nobody else's images out. Cost: what is remembered."""
+        counts = Counter(entry.namespace for entry in self._known.values())
+        most = max(counts, key=lambda namespace: counts[namespace])
+        del self._known[next(key for key, entry in self._known.items() if entry.namespace == most)]
 
 
 def key_of(image: str, asked: ImagesAsked) -> Key | None:

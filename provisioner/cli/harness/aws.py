@@ -1,6 +1,6 @@
 """An EC2 of its own for a session: the tests' emulator in a process beside the dev cluster; only a checkout has it.
 
-Machines that boot there become kwok Nodes of the dev cluster, from their user data alone. boto3 is told of it by its own
+Instances that boot there become kwok Nodes of the dev cluster, from their user data alone. boto3 is told of it by its own
 variables and by nothing else.
 """
 
@@ -41,7 +41,7 @@ class EmulatedEc2:
 
     @classmethod
     def start(cls, cluster: DevCluster, authority: bytes, log: Path) -> Self:
-        """Start one whose machines join `cluster`, which they trust by `authority` (a PEM file).
+        """Start one whose instances join `cluster`, which they trust by `authority` (a PEM file).
 
         Raises:
             ProgramError: it did not come up; the message holds the end of its log.
@@ -103,7 +103,7 @@ class EmulatedEc2:
 
 
 def flags(cluster: DevCluster) -> Mapping[str, str]:
-    """Of a provisioner that launches machines for the cluster."""
+    """Of a provisioner that launches instances for the cluster."""
     return {
         "--provider": "aws",
         "--cluster-name": CLUSTER_NAME,

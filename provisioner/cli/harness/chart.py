@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from xml.sax.saxutils import escape
 
 from provisioner.cli.harness.course import Moment, changes
+from provisioner.values import svg
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _GAP = 960, 90, 20, 48, 110, 26
 _ROOM: Final = _WIDTH - _LEFT - _RIGHT
-_STYLE: Final = (
-    "text{font:12px sans-serif;fill:#222}.h{font-size:16px;font-weight:bold}.s{fill:#666;font-size:11px}"
-    ".axis{stroke:#bbb;stroke-width:1}.line{fill:none;stroke-width:2}"
-)
+_STYLE: Final = ".axis{stroke:#bbb;stroke-width:1}.line{fill:none;stroke-width:2}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +38,20 @@ _PANELS: Final = (
     _Panel("nodes", (_Line("#2e7d32", "nodes", lambda moment: moment.nodes),)),
     _Panel("$/h", (_Line("#b03060", "dollars an hour", lambda moment: moment.usd_per_hour),)),
 )
+_HEIGHT: Final = _TOP + len(_PANELS) * (_PANEL + _GAP) + 24
 
 
 def chart(title: str, course: Sequence[Moment]) -> str:
     """The picture of a course of at least one moment, as an XML document; time runs to the right."""
-    return "\n".join(_document(title, changes(course))) + "\n"
+    return svg.document(title, _WIDTH, _HEIGHT, _STYLE, _body(changes(course)))
 
 
-def _document(title: str, course: Sequence[Moment]) -> Iterable[str]:
-    height = _TOP + len(_PANELS) * (_PANEL + _GAP) + 24
+def _body(course: Sequence[Moment]) -> Iterable[str]:
     first, last = course[0].seconds, max(course[-1].seconds, course[0].seconds + 1)
 
     def x(seconds: float) -> float:
         return _LEFT + (seconds - first) / (last - first) * _ROOM
 
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">'
-    yield f"<style>{_STYLE}</style>"
-    yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
-    yield f'<text class="h" x="16" y="28">{escape(title)}</text>'
     for number, panel in enumerate(_PANELS):
         yield from _panel(panel, _TOP + number * (_PANEL + _GAP), course, x)
     bottom = _TOP + len(_PANELS) * (_PANEL + _GAP) - _GAP
@@ -69,7 +61,6 @@ def _document(title: str, course: Sequence[Moment]) -> Iterable[str]:
         place = f"{x(first + 60 * minute):.1f}"
         yield f'<line class="axis" x1="{place}" y1="{_TOP}" x2="{place}" y2="{bottom}" stroke-dasharray="1 4"/>'
         yield f'<text class="s" x="{place}" y="{bottom + 16}" text-anchor="middle">{minute} min</text>'
-    yield "</svg>"
 
 
 def _panel(panel: _Panel, top: int, course: Sequence[Moment], x: Callable[[float], float]) -> Iterable[str]:
@@ -90,4 +81,4 @@ def _panel(panel: _Panel, top: int, course: Sequence[Moment], x: Callable[[float
             points.append(f"{x(moment.seconds):.1f},{y(line.value(moment)):.1f}")
         dashes = ' stroke-dasharray="5 3"' if line.dashed else ""
         yield f'<polyline class="line" stroke="{line.colour}"{dashes} points="{" ".join(points)}"/>'
-        yield f'<text x="{_LEFT + 8 + number * 150}" y="{top + 8}" style="fill:{line.colour}">{escape(line.name)}</text>'
+        yield f'<text x="{_LEFT + 8 + number * 150}" y="{top + 8}" style="fill:{line.colour}">{svg.text(line.name)}</text>'

@@ -1,4 +1,4 @@
-"""What the provisioner's own metrics say: list prices of machines, and calls of AWS."""
+"""What the provisioner's own metrics say: list prices of instances, and calls of AWS."""
 
 import math
 import re

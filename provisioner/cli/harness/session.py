@@ -79,7 +79,7 @@ class Setup:
         programs: which of ours are started, in this order.
         provisioner_flags: added to the provisioner's command line.
         logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
-        cloud: where machines come from, "kwok" or "aws".
+        cloud: where instances come from, "kwok" or "aws".
         heals: whether what ends by itself is started again, see `Programs`.
         metrics: whether the dev cluster has metrics-server.
     """

@@ -100,6 +100,17 @@ def deadline_of(claim: NodeClaim) -> datetime | None:
     return found if found.tzinfo is not None else grace_end(claim, None)
 
 
+def why_paused(claim: NodeClaim | None, pause: Pause) -> str:
+    """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on.
+
+    No pod of a paused drain is asked to leave, and no deadline counts.
+    """
+    if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
+        return ""
+    ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
+    return pause.why(claim.pool) if ours else ""
+
+
 def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
     """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none.
 
@@ -272,11 +283,8 @@ class Evictions:
         return deadline_of(claim) if claim is not None and not self.paused(claim) else None
 
     def paused(self, claim: NodeClaim | None) -> str:
-        """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on."""
-        if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
-            return ""
-        ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
-        return self._pause().why(claim.pool) if ours else ""
+        """What pauses the drain of this claim's Node now; "" where nothing does."""
+        return why_paused(claim, self._pause())
 
     def _say_paused(self, claim: NodeClaim | None, node_name: str, why: str) -> None:
         node = self._cluster.node(node_name)

@@ -7,7 +7,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
-from provisioner.apis.spending import USD
+from provisioner.apis.pool_limits import USD
 from provisioner.controllers.core import messages
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import (

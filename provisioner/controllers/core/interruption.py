@@ -32,7 +32,7 @@ from provisioner.values.message import EventMessage
 POLL_SECONDS = 1.0
 #: While an instance is being closed its pods are planned as soon as the watch shows the taint.
 BUSY_SECONDS = 0.1
-#: A call that hangs holds up the other machines no longer than this; it goes on by itself.
+#: A call that hangs holds up the other nodes no longer than this; it goes on by itself.
 PATIENCE_SECONDS = 5.0
 #: Pods that found no place are planned again after so long.
 PLAN_AGAIN_SECONDS = 10.0
@@ -179,8 +179,8 @@ class Interruptions:
             elif outcome.error is not None:
                 raise outcome.error
         self._ask_for_plans(decision)
-        for held in decision.held:
-            self._say(held.key, messages.disruption_blocked(str(held)))
+        for blocked in decision.blocked:
+            self._say(blocked.key, messages.disruption_blocked(str(blocked)))
         return decision
 
     def _ask_for_plans(self, decision: InterruptionDecision) -> None:

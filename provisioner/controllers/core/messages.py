@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
 from provisioner.disruption.protections import ELAPSED, Protection
-from provisioner.disruption.shares import MOST_ATTEMPTS, Hold
+from provisioner.disruption.shares import MOST_ATTEMPTS, Unrepaired
 from provisioner.disruption.surge import Refusal
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.values.message import ConditionMessage, EventMessage
@@ -104,15 +104,16 @@ def evicted_for_share(owner: str, on_demand: int, wanted: int) -> EventMessage:
 
 
 _NOT_REPAIRED: Final = {
-    Hold.STOPPED: f"after {MOST_ATTEMPTS} evictions, no new pod was assigned to the capacity that lacks pods; the next attempt is in a day. Check that the "
-    "webhook runs with --on-demand-shares, and that nothing else sets the capacity type of the pods",
-    Hold.UNKNOWN: f"the node of a pod has no label {names.CAPACITY_TYPE_LABEL}",
-    Hold.HELD: f"each pod that could be evicted is protected by {names.DO_NOT_DISRUPT}, by its own node selector or affinity, or by a pause of its NodePool",
-    Hold.BUDGET: "no PodDisruptionBudget of the pods allows an eviction now",
+    Unrepaired.STOPPED: f"after {MOST_ATTEMPTS} evictions, no new pod was assigned to the capacity that lacks pods; the next attempt is in a day. Check that "
+    "the webhook runs with --on-demand-shares, and that nothing else sets the capacity type of the pods",
+    Unrepaired.UNKNOWN: f"the node of a pod has no label {names.CAPACITY_TYPE_LABEL}",
+    Unrepaired.PROTECTED: f"each pod that could be evicted is protected by {names.DO_NOT_DISRUPT}, by its own node selector or affinity, "
+    "or by a pause of its NodePool",
+    Unrepaired.BUDGET: "no PodDisruptionBudget of the pods allows an eviction now",
 }
 
 
-def share_not_repaired(why: Hold) -> EventMessage:
+def share_not_repaired(why: Unrepaired) -> EventMessage:
     """To the owner of pods of which too many or too few run on demand."""
     return EventMessage(
         "Warning",
@@ -841,9 +842,7 @@ NOMINATIONS_NOT_BOUND: Final = (
     " of their Node becoming ready; kube-scheduler places them on its own"
 )
 NOMINATIONS_NOT_PLANNED: Final = "Withdrawing the nominations of pods that are no longer planned for that Node"
-NOMINATIONS_COUNTED_BY_SPREAD: Final = (
-    "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts"
-)
+NOMINATIONS_COUNTED_BY_SPREAD: Final = "Withdrawing the nominations of pods that a topology spread constraint with DoNotSchedule now counts together with others on the node"
 ADOPTED_NOMINATIONS: Final = "Adopted nominations of a previous leader"
 FAILED_TO_NOMINATE_POD: Final = "Failed to nominate a pod; continuing without a nomination"
 FAILED_TO_WITHDRAW_NOMINATION: Final = "Failed to withdraw a nomination; retrying"

@@ -12,7 +12,7 @@ from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition
-from provisioner.apis.spending import MICROS, SpendingLimitError, spending_limit
+from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import messages
@@ -195,7 +195,7 @@ class PoolController:
         try:
             most = spending_limit(pool)
             requirements = template_requirements(pool)
-        except (SpendingLimitError, RequirementError):
+        except (PoolLimitError, RequirementError):
             return {}, {}, None
         if most is None:
             return {}, {}, None

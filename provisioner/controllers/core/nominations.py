@@ -140,18 +140,21 @@ class Nominations:
         policy = self._policy()
         if not nominating:
             pods = (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name)))
-            self._steering.left(pod.uid for pod in pods if policy.withheld(pod) is None)
+            self._steering.left(pod.uid for pod in pods if not policy.is_tied(pod))
             return withheld
         for number in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
             for claim, node in joining:
-                for pod in self._cluster.assigned(NodeKey(claim.name)):
-                    why = policy.withheld(pod)
-                    if why is not None:
-                        if number == 0:
-                            withheld[claim.name] += 1
-                            self._metrics.nomination_withheld(why)
-                    elif pod.nominated_node_name == node.metadata.name:
+                planned = self._cluster.assigned(NodeKey(claim.name))
+                kept = policy.withheld(planned)
+                if number == 0:
+                    withheld[claim.name] += len(kept)
+                    for why in kept.values():
+                        self._metrics.nomination_withheld(why)
+                for pod in planned:
+                    if pod.uid in kept:
+                        continue
+                    if pod.nominated_node_name == node.metadata.name:
                         self._note(pod, claim.name, node.metadata.name)
                     elif self._may_write(pod):
                         wanted.append((pod, claim.name, node.metadata.name))
@@ -193,14 +196,15 @@ class Nominations:
             by_claim[one.claim].append(one)
         due: defaultdict[Withdrawal, list[_Nomination]] = defaultdict(list)
         for name, nominations in by_claim.items():
-            planned = {pod.uid for pod in self._cluster.assigned(NodeKey(name))}
+            assigned = self._cluster.assigned(NodeKey(name))
+            planned, withheld = {pod.uid for pod in assigned}, policy.withheld(assigned)
             ready = self._ready_seconds(name, now)
             for one in nominations:
                 pod = self._cluster.pod(one.pod.uid)
                 if pod is None or pod.node_name:
                     self._forget(one)
                     continue
-                why = withdrawal(planned=pod.uid in planned, ready_seconds=ready, withheld=policy.withheld(pod))
+                why = withdrawal(planned=pod.uid in planned, ready_seconds=ready, withheld=withheld.get(pod.uid))
                 if why is None:
                     continue
                 one.over = True
@@ -271,7 +275,8 @@ class Nominations:
         self._metrics.nomination(outcome)
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
-        if self._policy(POLICY_SECONDS).withheld(pod) is None:
+        planned = self._cluster.assigned(NodeKey(claim))
+        if pod.uid not in self._policy(POLICY_SECONDS).withheld(planned):
             self._write(pod, claim, node)
 
     def _withdraw(self, one: _Nomination, why: Withdrawal) -> None:

@@ -82,7 +82,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldBack:
     """A planned NodeClaim that a growth limit does not allow now."""
 
     planned: PlannedClaim
@@ -251,12 +251,12 @@ class Provisioner:
 
     def _act(
         self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str], for_buffers: frozenset[int]
-    ) -> list["_Held"]:
+    ) -> list["_HeldBack"]:
         """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
-        held: list[_Held] = []
+        held: list[_HeldBack] = []
         closed: HeldBackError | None = None
         for number, planned in enumerate(result.claims):
             try:
@@ -266,7 +266,7 @@ class Provisioner:
                 if name and number in for_buffers and self._buffers is not None:
                     self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
-                held.append(_Held(planned, error))
+                held.append(_HeldBack(planned, error))
                 if error.held.limit is Limit.CLAIMS:
                     closed = error  # none of any size may follow
         self._note_held(held)
@@ -279,9 +279,9 @@ class Provisioner:
         if self._buffers is not None:
             self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
 
-    def _note_held(self, held: list["_Held"]) -> None:
+    def _note_held(self, held: list["_HeldBack"]) -> None:
         """Say on NodePools what growth limits hold back, and come back when they allow more."""
-        by_pool: dict[tuple[str, str], list[_Held]] = {}
+        by_pool: dict[tuple[str, str], list[_HeldBack]] = {}
         for one in held:
             by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
         self._metrics.held_back({key: len(some) for key, some in by_pool.items()})
@@ -295,7 +295,7 @@ class Provisioner:
         if waits := [seconds for one in held if (seconds := one.error.held.seconds) is not None]:
             self._retry_after(min(waits))
 
-    def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_Held"] = ()) -> None:
+    def _complain(self, snapshot: Snapshot, result: Result, held: Iterable["_HeldBack"] = ()) -> None:
         """Say of every pod without a place why, and of every pool without instance types that it has none."""
         texts: dict[int, str] = {}  # by identity: equal pods share their reasons
         empty: dict[str, EventMessage] = {}

@@ -28,8 +28,8 @@ from provisioner.disruption.shares import (
     Adopt,
     Bar,
     Evict,
-    Hold,
     Member,
+    Unrepaired,
     View,
     asks,
     controller_of,
@@ -80,9 +80,9 @@ REPAIRS: Final = metrics.counter(
 _DISRUPTION_BUDGET: Final = "disruption budget"
 _DENIED: Final = (BadRequest, Unauthorized, Forbidden, Invalid)
 """Answers after which nothing was done for sure."""
-_QUIET: Final = frozenset({Hold.WITHIN, Hold.NOT_ASKED, Hold.STOPPED, Hold.UNSETTLED})
+_QUIET: Final = frozenset({Unrepaired.WITHIN, Unrepaired.NOT_ASKED, Unrepaired.STOPPED, Unrepaired.UNSETTLED})
 """What does not change as long as the pods do not, or not soon."""
-_TOLD: Final = frozenset({Hold.STOPPED, Hold.UNKNOWN, Hold.HELD, Hold.BUDGET})
+_TOLD: Final = frozenset({Unrepaired.STOPPED, Unrepaired.UNKNOWN, Unrepaired.PROTECTED, Unrepaired.BUDGET})
 _log = logs.get_logger(__name__)
 
 _Fingerprint = frozenset[tuple[str, str, bool, bool]]
@@ -114,7 +114,7 @@ class _Owner:
     seated: Mapping[str, bool] = field(default_factory=dict)
     failures: int = 0
     attempt: Attempt | None = None
-    told: Hold | None = None
+    told: Unrepaired | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +267,8 @@ class ShareRepair:
         try:
             decision = self._decide(group, owner)
             match decision:
-                case Hold():
-                    self._hold(group, owner, decision)
+                case Unrepaired():
+                    self._leave(group, owner, decision)
                 case _ if self._stale() or self._pause().everything:
                     return  # since this look began
                 case Adopt(members=members):
@@ -281,19 +281,19 @@ class ShareRepair:
             self._failed(owner)
             _log.warning(messages.SHARE_REPAIR_FAILED, owner=_name(group), error=str(error))
 
-    def _decide(self, group: _Group, owner: _Owner) -> Evict | Adopt | Hold:
+    def _decide(self, group: _Group, owner: _Owner) -> Evict | Adopt | Unrepaired:
         """What comes next. Cost: a few small reads, and the pods of this owner alone."""
         found = self._owner(group)
         if found is None:
-            return Hold.NOT_ASKED
+            return Unrepaired.NOT_ASKED
         annotations = found.spec.template.metadata.annotations
         share = _share(annotations)
         if share is None or annotations.get(names.ON_DEMAND_REPAIR) != REPAIR_BY_EVICTION:
-            return Hold.NOT_ASKED
+            return Unrepaired.NOT_ASKED
         above = _deployment_of(found)
         deployment = None if above is None else self._deployment(above, group.namespace)
         if (above is not None and deployment is None) or is_moving(found, deployment, ()):
-            return Hold.ROLLING  # without its Deployment it goes, and its pods with it
+            return Unrepaired.ROLLING  # without its Deployment it goes, and its pods with it
         listed = self._client.list(resources.SEATED_PODS, group.namespace, _selector(found))
         seated = members_of(group.owner.uid, listed)
         current = _fingerprint(one.pod for one in seated) == owner.print
@@ -308,12 +308,12 @@ class ShareRepair:
             known=owner.attempt,
         )
         decision = decide(view)
-        if isinstance(decision, Hold) or isinstance(found, StatefulSet) or controller_of(found) is None:
+        if isinstance(decision, Unrepaired) or isinstance(found, StatefulSet) or controller_of(found) is None:
             return decision
         brothers = self._client.list(
             resources.REPLICASETS, group.namespace, "" if deployment is None else _selector(deployment)
         )
-        return Hold.ROLLING if is_moving(found, deployment, brothers) else decision
+        return Unrepaired.ROLLING if is_moving(found, deployment, brothers) else decision
 
     def _owner(self, group: _Group) -> ReplicaSet | StatefulSet | None:
         """The owner, if it is the one that the pods name."""
@@ -347,14 +347,14 @@ class ShareRepair:
 
     # ------------------------------------------------------------------ acting
 
-    def _hold(self, group: _Group, owner: _Owner, why: Hold) -> None:
+    def _leave(self, group: _Group, owner: _Owner, why: Unrepaired) -> None:
         if why in _QUIET:
             owner.due = self._clock.monotonic() + QUIET_SECONDS
         else:
             self._failed(owner)
         if why in _TOLD:
             self._recorder.publish(group.reference, *messages.share_not_repaired(why), ttl=TOLD_SECONDS)
-        if why is Hold.STOPPED and owner.told is not why:
+        if why is Unrepaired.STOPPED and owner.told is not why:
             REPAIRS.labels("stopped").inc()
             _log.warning(messages.SHARE_REPAIR_STOPPED, owner=_name(group))
         owner.told = why
@@ -378,7 +378,7 @@ class ShareRepair:
         except TooManyRequests as error:
             REPAIRS.labels("refused").inc()
             if _DISRUPTION_BUDGET in error.message:
-                self._hold(group, owner, Hold.BUDGET)
+                self._leave(group, owner, Unrepaired.BUDGET)
             else:
                 self._failed(owner)
             self._take_back(written, before)

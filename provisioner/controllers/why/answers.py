@@ -148,7 +148,8 @@ class Drain(Answer, frozen=True, kw_only=True):
 
     Attributes:
         since: when the deletion of its NodeClaim, or of its Node, began.
-        deadline: when its pods are deleted whatever forbids it.
+        paused: what pauses it; "" where nothing does.
+        deadline: when its pods are deleted whatever forbids it; none counts while the drain is paused.
         waiting: pods that are not gone yet,
         waiting_elsewhere: and how many more of namespaces that whoever asks may not see.
         blockers: what holds them.
@@ -158,6 +159,7 @@ class Drain(Answer, frozen=True, kw_only=True):
     """
 
     since: datetime | None = None
+    paused: str = ""
     deadline: datetime | None = None
     waiting: tuple[str, ...] = ()
     waiting_elsewhere: int = 0

@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
-from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.core.drain import deadline_of, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
@@ -308,10 +308,12 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
     at, claim = instant.snapshot.at, node.claim
     held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at)
     conditions = claim.status.conditions if claim is not None else ()
+    paused = why_paused(claim, instant.pause)
     begun = claim.metadata.deletion_timestamp if claim is not None else None
     return Drain(
         since=begun or _deleted(instant, node),
-        deadline=deadline_of(claim) if claim is not None else None,
+        paused=paused,
+        deadline=deadline_of(claim) if claim is not None and not paused else None,
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),
         blockers=tuple(
             Blocker(
@@ -342,6 +344,8 @@ def _held(drain: Drain) -> str:
     """The rest of the sentence."""
     hard = [one.message for one in drain.blockers if one.cause != "terminating"]
     end = f" All pods will be deleted by {time_text(drain.deadline)}." if drain.deadline is not None else ""
+    if drain.paused:
+        end = f" Its drain is paused, and no deadline counts until it resumes: {drain.paused}."
     waiting = len(drain.waiting) + drain.waiting_elsewhere
     if hard:
         return f"; its drain is blocked: {'; '.join(hard)}.{end}"

@@ -52,7 +52,7 @@ def running(name: str, label: str = "db", **more: Any) -> Pod:
 
 
 def friend(**more: Any) -> PodShape:
-    """Of a pod that wants to be on a machine with pods like it."""
+    """Of a pod that wants to be on a node with pods like it."""
     return of_app("x", affinity=near(HOST, X), **more)
 
 
@@ -64,7 +64,7 @@ ROWS: dict[str, Row] = {
     # --- the price of zones ---
     "pods that stay together open the cheapest zone": row(
         problem(pods(4, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN), "p by zone: 4", "p-00000 has zone=b"),
-    "pods that stay together go where all have room, whatever new machines cost": row(
+    "pods that stay together go where all have room, whatever new nodes cost": row(
         problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN, bins=[node("n", labels={ZONE: "a"})]), "p-00000 on n", "p-00001 on n"),
     "pods that stay together leave a free place alone that would cost more in the end": row(
         problem(pods(4, of_app("db", "2", affinity=near(ZONE, DB)), "p"), UNEVEN, bins=[node("n", "2", labels={ZONE: "a"})]),
@@ -91,19 +91,19 @@ ROWS: dict[str, Row] = {
     # --- affinity ---
     "a follower goes to the zone where its friend runs": row(
         problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE, bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),
-        "1 machine", "p has zone=b"),
-    "a follower goes to the machine where its friend runs": row(
+        "1 node", "p has zone=b"),
+    "a follower goes to the node where its friend runs": row(
         problem([pod("p", shape(affinity=near(HOST, DB)))], ONE, bins=[node("m"), node("n", running=[running("old")])]), "p on n"),
-    "a full machine of the friend leaves the follower": row(
+    "a full node of the friend leaves the follower": row(
         problem([pod("p", shape(affinity=near(HOST, DB)))], ONE, bins=[node("n", "0", running=[running("old")])]), "p left: affinity"),
     "a friend being deleted is still a friend": row(
         problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE,
                 bins=[node("n", "0", labels={ZONE: "b"}, running=[replace(running("old"), deleted=EPOCH)])]),
         "p has zone=b"),
-    "friends on a leaving machine still draw": row(
+    "friends on a leaving node still draw": row(
         problem([pod("p", shape("2", affinity=near(ZONE, DB)))], ONE,
                 bins=[node("n", "8", labels={ZONE: "b"}, running=[running("old")], leaving=True)]),
-        "p has zone=b", "1 machine"),
+        "p has zone=b", "1 node"),
     "an unknown key leaves the first of its kind": row(
         problem([pod("p", of_app("db", affinity=near("planet", DB)))], ONE, bins=[node("n")]),
         "p left: 1 didn't match pod affinity rules (planet); NodePool \"default\": no instance type of the NodePool has the label planet"),
@@ -134,15 +134,15 @@ ROWS: dict[str, Row] = {
                 bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old", namespace="z")])]),
         "p has zone=b"),
     "the first of its kind may choose": row(
-        problem(pods(3, of_app("db", affinity=near(ZONE, DB)), "p"), ONE), "2 machines", "p by zone: 3"),
+        problem(pods(3, of_app("db", affinity=near(ZONE, DB)), "p"), ONE), "2 nodes", "p by zone: 3"),
     "the first of its kind may not choose where others run": row(
         problem(pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "p"), ONE,
                 bins=[node("n", "0", labels={ZONE: "c"}, running=[running("old")])]),
         "p-00000 has zone=c", "p-00001 has zone=c"),
-    "all of one kind on one machine": row(
-        problem(pods(5, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 machine", "p-00000 on new large"),
-    "more of one kind than one machine holds leaves the rest": row(
-        problem(pods(9, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 machine", "1 of p left: "),
+    "all of one kind on one node": row(
+        problem(pods(5, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 node", "p-00000 on new large"),
+    "more of one kind than one node holds leaves the rest": row(
+        problem(pods(9, of_app("db", affinity=near(HOST, DB)), "p"), ALL), "1 node", "1 of p left: "),
     "one kind drawn to a zone that only some of it can be in": row(
         problem([*pods(2, of_app("db", "2", affinity=near(ZONE, DB)), "any"), pod("only", of_app("db", "2", selector={ZONE: "c"}, affinity=near(ZONE, DB)))], ONE),
         "nothing left", "any by zone: 2", "only has zone=c"),
@@ -156,7 +156,7 @@ ROWS: dict[str, Row] = {
     "two that follow each other and nobody leads leave both": row(
         problem([pod("x", of_app("x", affinity=near(ZONE, app("y")))), pod("y", of_app("y", affinity=near(ZONE, app("x"))))], ALL),
         "x left: affinity", "y left: affinity"),
-    "all terms must hold on one machine": row(
+    "all terms must hold on one node": row(
         problem([pod("p", shape("2", affinity=Affinity(pod_affinity=PodAffinity(required=(meant(ZONE, DB), meant(ZONE, WEB))))))], ONE,
                 bins=[node("n", "0", labels={ZONE: "a"}, running=[running("d")]), node("m", "0", labels={ZONE: "b"}, running=[running("w", "web")])]),
         "p left: affinity"),
@@ -168,7 +168,7 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape("2", affinity=near(KIND, DB)))], ONE,
                 bins=[node("n", "0", labels={KIND: "on-demand"}, running=[running("old")])]),
         "p has kind=on-demand"),
-    "a machine without the label is no place for a follower": row(
+    "a node without the label is no place for a follower": row(
         problem([pod("p", shape(affinity=near(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p left: affinity"),
     "matchLabelKeys of affinity keeps revisions together": row(
         problem([pod("p", of_app("web", "2", labels={"rev": "2"}, affinity=near(ZONE, WEB, match_label_keys=("rev",))))], ONE,
@@ -180,25 +180,25 @@ ROWS: dict[str, Row] = {
                 bins=[node("n", "0", labels={ZONE: "b"}, running=[running("old")])]),
         "p left: affinity"),
     # --- anti-affinity ---
-    "a machine each": row(
-        problem(pods(3, of_app("db", "100m", affinity=apart(HOST, DB)), "p"), ALL), "3 machines", "p-00000 p-00001 p-00002 apart"),
+    "a node each": row(
+        problem(pods(3, of_app("db", "100m", affinity=apart(HOST, DB)), "p"), ALL), "3 nodes", "p-00000 p-00001 p-00002 apart"),
     "a zone each": row(
         problem(pods(3, of_app("db", "100m", affinity=apart(ZONE, DB)), "p"), ALL), "p by zone: 1 1 1"),
     "one more than there are zones": row(
         problem(pods(4, of_app("db", "100m", affinity=apart(ZONE, DB)), "p"), ALL), "p by zone: 1 1 1", "1 of p left: affinity"),
-    "machines of now without the others are used first": row(
+    "existing nodes without the others are used first": row(
         problem(pods(2, of_app("db", affinity=apart(HOST, DB)), "p"), ONE, bins=[node("n", running=[running("old")]), node("m")]),
-        "1 machine", "p by host: 1 1"),
+        "1 node", "p by host: 1 1"),
     "what runs keeps the newcomer off": row(
         problem([pod("p", shape("1", affinity=apart(ZONE, DB)))], ONE, bins=[node("n", "8", labels={ZONE: "a"}, running=[running("old")])]),
-        "1 machine"),
+        "1 node"),
     "what runs and minds keeps others off though they do not mind": row(
         problem([pod("p", of_app("web"))], ONE, bins=[node("n", "8", running=[pod("old", shape(affinity=apart(HOST, WEB)))])]),
         "p on new small"),
     "what minds a whole zone keeps others off all of it": row(
         problem(pods(2, of_app("web", "2"), "p"), ONE,
                 bins=[node("n", "0", labels={ZONE: "a"}, running=[pod("old", shape(affinity=apart(ZONE, WEB)))]), node("m", "8", labels={ZONE: "a"})]),
-        "2 machines"),
+        "2 nodes"),
     "what is being deleted still keeps others off": row(
         problem([pod("p", of_app("web"))], ONE,
                 bins=[node("n", "8", running=[replace(pod("old", shape(affinity=apart(HOST, WEB))), deleted=EPOCH)])]),
@@ -210,9 +210,9 @@ ROWS: dict[str, Row] = {
     "in whichever order they come": row(
         problem([pod("minds", shape("500m", affinity=apart(HOST, WEB))), pod("p", of_app("web", "1"))], ALL), "minds p apart"),
     "over zones too, though the zone of neither is settled": row(
-        problem([pod("minds", shape("1", affinity=apart(ZONE, WEB))), pod("p", of_app("web", "500m"))], ALL), "2 machines", "minds p apart"),
+        problem([pod("minds", shape("1", affinity=apart(ZONE, WEB))), pod("p", of_app("web", "500m"))], ALL), "2 nodes", "minds p apart"),
     "those who mind strangers only share": row(
-        problem(pods(2, shape("1", affinity=apart(HOST, WEB)), "p"), ALL), "1 machine"),
+        problem(pods(2, shape("1", affinity=apart(HOST, WEB)), "p"), ALL), "1 node"),
     "another namespace is not minded": row(
         problem([pod("p", shape(affinity=apart(HOST, DB)))], bins=[node("n", running=[running("old", namespace="x")])]), "p on n"),
     "another namespace is minded where it is named": row(
@@ -229,14 +229,14 @@ ROWS: dict[str, Row] = {
     "a tenant parts from every other tenant": row(
         problem([pod(f"{tenant}{n}", of_app("job", "500m", labels={"tenant": tenant}, affinity=apart(HOST, app("job"), mismatch_label_keys=("tenant",))))
                  for tenant in ("red", "blue") for n in range(2)], ALL),
-        "2 machines", "red0 red1 together", "blue0 blue1 together"),
+        "2 nodes", "red0 red1 together", "blue0 blue1 together"),
     "NotIn selects pods without the label too": row(
         problem([pod("p", of_app("web", affinity=apart(HOST, LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("web",)),)))))],
                 bins=[node("n", running=[pod("old", shape())])]),
         "p left: affinity"),
     "without a selector nobody is minded": row(
-        problem(pods(2, of_app("db", affinity=apart(HOST, None)), "p"), ALL), "1 machine"),
-    "a machine without the label is no obstacle": row(
+        problem(pods(2, of_app("db", affinity=apart(HOST, None)), "p"), ALL), "1 node"),
+    "a node without the label is no obstacle": row(
         problem([pod("p", shape(affinity=apart(ZONE, DB)))], bins=[node("n", running=[running("old")])]), "p on n"),
     "anti-affinity over capacity types": row(
         problem(pods(2, of_app("db", affinity=apart(KIND, DB)), "p"), ALL), "p by kind: 1 1"),
@@ -249,7 +249,7 @@ ROWS: dict[str, Row] = {
         problem(pods(2, of_app("db", "100m", affinity=Affinity(pod_affinity=PodAffinity(required=(meant(ZONE, DB), meant(KIND, DB)))),
                                topology_spread_constraints=(spread(ZONE, DB),)), "p"), ONE),
         "1 of p left: "),
-    "the first of its kind has a new machine where those of now are shunned": row(
+    "the first of its kind has a new node where those of now are shunned": row(
         problem([pod("p", of_app("db", affinity=both(to=meant(HOST, DB), off=meant(ZONE, WEB))))], ONE, bins=[node("n", labels={ZONE: "b"}, running=[running("old", "web")])]),
         "p on new small"),
     # --- together ---
@@ -257,10 +257,10 @@ ROWS: dict[str, Row] = {
         problem([pod("cache", of_app("cache", selector={ZONE: "b"})),
                  *pods(2, of_app("web", "500m", affinity=both(to=meant(ZONE, app("cache")), off=meant(HOST, WEB))), "p")], ONE),
         "p by zone: 2", "p-00000 p-00001 apart"),
-    "apart by machine and even by zone": row(
+    "apart by node and even by zone": row(
         problem(pods(6, of_app("db", "100m", affinity=apart(HOST, DB), topology_spread_constraints=(spread(ZONE, DB),)), "p"), ALL),
-        "6 machines", "p by zone: 2 2 2"),
-    "drawn to one zone and even over machines": row(
+        "6 nodes", "p by zone: 2 2 2"),
+    "drawn to one zone and even over nodes": row(
         problem(pods(4, of_app("db", "1", affinity=near(ZONE, DB), topology_spread_constraints=(spread(HOST, DB),)), "p"), ONE),
         "p by zone: 4", "nothing left"),
     "a higher priority's zone is not taken by a lower one that minds": row(
@@ -270,19 +270,19 @@ ROWS: dict[str, Row] = {
         problem([pod("x", of_app("web", selector={ZONE: "a"})), pod("y", of_app("web", terms=[term((ZONE, "In", ["b"]))])), pod("p", shape("1", affinity=apart(ZONE, WEB)))], ALL),
         "p has zone=c"),
     # --- puzzles that no fixed order of classes and places solves: a search finds these ---
-    "friends of one machine go to the pool whose machines hold them all": row(
+    "friends of one node go to the pool whose nodes hold them all": row(
         problem(pods(2, friend(selector={ZONE: "a"}), "p"), pool("big", types=(SMALL,)), pool("first", types=(TINY,))),
-        "1 machine", "nothing left"),
-    "friends of one machine leave the machine of now that only holds some of them": row(
+        "1 node", "nothing left"),
+    "friends of one node leave the existing node that only holds some of them": row(
         problem([*pods(2, friend(cpu="2"), "p"), pod("q", friend())], pool(types=(SMALL, LARGE)), bins=[node("n", "4")]),
-        "1 machine", "nothing left"),
+        "1 node", "nothing left"),
     "a pod that may only be in one zone has its friend come there, with room for both": row(
         problem([pod("p", of_app("x", "1500m")), pod("q", of_app("y", affinity=near(HOST, X), selector={ZONE: "a"}))],
                 pool(types=(SMALL, LARGE)), bins=[node("n", "2", labels={ZONE: "b"})]),
         "p q together", "p has zone=a"),
     "friends are shared out over those who need one each": row(
         problem([*pods(2, of_app("x"), "p"), *pods(2, of_app("y", affinity=near(HOST, X)), "q")], pool(types=(SMALL,))),
-        "2 machines", "nothing left"),
+        "2 nodes", "nothing left"),
 }  # fmt: skip
 
 

@@ -37,25 +37,27 @@ BEST = MinValuesPolicy.BEST_EFFORT
 ONE = pool(types=(SMALL,))
 
 
-def reserved(zone: str, name: str, machines: int) -> Offering:
+def reserved(zone: str, name: str, instances: int) -> Offering:
     labels = {ZONE: zone, KIND: names.CAPACITY_RESERVED, RESERVATION: name}
-    return Offering(Requirements.from_labels(labels), 0.01, available=machines > 0, reservation_capacity=machines)
+    return Offering(Requirements.from_labels(labels), 0.01, available=instances > 0, reservation_capacity=instances)
 
 
-def with_reservation(name: str, machines: int, zone: str = "a") -> InstanceType:
-    return instance_type(name, "2", "4Gi", 1.0, offerings=[offering(zone, 1.0), reserved(zone, f"cr-{name}", machines)])
+def with_reservation(name: str, instances: int, zone: str = "a") -> InstanceType:
+    return instance_type(
+        name, "2", "4Gi", 1.0, offerings=[offering(zone, 1.0), reserved(zone, f"cr-{name}", instances)]
+    )
 
 
 ROWS: dict[str, Row] = {
     # --- minValues ---
     "minValues of zones keeps a claim flexible": row(
-        problem(pods(2, shape("1"), "p"), pool(types=THREE, min_values={ZONE: 2})), "1 machine"),
+        problem(pods(2, shape("1"), "p"), pool(types=THREE, min_values={ZONE: 2})), "1 node"),
     "minValues of zones refuses a pod of one zone": row(
         problem([pod("p", shape(selector={ZONE: "a"})), pod("q")], pool(types=THREE, min_values={ZONE: 2})), "p left: minValues", "q on new small"),
     "minValues is kept when pods grow a claim": row(
-        problem(pods(6, shape("1"), "p"), pool(types=THREE, min_values={TYPE: 2})), "nothing left", "2 machines"),
+        problem(pods(6, shape("1"), "p"), pool(types=THREE, min_values={TYPE: 2})), "nothing left", "2 nodes"),
     "minValues of two keys both hold": row(
-        problem([pod("p", shape("1"))], pool(types=(SMALL, MEDIUM), min_values={TYPE: 2, CPU_LABEL: 2})), "1 machine"),
+        problem([pod("p", shape("1"))], pool(types=(SMALL, MEDIUM), min_values={TYPE: 2, CPU_LABEL: 2})), "1 node"),
     "minValues of the second key may be what fails": row(
         problem([pod("p", shape("3"))], pool(types=(SMALL, MEDIUM, FAT), min_values={TYPE: 2, CPU_LABEL: 2})), f"p left: {CPU_LABEL}"),
     "minValues that cannot be met falls through to the next pool": row(
@@ -66,46 +68,46 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape("1"))], pool(types=THREE, min_values={TYPE: 2}), min_values=BEST), "p on new small"),
     # --- limits ---
     "limits of two resources are both kept": row(
-        problem(pods(4, shape("2"), "p"), pool(types=(SMALL,), limits={"cpu": "8", "memory": "8Gi"})), "2 machines", "2 of p left: limit"),
+        problem(pods(4, shape("2"), "p"), pool(types=(SMALL,), limits={"cpu": "8", "memory": "8Gi"})), "2 nodes", "2 of p left: limit"),
     "a limit lets a smaller type in": row(
         problem([pod("p", shape("1"))], pool(types=(MEDIUM, SMALL), limits={"cpu": "3"})), "p on new small"),
-    "a limit counts machines for pods that keep apart": row(
+    "a limit counts nodes for pods that keep apart": row(
         problem(pods(3, of_app("db", "100m", affinity=apart(HOST, app("db"))), "p"), pool(types=(SMALL,), limits={"nodes": "2"})),
-        "2 machines", "1 of p left: "),
+        "2 nodes", "1 of p left: "),
     "a limit of one pool and a spread over zones use the other pool": row(
         problem(pods(4, of_app("web", "2", topology_spread_constraints=(spread(ZONE, app("web")),)), "p"),
                 pool("heavy", types=(SMALL,), limits={"nodes": "1"}, weight=9), pool("light", types=(SMALL,))),
-        "4 machines", "p by zone: 2 2"),
+        "4 nodes", "p by zone: 2 2"),
     # --- pools ---
     "a claim of one pool takes no pod that asks for another": row(
         problem([pod("p", shape("1", selector={names.NODEPOOL_LABEL: "x"})), pod("q", shape("500m", selector={names.NODEPOOL_LABEL: "y"}))], pool("x", types=THREE), pool("y", types=THREE)),
-        "2 machines"),
+        "2 nodes"),
     "an excluded pool is not used though it is heavier": row(
         problem([pod("p", shape(terms=[term((names.NODEPOOL_LABEL, "NotIn", ["x"]))]))], pool("x", types=THREE, weight=9), pool("y", types=THREE)),
         "p has pool=y"),
-    "a machine on its way comes before a new one": row(
+    "a node on its way comes before a new one": row(
         problem([pod("p", shape("1"))], ONE, bins=[node("on-its-way", labels={names.NODEPOOL_LABEL: "default"})]), "p on on-its-way"),
-    "a leaving machine takes nothing": row(
+    "a leaving node takes nothing": row(
         problem([pod("p", shape("1"))], ONE, bins=[node("n", leaving=True)]), "p on new small"),
     # --- reservations ---
     "a reservation is used before anything is bought": row(
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION), "p has kind=reserved"),
-    "a reservation is used for as many machines as it has": row(
-        problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2),)), reservation_label=RESERVATION), "3 machines", "p by kind: 2 1"),
-    "a reservation is kept rather than grown into a machine that takes more": row(
+    "a reservation is used for as many nodes as it has": row(
+        problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2),)), reservation_label=RESERVATION), "3 nodes", "p by kind: 2 1"),
+    "a reservation is kept rather than grown into a node that takes more": row(
         problem(pods(3, shape("2"), "p"), pool(types=(with_reservation("res", 2), LARGE)), reservation_label=RESERVATION),
-        "3 machines", "p by kind: 2 1"),
-    "pods that must share a machine have a bought one where no reservation holds them": row(
+        "3 nodes", "p by kind: 2 1"),
+    "pods that must share a node have a bought one where no reservation holds them": row(
         problem(pods(2, of_app("a", "1500m", affinity=near(HOST, app("a"))), "p"), pool(types=(with_reservation("res", 2), LARGE)),
                 reservation_label=RESERVATION),
-        "1 machines", "nothing left"),
+        "1 nodes", "nothing left"),
     "a pod that wants no reserved capacity buys": row(
         problem([pod("p", shape(selector={KIND: "on-demand"}))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION),
         "p has kind=on-demand"),
     "a reservation that is used up is none": row(
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION), "p has kind=on-demand"),
     "no claim may become a type that the limit would not bear": row(
-        problem(pods(2, of_app("a", "100m", affinity=apart(HOST, app("a"))), "p"), pool(types=(SMALL, LARGE), limits={"cpu": "9"})), "2 machines"),
+        problem(pods(2, of_app("a", "100m", affinity=apart(HOST, app("a"))), "p"), pool(types=(SMALL, LARGE), limits={"cpu": "9"})), "2 nodes"),
     # --- priority ---
     "a higher priority keeps its place though a lower one is larger": row(
         problem([pod("low", shape("4")), *pods(4, shape("1", priority=5), "high")], bins=[node("n")]), "low left: cpu", "high by host: 4"),
@@ -121,7 +123,7 @@ ROWS: dict[str, Row] = {
         problem([pod("friend", of_app("y", "100m", priority=9)), pod("high", shape("1500m", priority=9, affinity=near(ZONE, app("y")))), pod("low", shape("1"))],
                 bins=[node("n", "2", labels={ZONE: "a"})]),
         "friend on n", "high on n", "low left: cpu"),
-    "a pod that only a machine of now admits has it before one that could have a new one": row(
+    "a pod that only an existing node admits has it before one that could have a new one": row(
         problem([pod("p", shape("500m")), pod("q", shape("1", tolerations=[Toleration(operator="Exists")]))],
                 pool(types=(SMALL,), taints=[Taint(key="d", effect="NoSchedule")]), bins=[node("n", "1")]),
         "p on n", "q on new small"),

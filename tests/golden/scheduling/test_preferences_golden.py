@@ -75,14 +75,14 @@ ROWS: dict[str, Row] = {
     "the next preference counts when the heaviest cannot be had": row(
         problem([pod("p", shape(affinity=nodes((1, zone("b")), (50, zone("mars")))))], ONE), "p has zone=b"),
     "a preference never overrules what is required": row(
-        problem([pod("p", shape(affinity=nodes((9, zone("c")), required=(zone("a", "b"),))))], ONE), "1 machine", "nothing left"),
+        problem([pod("p", shape(affinity=nodes((9, zone("c")), required=(zone("a", "b"),))))], ONE), "1 node", "nothing left"),
     "a preference narrows what is required": row(
         problem([pod("p", shape(affinity=nodes((9, zone("b")), required=(zone("a", "b"),))))], ONE), "p has zone=b"),
     "a preferred type is bought though it is dearer (Karpenter does so)": row(
         problem([pod("p", shape(affinity=nodes((1, term((TYPE, "In", ["medium"]))))))], ALL), "p on new medium"),
     "an ignored preference buys the cheapest": row(
         problem([pod("p", shape(affinity=nodes((1, term((TYPE, "In", ["medium"]))))))], ALL, preferences=IGNORE), "p on new small"),
-    "an ignored preference for nodes takes any machine of now": row(
+    "an ignored preference for nodes takes any existing node": row(
         problem([pod("p", shape(affinity=nodes((1, zone("c")))))], ONE, bins=[node("n", labels={ZONE: "a"})], preferences=IGNORE), "p on n"),
     "preferred affinity is kept where it can be": row(
         problem([pod("p", shape("2", affinity=Affinity(pod_affinity=wished((1, meant(ZONE, WEB))))))], ONE,
@@ -90,14 +90,14 @@ ROWS: dict[str, Row] = {
         "p has zone=b"),
     "preferred affinity to nobody is given up": row(
         problem([pod("p", shape(affinity=Affinity(pod_affinity=wished((1, meant(ZONE, WEB))))))], ONE), "p on new small"),
-    "preferred anti-affinity opens a machine each": row(
+    "preferred anti-affinity opens a node each": row(
         problem(pods(2, of_app("web", "500m", affinity=Affinity(pod_anti_affinity=wished((1, meant(HOST, WEB))))), "p"), ONE), "p-00000 p-00001 apart"),
-    "preferred anti-affinity is given up where machines end": row(
+    "preferred anti-affinity is given up where nodes end": row(
         problem(pods(2, of_app("web", "500m", affinity=Affinity(pod_anti_affinity=wished((1, meant(HOST, WEB))))), "p"), bins=[node("n")]),
         "p-00000 p-00001 together"),
     "ignored preferred anti-affinity shares": row(
         problem(pods(2, of_app("web", "500m", affinity=Affinity(pod_anti_affinity=wished((1, meant(HOST, WEB))))), "p"), ONE, preferences=IGNORE),
-        "1 machine"),
+        "1 node"),
     "preferred anti-affinity of others keeps nobody off": row(
         problem([pod("p", of_app("web"))], ONE,
                 bins=[node("n", running=[pod("old", shape(affinity=Affinity(pod_anti_affinity=wished((1, meant(HOST, WEB))))))])]),
@@ -108,7 +108,7 @@ ROWS: dict[str, Row] = {
     "an ignored soft spread is no spread": row(
         problem(pods(3, of_app("web", "500m", topology_spread_constraints=(spread(ZONE, WEB, when_unsatisfiable="ScheduleAnyway"),)), "p"), ONE,
                 preferences=IGNORE),
-        "1 machine"),
+        "1 node"),
     "an ignored hard spread is still hard": row(
         problem(pods(3, of_app("web", "500m", topology_spread_constraints=(spread(ZONE, WEB),)), "p"), ONE, preferences=IGNORE), "p by zone: 1 1 1"),
     "all kinds of preferences are given up together": row(
@@ -125,7 +125,7 @@ ROWS: dict[str, Row] = {
         problem([pod("p", shape(tolerations=[Toleration(key="rather-not", operator="Exists")]))],
                 pool("shy", types=(SMALL,), taints=[RATHER_NOT], weight=9), pool("open", types=(SMALL,))),
         "p has pool=shy"),
-    "PreferNoSchedule of a machine of now is avoided while another will do": row(
+    "PreferNoSchedule of an existing node is avoided while another will do": row(
         problem([pod("p")], bins=[node("m", taints=[RATHER_NOT]), node("n")]), "p on n"),
     "required terms come before preferences: a second term is taken and its preference kept": row(
         problem([pod("p", shape(affinity=nodes((1, term((TYPE, "In", ["medium"]))), required=(zone("mars"), zone("b")))))], ALL),

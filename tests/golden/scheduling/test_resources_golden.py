@@ -1,4 +1,4 @@
-"""What a pod needs and what a machine has: containers, ports, pods, extended resources, daemons; one sentence a row."""
+"""What a pod needs and what a node has: containers, ports, pods, extended resources, daemons; one sentence a row."""
 
 from typing import Any
 
@@ -64,37 +64,37 @@ ROWS: dict[str, Row] = {
         problem([pod("p", made(container("1", "6Gi"), resources=ResourceRequirements(requests={"cpu": "1"})))], ALL), "p on new medium"),
     "fractions of a core are rounded up once": row(
         problem(pods(2, made(*(container("333.4m", name=f"c{n}") for n in range(3))), "p"), pool(types=(instance_type("two", "2001m", "4Gi"),))),
-        "2 machines"),
-    # --- what a machine has ---
+        "2 nodes"),
+    # --- what a node has ---
     "huge pages are a resource of their own": row(
         problem([pod("p", shape("1", more={"hugepages-2Mi": "512Mi"}))], pool(types=(SMALL, PAGED))), "p on new paged"),
     "huge pages are taken off the memory": row(
         problem([pod("p", shape("1", "7Gi"))], pool(types=(PAGED, MEDIUM))), "p on new medium"),
-    "pods that no machine can hold together need more machines": row(
-        problem(pods(4, shape("100m", "1Mi"), "p"), pool(types=(CROWDED,))), "2 machines"),
+    "pods that no node can hold together need more nodes": row(
+        problem(pods(4, shape("100m", "1Mi"), "p"), pool(types=(CROWDED,))), "2 nodes"),
     "a daemon takes one of the pods": row(
-        problem(pods(3, shape("100m", "1Mi"), "p"), pool(types=(CROWDED,)), daemons=[shape("1m", "1Mi")]), "2 machines"),
-    "an extended resource that is asked for as zero needs no special machine": row(
+        problem(pods(3, shape("100m", "1Mi"), "p"), pool(types=(CROWDED,)), daemons=[shape("1m", "1Mi")]), "2 nodes"),
+    "an extended resource that is asked for as zero needs no special node": row(
         problem([pod("p", shape(more={"example.com/gpu": "0"}))], pool(types=(SMALL, GPU))), "p on new small"),
-    "an extended resource decides how many share a machine": row(
-        problem(pods(3, shape("1", more={"example.com/gpu": "1"}), "p"), pool(types=(GPU,))), "2 machines"),
-    "pods without the extended resource share its machine once it is there": row(
+    "an extended resource decides how many share a node": row(
+        problem(pods(3, shape("1", more={"example.com/gpu": "1"}), "p"), pool(types=(GPU,))), "2 nodes"),
+    "pods without the extended resource share its node once it is there": row(
         problem([pod("g", shape("1", more={"example.com/gpu": "1"})), pod("p", shape("500m"))], pool(types=(SMALL, GPU))), "g p together"),
     "ephemeral storage is a resource": row(
         problem([pod("p", shape("1", more={"ephemeral-storage": "30Gi"}))],
                 pool(types=(SMALL, instance_type("disk", "2", "4Gi", 5.0, more={"ephemeral-storage": "50Gi"})))),
         "p on new disk"),
-    "a machine of now with an extended resource is used": row(
+    "an existing node with an extended resource is used": row(
         problem([pod("p", shape(more={"example.com/gpu": "1"}))], pool(types=(GPU,)), bins=[node("n", more={"example.com/gpu": "1"})]), "p on n"),
     "a negative request leaves only that pod": row(
         problem([pod("bad", shape("-1")), pod("q")], ONE), "bad left: ", "q on new small"),
     # --- ports of the host ---
-    "the same port twice needs two machines": row(
-        problem([on_port(80), on_port(80, name="q")], ALL), "2 machines", "p q apart"),
-    "different ports share a machine": row(problem([on_port(80), on_port(81, name="q")], ALL), "1 machine"),
-    "different protocols share a machine": row(problem([on_port(53), on_port(53, protocol="UDP", name="q")], ALL), "1 machine"),
-    "different addresses share a machine": row(
-        problem([on_port(80, address="10.0.0.1"), on_port(80, address="10.0.0.2", name="q")], ALL), "1 machine"),
+    "the same port twice needs two nodes": row(
+        problem([on_port(80), on_port(80, name="q")], ALL), "2 nodes", "p q apart"),
+    "different ports share a node": row(problem([on_port(80), on_port(81, name="q")], ALL), "1 node"),
+    "different protocols share a node": row(problem([on_port(53), on_port(53, protocol="UDP", name="q")], ALL), "1 node"),
+    "different addresses share a node": row(
+        problem([on_port(80, address="10.0.0.1"), on_port(80, address="10.0.0.2", name="q")], ALL), "1 node"),
     "the same address conflicts": row(
         problem([on_port(80, address="10.0.0.1"), on_port(80, address="10.0.0.1", name="q")], ALL), "p q apart"),
     "no address means all of them": row(problem([on_port(80, address="10.0.0.1"), on_port(80, name="q")], ALL), "p q apart"),
@@ -102,9 +102,9 @@ ROWS: dict[str, Row] = {
         problem([on_port(80, address="10.0.0.1"), on_port(80, address="0.0.0.0", name="q")], ALL), "p q apart"),
     "on the host's network every port is the host's": row(
         problem([on_port(80, host=True), on_port(80, name="q")], ALL), "p q apart"),
-    "a port taken on a machine of now sends the pod elsewhere": row(
+    "a port taken on an existing node sends the pod elsewhere": row(
         problem([on_port(80)], ALL, bins=[node("n", running=[on_port(80, name="old")]), node("m")]), "p on m"),
-    "a port that a daemon will take is taken on every new machine": row(
+    "a port that a daemon will take is taken on every new node": row(
         problem([on_port(80)], ALL, daemons=[on_port(80).shape]), "p left: port"),
     "a port of a daemon that does not run there is free": row(
         problem([on_port(80)], pool(types=(SMALL,)),
@@ -114,13 +114,13 @@ ROWS: dict[str, Row] = {
         problem([on_port(80)], pool(types=(ARM, MEDIUM)),
                 daemons=[made(container("100m", ports=(ContainerPort(container_port=80, host_port=80),)), node_selector={ARCH: "arm64"})]),
         "p on new medium"),
-    "a machine whose daemon has the port takes pods without ports": row(
+    "a node whose daemon has the port takes pods without ports": row(
         problem([pod("q", made(container("100m"), priority=2)), on_port(80, priority=1), pod("w", made(container("100m")))], pool(types=(MEDIUM,)), daemons=[on_port(80).shape]),
-        "1 machine", "q w together", "p left: port"),
+        "1 node", "q w together", "p left: port"),
     # --- daemons ---
     "a daemon that tolerates everything counts (Karpenter once counted none)": row(
         problem([pod("p", shape("2"))], ALL, daemons=[shape("100m", "1Mi", tolerations=[Toleration(operator="Exists")])]), "p on new medium"),
-    "a daemon that selects ready machines counts": row(
+    "a daemon that selects ready nodes counts": row(
         problem([pod("p", shape("2"))], ALL, daemons=[shape("100m", "1Mi", selector={names.INITIALIZED_LABEL: "true"})]), "p on new medium"),
     "a daemon that selects one type counts on that type": row(
         problem([pod("p", shape("2"))], ALL, daemons=[shape("100m", "1Mi", selector={TYPE: "small"})]), "p on new medium"),

@@ -57,7 +57,7 @@ ALL = Toleration(operator="Exists")
 
 @dataclass(frozen=True)
 class Row:
-    """A problem, and what becomes of it: one line for each claim, each machine of now in use, each pod without a place."""
+    """A problem, and what becomes of it: one line for each claim, each existing node in use, each pod without a place."""
 
     problem: Problem
     want: tuple[str, ...]
@@ -121,9 +121,9 @@ ROWS = {
     "one pod gets the cheapest type that fits": row(problem(sized(p="1 1Gi"), pool()), "default/small: p"),
     "a pod too large for the cheapest type gets the next": row(problem(sized(p="3 1Gi"), pool()), "default/arm: p"),
     "memory decides as well as cpu": row(problem(sized(p="1 20Gi"), pool()), "default/fat: p"),
-    "pods share a machine up to the largest type": row(problem(pods(8, shape("1", "1Gi"), "p"), pool(types=NO_LARGE)),
+    "pods share a node up to the largest type": row(problem(pods(8, shape("1", "1Gi"), "p"), pool(types=NO_LARGE)),
         "default/medium: p-00000 p-00001 p-00002 p-00003", "default/medium: p-00004 p-00005 p-00006 p-00007"),
-    "the last machine is as small as what is left for it": row(problem(pods(5, shape("1", "1Gi"), "p"), pool(types=NO_LARGE)),
+    "the last node is as small as what is left for it": row(problem(pods(5, shape("1", "1Gi"), "p"), pool(types=NO_LARGE)),
         "default/medium: p-00000 p-00001 p-00002 p-00003", "default/small: p-00004"),
     "larger pods come first and small ones fill what they leave": row(
         problem(sized(a="1 1Gi", b="3 1Gi", c="1 1Gi", d="3 1Gi"), pool(types=NO_LARGE)),
@@ -136,9 +136,9 @@ ROWS = {
     "the system's own share is not for pods": row(
         problem(sized(p="4 1Gi"), pool(types=(WITH_SYSTEM,))),
         'p: NodePool "default": cpu 4 exceeds the 3500m that the largest matching instance type has for pods'),
-    "a machine whose system takes more of something than there is takes no pod, whatever it asks for": row(
+    "a node whose system takes more of something than there is takes no pod, whatever it asks for": row(
         problem(sized(p="1 1Gi"), pool(types=(NO_DISK, *NO_LARGE))), "default/small: p"),
-    "where all machines are so it is said of what": row(
+    "where all nodes are so it is said of what": row(
         problem(sized(p="1 1Gi"), pool(types=(NO_DISK,))),
         'p: NodePool "default": no matching instance type has any ephemeral-storage left for pods'),
     "the number of pods is a resource": row(
@@ -155,7 +155,7 @@ ROWS = {
     "resources that exist only on different types are told together": row(
         problem(sized(p="8 20Gi"), pool(types=(FAT, LARGE))),
         'p: NodePool "default": no matching instance type has enough cpu and memory at once'),
-    "a pod without requests still needs a machine": row(problem(one(shape("0", "0")), pool()), "default/small: p"),
+    "a pod without requests still needs a node": row(problem(one(shape("0", "0")), pool()), "default/small: p"),
     "spot is planned where it is cheaper": row(
         problem(sized(p="1 1Gi"), pool("default", (CAPACITY, "In", ["on-demand", "spot"]), types=(SMALL,))), "default/small: p"),
     "an offering that cannot be had does not count": row(
@@ -178,12 +178,12 @@ ROWS = {
     "a node selector narrows the types": row(problem(one(shape(selector={ARCH: "arm64"})), pool()), "default/arm: p"),
     "a legacy label means the stable one": row(
         problem(one(shape(selector={"beta.kubernetes.io/arch": "arm64"})), pool()), "default/arm: p"),
-    "pods of different architectures do not share a machine": row(
+    "pods of different architectures do not share a node": row(
         problem([pod("a", shape("2", selector={ARCH: "amd64"})), pod("b", shape("1", selector={ARCH: "arm64"}))], pool()),
         "default/small: a", "default/arm: b"),
     "a pod that does not care joins one that does": row(
         problem([pod("a", shape("2", selector={ARCH: "arm64"})), pod("b", shape("1"))], pool()), "default/arm: a b"),
-    "pods of different zones do not share a machine": row(
+    "pods of different zones do not share a node": row(
         problem([pod("a", shape("2", selector={ZONE: "a"})), pod("b", shape("1", selector={ZONE: "b"}))], pool(types=(MEDIUM,))),
         "default/medium: a", "default/medium: b"),
     "a zone that no type has is refused": row(
@@ -204,11 +204,11 @@ ROWS = {
     "keys that can be had but not on one type are told together": row(
         problem(one(shape(selector={ARCH: "arm64", TYPE: "large"})), pool()),
         'p: NodePool "default": no instance type has node.kubernetes.io/instance-type In [large] in combination with the other requirements of the pod'),
-    "terms are tried in their order on new machines": row(
+    "terms are tried in their order on new nodes": row(
         problem(one(shape(terms=[term((TYPE, "In", ["large"])), term((TYPE, "In", ["small"]))])), pool()), "default/large: p"),
     "a later term is taken when the first cannot be met": row(
         problem(one(shape(terms=[term((ZONE, "In", ["mars"])), term((TYPE, "In", ["medium"]))])), pool()), "default/medium: p"),
-    "any term will do on a machine of now": row(
+    "any term will do on an existing node": row(
         problem(one(shape(terms=[term((TYPE, "In", ["large"])), term((ZONE, "In", ["b"]))])), pool(),
                 bins=[node("n1", labels={ZONE: "b"})]), "n1: p"),
     "selector and affinity hold together": row(
@@ -225,11 +225,11 @@ ROWS = {
         problem(one(shape(terms=[term(), term((TYPE, "In", ["medium"]))])), pool()), "default/medium: p"),
     "matchFields finds a node of now by name": row(
         problem(one(shape(terms=[term(fields=[("metadata.name", "In", ["n2"])])])), pool(), bins=[node("n1"), node("n2")]), "n2: p"),
-    "matchFields with a name refuses new machines": row(
+    "matchFields with a name refuses new nodes": row(
         problem(one(shape("8", terms=[term(fields=[("metadata.name", "In", ["n1"])])])), pool(), bins=[node("n1")]),
         "p: 0/1 existing nodes: 1 insufficient cpu; "
         'NodePool "default": required node affinity names nodes by metadata.name: n1'),
-    "matchFields with NotIn allows new machines": row(
+    "matchFields with NotIn allows new nodes": row(
         problem(one(shape(terms=[term(fields=[("metadata.name", "NotIn", ["n1"])])])), pool(), bins=[node("n1")]),
         "default/small: p"),
     "an unknown field of matchFields leaves only that pod out": row(
@@ -256,26 +256,26 @@ ROWS = {
         'p: NodePool "default": label karpenter.sh/capacity-typ has no known values (typo of karpenter.sh/capacity-type?)'),
     "NotIn of a label that nobody defines is met": row(
         problem(one(shape(terms=[term(("team", "NotIn", ["x"]))])), pool()), "default/small: p"),
-    "pods that choose different values of a pool's label do not share a machine": row(
+    "pods that choose different values of a pool's label do not share a node": row(
         problem([pod("x", shape("1", selector={"team": "x"})), pod("y", shape("2", selector={"team": "y"}))],
                 pool("default", ("team", "In", ["x", "y"]), types=(MEDIUM,))),
         "default/medium: y", "default/medium: x"),
-    "the hostname of a machine to come is unknown": row(
+    "the hostname of a node to come is unknown": row(
         problem(one(shape(selector={names.HOSTNAME_LABEL: "n1"})), pool()),
         'p: NodePool "default": required node affinity names nodes by kubernetes.io/hostname: n1'),
-    "a machine to come has a hostname, whatever it will be": row(
+    "a node to come has a hostname, whatever it will be": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), pool(types=(SMALL,))), "default/small: p"),
-    "a machine on its way has a hostname too": row(
+    "a node on its way has a hostname too": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "Exists", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]), "n1: p"),
-    "a machine on its way is never without a hostname": row(
+    "a node on its way is never without a hostname": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), bins=[replace(node("n1"), labels={names.OS_LABEL: "linux"}, node_name="")]),
         "p: 0/1 existing nodes: 1 didn't match the pod's node affinity/selector; no dynamic nodepools found"),
-    "a machine to come is not one that is named as unwanted": row(
+    "a node to come is not one that is named as unwanted": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])), pool(types=(SMALL,)), bins=[node("n1")]), "default/small: p"),
-    "a machine to come is never without a hostname": row(
+    "a node to come is never without a hostname": row(
         problem(one(shape(terms=[term((names.HOSTNAME_LABEL, "DoesNotExist", []))])), pool(types=(SMALL,))),
         'p: NodePool "default": kubernetes.io/hostname In [not known yet] conflicts with kubernetes.io/hostname DoesNotExist'),
-    "a daemon that avoids one hostname runs on machines to come": row(
+    "a daemon that avoids one hostname runs on nodes to come": row(
         problem(one(shape("2")), pool(types=(SMALL, MEDIUM)), daemons=[shape("100m", "1Mi", terms=[term((names.HOSTNAME_LABEL, "NotIn", ["n1"]))])]),
         "default/medium: p"),
     "a well-known label that no type has is not promised": row(
@@ -287,14 +287,14 @@ ROWS = {
     "a well-known label that the pool only excludes values of is not promised": row(
         problem(one(shape(terms=[term((names.REGION_LABEL, "Exists", []))])), pool("default", (names.REGION_LABEL, "NotIn", ["moon"]))),
         'p: NodePool "default": no instance type of the NodePool has the label topology.kubernetes.io/region'),
-    "a well-known label that the pool fixes and no type has is given to its machines": row(
+    "a well-known label that the pool fixes and no type has is given to its nodes": row(
         problem(one(shape(selector={names.REGION_LABEL: "moon"})), pool("default", (names.REGION_LABEL, "In", ["moon"]))), "default/small: p"),
     "a well-known label that the pool demands without fixing it rules out types without it": row(
         problem(sized(p="1 1Gi"), pool("default", (names.REGION_LABEL, "In", ["moon", "mars"]))),
         'p: NodePool "default": none of 6 instance types has topology.kubernetes.io/region In [mars moon], which the NodePool requires'),
     "a pod may ask for a pool by name": row(
         problem(one(shape(selector={POOL: "other"})), pool(weight=10), pool("other")), "other/small: p"),
-    "pods may ask for ready machines": row(problem(one(shape(selector={names.INITIALIZED_LABEL: "true"})), pool()), "default/small: p"),
+    "pods may ask for ready nodes": row(problem(one(shape(selector={names.INITIALIZED_LABEL: "true"})), pool()), "default/small: p"),
     # --- taints ---
     "a taint of the template keeps pods off": row(
         problem(sized(p="1 1Gi"), pool(taints=[DEDICATED])),
@@ -311,7 +311,7 @@ ROWS = {
     "pods go to the pool whose taint they tolerate": row(
         problem([pod("a", shape("2")), pod("b", shape("1", tolerations=[TOLERATES]))], pool("tainted", taints=[DEDICATED], weight=9), pool(types=(SMALL,))),
         "default/small: a", "tainted/small: b"),
-    "a taint on a machine of now keeps pods off it": row(
+    "a taint on an existing node keeps pods off it": row(
         problem(sized(p="1 1Gi"), pool(), bins=[node("n1", taints=[DEDICATED])]), "default/small: p"),
     # --- pools ---
     "the heavier pool is first": row(
@@ -328,17 +328,17 @@ ROWS = {
         'p: NodePool "b": cpu 9 exceeds the 4 that the largest matching instance type has for pods; '
         'NodePool "a": taint dedicated=batch:NoSchedule is not tolerated'),
     # --- limits ---
-    "a limit stops new machines": row(
+    "a limit stops new nodes": row(
         problem(pods(3, shape("2", "1Gi"), "p"), pool(types=(SMALL,), limits={"cpu": "4"})),
         "default/small: p-00000", "default/small: p-00001",
         'p-00002: NodePool "default": limit on cpu: 0 left, the smallest instance type that fits needs 2'),
     "a limit strikes the types that are too large for it": row(
         problem(pods(4, shape("1", "1Gi"), "p"), pool(types=(SMALL, MEDIUM, LARGE), limits={"cpu": "6"})),
         "default/medium: p-00000 p-00001 p-00002 p-00003"),
-    "what is left of a limit is used by a smaller machine": row(
+    "what is left of a limit is used by a smaller node": row(
         problem(pods(6, shape("1", "1Gi"), "p"), pool(types=(SMALL, MEDIUM, LARGE), limits={"cpu": "6"})),
         "default/medium: p-00000 p-00001 p-00002 p-00003", "default/small: p-00004 p-00005"),
-    "a limit on nodes counts machines": row(
+    "a limit on nodes counts nodes": row(
         problem(pods(3, shape("8", "1Gi"), "p"), pool(types=(LARGE,), limits={"nodes": "2"})),
         "default/large: p-00000", "default/large: p-00001",
         'p-00002: NodePool "default": limit on nodes: 0 left, the smallest instance type that fits needs 1'),
@@ -364,9 +364,9 @@ ROWS = {
     "minValues that cannot be met leaves the pod out": row(
         problem(sized(p="5 1Gi"), pool(types=(SMALL, MEDIUM, LARGE), min_values={TYPE: 2})),
         'p: NodePool "default": minValues: 1 values of node.kubernetes.io/instance-type remain, 2 are required'),
-    # --- machines of now ---
-    "a machine of now comes before a new one": row(problem(sized(p="1 1Gi"), pool(), bins=[node("n1")]), "n1: p"),
-    "machines of now are filled in their order": row(
+    # --- existing nodes ---
+    "an existing node comes before a new one": row(problem(sized(p="1 1Gi"), pool(), bins=[node("n1")]), "n1: p"),
+    "existing nodes are filled in their order": row(
         problem(pods(6, shape("1", "1Gi"), "p"), pool(types=(SMALL,)), bins=[node("n2"), node("n1", "1")]),
         "default/small: p-00005", "n2: p-00000 p-00001 p-00002 p-00003", "n1: p-00004"),
     "a label that a node of now lacks is not promised": row(
@@ -379,20 +379,20 @@ ROWS = {
         "n2: p"),
     "a node of now with only the legacy label matches the stable one": row(
         problem(one(shape(selector={ARCH: "arm64"})), bins=[node("n1", labels={"beta.kubernetes.io/arch": "arm64"})]), "n1: p"),
-    "the reasons of machines of now are counted": row(
+    "the reasons of existing nodes are counted": row(
         problem(one(shape("3", selector={ZONE: "a"})),
                 bins=[node("n1", taints=[DEDICATED]), node("n2", "2", labels={ZONE: "a"}), node("n3", labels={ZONE: "b"}),
                       node("n4", "1", "1Mi", labels={ZONE: "a"})]),
         "p: 0/4 existing nodes: 1 had untolerated taint dedicated=batch:NoSchedule, "
         "1 didn't match the pod's node affinity/selector, 2 insufficient cpu, 1 insufficient memory; no dynamic nodepools found"),
-    "a machine that lacks cpu already takes a pod that needs none": row(
+    "a node that lacks cpu already takes a pod that needs none": row(
         problem(one(shape("0", "1Gi")), bins=[node("n1", "-1")]), "n1: p"),
-    "a machine that lacks cpu already takes no pod that needs some": row(
+    "a node that lacks cpu already takes no pod that needs some": row(
         problem(one(shape("1m", "0")), bins=[node("n1", "-1")]), "p: 0/1 existing nodes: 1 insufficient cpu; no dynamic nodepools found"),
-    "a machine of now without room for one more pod takes none": row(
+    "an existing node without room for one more pod takes none": row(
         problem(one(shape("0", "0")), bins=[node("n1", max_pods=0)]), "p: 0/1 existing nodes: 1 insufficient pods; no dynamic nodepools found"),
     # --- daemons ---
-    "daemons take their share of a new machine": row(
+    "daemons take their share of a new node": row(
         problem(sized(p="2 1Gi"), pool(types=NO_LARGE), daemons=[shape("100m", "0")]), "default/medium: p"),
     "a daemon that does not tolerate the pool's taint takes nothing": row(
         problem(one(shape("2", tolerations=[ALL])), pool(types=NO_LARGE, taints=[DEDICATED]), daemons=[shape("100m", "0")]), "default/small: p"),
@@ -408,7 +408,7 @@ ROWS = {
     "daemons that overflow every type are seen in the reason": row(
         problem(sized(p="1 1Gi"), pool(types=NO_LARGE), daemons=[shape("5", "0")]),
         'p: NodePool "default": cpu 1 exceeds the 0 that the largest matching instance type has for pods'),
-    "daemons do not count again on machines of now": row(
+    "daemons do not count again on existing nodes": row(
         problem(sized(p="4 1Gi"), bins=[node("n1")], daemons=[shape("1", "0")]), "n1: p"),
     "a daemon that cannot be read takes nothing": row(
         problem(sized(p="2 1Gi"), pool(types=NO_LARGE), daemons=[shape("one", "0")]), "default/small: p"),

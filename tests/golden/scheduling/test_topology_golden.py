@@ -71,13 +71,13 @@ def revision(rev: str, *constraints: TopologySpreadConstraint) -> PodShape:
 ROWS: dict[str, Row] = {
     # --- zones ---
     "six pods over three zones, two each": row(
-        problem(web(6, spread(ZONE, WEB), cpu="2"), ONE), "6 machines", "web by zone: 2 2 2"),
+        problem(web(6, spread(ZONE, WEB), cpu="2"), ONE), "6 nodes", "web by zone: 2 2 2"),
     "seven pods over three zones differ by one": row(
         problem(web(7, spread(ZONE, WEB), cpu="2"), ONE), "web by zone: 3 2 2"),
-    "pods that share a zone share its machines": row(
-        problem(web(6, spread(ZONE, WEB)), ONE), "3 machines", "web by zone: 2 2 2"),
+    "pods that share a zone share its nodes": row(
+        problem(web(6, spread(ZONE, WEB)), ONE), "3 nodes", "web by zone: 2 2 2"),
     "a skew of two allows two more in one zone": row(
-        problem(web(2, spread(ZONE, WEB, 2)), ONE, bins=[node("n", "2", labels={ZONE: "a"})]), "0 machines", "web by zone: 2"),
+        problem(web(2, spread(ZONE, WEB, 2)), ONE, bins=[node("n", "2", labels={ZONE: "a"})]), "0 nodes", "web by zone: 2"),
     "what runs in a zone counts": row(
         problem(web(4, spread(ZONE, WEB), cpu="2"), ONE,
                 bins=[node("n", "0", labels={ZONE: "a"}, running=plain(2))]),
@@ -98,11 +98,11 @@ ROWS: dict[str, Row] = {
         problem(web(3, spread(ZONE, WEB), cpu="2"), ONE,
                 bins=[node("n", "0", labels={ZONE: "a"}, running=web(3, spread(ZONE, WEB), cpu="2"))]),
         "web by zone: 1 1 1"),
-    "pods on a leaving machine count though it takes none": row(
+    "pods on a leaving node count though it takes none": row(
         problem(web(4, spread(ZONE, WEB), cpu="2"), ONE,
                 bins=[node("n", "8", labels={ZONE: "a"}, running=plain(2), leaving=True)]),
-        "4 machines", "web by zone: 2 2"),
-    "a zone of the types is a domain although no machine is there yet": row(
+        "4 nodes", "web by zone: 2 2"),
+    "a zone of the types is a domain although no node is there yet": row(
         problem(web(2, spread(ZONE, WEB)), ONE, bins=[node("n", "8", labels={ZONE: "a"})]), "web by zone: 1 1"),
     "a zone that the pool excludes is none": row(
         problem(web(4, spread(ZONE, WEB), cpu="2"), pool("default", (ZONE, "In", ["a", "b"]), types=(SMALL,))), "web by zone: 2 2"),
@@ -145,13 +145,13 @@ ROWS: dict[str, Row] = {
                      topology_spread_constraints=(spread(ZONE, WEB), spread(ZONE, LabelSelector(match_labels={"tier": "x"})))))
                  for n in range(3)], ONE),
         "p by zone: 1 1 1"),
-    "a machine of now without the label takes no pod that spreads over it": row(
-        problem(web(2, spread(ZONE, WEB)), ONE, bins=[node("n", "8")]), "2 machines", "web by zone: 1 1"),
+    "an existing node without the label takes no pod that spreads over it": row(
+        problem(web(2, spread(ZONE, WEB)), ONE, bins=[node("n", "8")]), "2 nodes", "web by zone: 1 1"),
     "an unknown key leaves the pods": row(
         problem(web(1, spread("planet", WEB)), ONE), "1 of web left: no instance type of the NodePool has the label planet"),
     # --- minDomains ---
     "minDomains opens as many zones": row(
-        problem(web(3, spread(ZONE, WEB, min_domains=3), cpu="100m"), ALL), "3 machines", "web by zone: 1 1 1"),
+        problem(web(3, spread(ZONE, WEB, min_domains=3), cpu="100m"), ALL), "3 nodes", "web by zone: 1 1 1"),
     "below minDomains each zone holds maxSkew": row(
         problem(web(4, spread(ZONE, WEB, min_domains=4), cpu="100m"), ALL), "web by zone: 1 1 1", "1 of web left: zone"),
     "below minDomains a skew of two allows two each": row(
@@ -160,7 +160,7 @@ ROWS: dict[str, Row] = {
         problem([*web(2, spread(ZONE, WEB, min_domains=4), cpu="100m", name="strict", priority=9), *web(4, spread(ZONE, WEB), cpu="100m", name="loose")], ALL),
         "nothing left", "strict by zone: 1 1"),
     "minDomains counts hostnames too": row(
-        problem(web(3, spread(HOST, WEB, min_domains=3), cpu="100m"), ALL), "3 machines", "web by host: 1 1 1"),
+        problem(web(3, spread(HOST, WEB, min_domains=3), cpu="100m"), ALL), "3 nodes", "web by host: 1 1 1"),
     # --- policies ---
     "taints of nodes are ignored by default: a tainted zone of now counts": row(
         problem(web(3, spread(ZONE, WEB)), pool("default", (ZONE, "In", ["a", "b"]), types=(SMALL,)),
@@ -179,13 +179,13 @@ ROWS: dict[str, Row] = {
         problem(web(2, spread("rack", WEB, node_affinity_policy="Ignore"), selector={"rack": "r1"}),
                 bins=[node("n", labels={"rack": "r1"}), node("m", labels={"rack": "r2"})]),
         "web by rack: 1", "1 of web left: spread"),
-    "pods that a spread counts on on-demand machines only are on machines of which that is certain": row(
+    "pods that a spread counts on on-demand nodes only are on nodes of which that is certain": row(
         problem([*plain(3, "2", selector={ZONE: "a"}), *web(7, spread(ZONE, WEB), terms=[term((KIND, "In", ["on-demand"]))])], ONE),
         "nothing left", "old-00000 has kind=spot", "web by zone: 3 2 2"),
-    "pods that a spread counts on on-demand machines only share these where they fit": row(
+    "pods that a spread counts on on-demand nodes only share these where they fit": row(
         problem([*web(3, spread(ZONE, WEB), cpu="1500m", terms=[term((KIND, "In", ["on-demand"]))]), *plain(3, "500m")], ONE),
-        "3 machines", "nothing left", "old by kind: 3", "old by zone: 1 1 1"),
-    "pods that a spread counts on spot machines only come to on-demand ones where that is cheaper": row(
+        "3 nodes", "nothing left", "old by kind: 3", "old by zone: 1 1 1"),
+    "pods that a spread counts on spot nodes only come to on-demand ones where that is cheaper": row(
         problem([*plain(2, "2", selector={ZONE: "a"}), *web(4, spread(ZONE, WEB), terms=[term((KIND, "In", ["spot"]))])],
                 pool(types=(instance_type("odd", "2", "4Gi", offerings=[offering("a", 1.0, "on-demand"), offering("a", 2.0, "spot"), offering("b", 2.0, "spot")]),))),
         "nothing left", "old-00000 has kind=on-demand", "web by zone: 2 2"),
@@ -204,25 +204,25 @@ ROWS: dict[str, Row] = {
                 bins=[node("n", "0", labels={ZONE: "a"}, running=pods(1, revision("one"), "one"))]),
         "two by zone: 1 1"),
     # --- hostnames ---
-    "hostname spread opens machines only as they are needed": row(
-        problem(web(4, spread(HOST, WEB), cpu="1500m"), ONE), "4 machines", "web by host: 1 1 1 1"),
-    "machines of now that all have one take a second each (Karpenter buys three)": row(
+    "hostname spread opens nodes only as they are needed": row(
+        problem(web(4, spread(HOST, WEB), cpu="1500m"), ONE), "4 nodes", "web by host: 1 1 1 1"),
+    "existing nodes that all have one take a second each (Karpenter buys three)": row(
         problem(web(3, spread(HOST, WEB)), ALL,
                 bins=[node(f"n{n}", running=plain(1, name=f"old{n}")) for n in range(3)]),
-        "0 machines", "web by host: 1 1 1"),
-    "machines of now without any come first": row(
+        "0 nodes", "web by host: 1 1 1"),
+    "existing nodes without any come first": row(
         problem(web(2, spread(HOST, WEB)), ALL,
                 bins=[node("n0", running=plain(1)), node("n1"), node("n2")]),
-        "0 machines", "web-00000 web-00001 apart"),
-    "an empty machine of now that takes no pod still counts": row(
+        "0 nodes", "web-00000 web-00001 apart"),
+    "an empty existing node that takes no pod still counts": row(
         problem(web(2, spread(HOST, WEB)), pool(types=(MEDIUM,)), bins=[node("n", "0"), node("m", "8")]),
-        "1 machine", "web by host: 1 1"),
-    "a machine of now that the selector excludes does not count": row(
+        "1 node", "web by host: 1 1"),
+    "an existing node that the selector excludes does not count": row(
         problem(web(2, spread(HOST, WEB), selector={ZONE: "a"}), ALL,
                 bins=[node("n", "0", labels={ZONE: "b"}), node("m", "8", labels={ZONE: "a"})]),
-        "0 machines", "web by host: 2"),
+        "0 nodes", "web by host: 2"),
     "zone and hostname hold together": row(
-        problem(web(6, spread(ZONE, WEB), spread(HOST, WEB), cpu="1500m"), ONE), "6 machines", "web by zone: 2 2 2"),
+        problem(web(6, spread(ZONE, WEB), spread(HOST, WEB), cpu="1500m"), ONE), "6 nodes", "web by zone: 2 2 2"),
     # --- other keys ---
     "capacity types are domains": row(
         problem(web(4, spread(KIND, WEB), cpu="2"), ONE), "web by kind: 2 2"),
@@ -246,38 +246,38 @@ ROWS: dict[str, Row] = {
                 bins=[node("n", "0", labels={ZONE: "b"})]),
         "web by zone: 3"),
     "ScheduleAnyway over an unknown key is given up": row(
-        problem(web(1, spread("planet", WEB, when_unsatisfiable=SOFT)), ONE), "1 machine"),
+        problem(web(1, spread("planet", WEB, when_unsatisfiable=SOFT)), ONE), "1 node"),
     # --- limits ---
     "a limit that ends before the zones are even leaves the rest": row(
-        problem(web(6, spread(ZONE, WEB), cpu="2"), pool(types=(SMALL,), limits={"nodes": "4"})), "4 machines", "2 of web left: limit"),
+        problem(web(6, spread(ZONE, WEB), cpu="2"), pool(types=(SMALL,), limits={"nodes": "4"})), "4 nodes", "2 of web left: limit"),
     "pods too large for one zone's types stay even over what is left": row(
         problem(web(3, spread(ZONE, WEB), cpu="3"),
                 pool(types=(instance_type("ab", "4", "8Gi", zones=["a", "b"]), instance_type("c", "2", "4Gi", zones=["c"])))),
         "web by zone: 2 1", "nothing left"),
-    "a machine for other pods is a domain of hostname spread too": row(
+    "a node for other pods is a domain of hostname spread too": row(
         problem([*web(2, spread(HOST, WEB), cpu="100m", priority=9), pod("other", of_app("x", "3"))], pool(types=(MEDIUM,)),
                 bins=[node("n", "1", running=plain(1)), node("m", "1", running=plain(1, name="older"))]),
         "nothing left"),
-    "two spreads over machines by the same pods, the wider one with its own skew": row(
-        problem(web(2, spread(HOST, WEB, min_domains=3), spread(HOST, WEB, 2)), pool(types=(SMALL,)), bins=[node("n")]), "nothing left", "1 machine"),
-    "a machine for other pods keeps out of a zone that a settled spread would find empty": row(
+    "two spreads over nodes by the same pods, the wider one with its own skew": row(
+        problem(web(2, spread(HOST, WEB, min_domains=3), spread(HOST, WEB, 2)), pool(types=(SMALL,)), bins=[node("n")]), "nothing left", "1 node"),
+    "a node for other pods keeps out of a zone that a settled spread would find empty": row(
         problem([*web(2, spread(ZONE, WEB, 2), cpu="2", selector={"team": "blue"}, priority=9), pod("other", shape("1"))], ONE,
                 bins=[node("n", "4", labels={ZONE: "b", "team": "blue"}, running=plain(1))]),
         "web by zone: 2", "nothing left"),
     "a zone that no limit lets in is none that minDomains counts": row(
-        problem(web(3, spread(ZONE, WEB, min_domains=3)), pool(types=(LARGE,), limits={"nodes": "2"})), "2 machines", "web by zone: 1 1", "1 of web left: "),
-    "machines that are only rather not wanted are domains of a spread": row(
+        problem(web(3, spread(ZONE, WEB, min_domains=3)), pool(types=(LARGE,), limits={"nodes": "2"})), "2 nodes", "web by zone: 1 1", "1 of web left: "),
+    "nodes that are only rather not wanted are domains of a spread": row(
         problem(web(3, spread(KIND, WEB), cpu="100m"), pool("default", (KIND, "In", ["on-demand"]), types=(SMALL,), taints=[Taint(key="t", effect="PreferNoSchedule")]),
                 bins=[node("n", labels={KIND: "spot"})]),
         "web by kind: 2 1"),
-    "a spread that is only wished for keeps no machine away": row(
+    "a spread that is only wished for keeps no node away": row(
         problem([*web(3, spread(ZONE, WEB, when_unsatisfiable=SOFT), selector={ZONE: "a"}, priority=9), *web(1, name="other", selector={ZONE: "b"})], ONE),
         "nothing left", "other-00000 has zone=b"),
-    "pods spread over machines go first where others would keep them out": row(
+    "pods spread over nodes go first where others would keep them out": row(
         problem([*web(1, spread(KIND, WEB, min_domains=3), spread(HOST, app("x")), cpu="2"), *plain(1, "100m", "other")],
                 pool("default", (KIND, "In", ["on-demand"]), types=(LARGE,))),
         "nothing left"),
-    "a machine that would break a settled spread of higher priority is not made, and the reason says so": row(
+    "a node that would break a settled spread of higher priority is not made, and the reason says so": row(
         problem([*web(2, spread(ZONE, WEB), cpu="2", priority=9), pod("p", shape("100m", selector={ZONE: "a"}))],
                 pool(types=(instance_type("tiny", "1", "2Gi", zones=["a"]), instance_type("c", "2", "4Gi", zones=["c"]))),
                 bins=[node("n", "0", labels={ZONE: "b"}, running=plain(2))]),
@@ -294,7 +294,7 @@ ROWS: dict[str, Row] = {
     "a pod without Service or controller has no default spread": row(
         problem(pods(3, of_app("web"), "web"), pool(types=(MEDIUM,)),
                 spread_defaults=SpreadDefaults(constraints=(spread(ZONE, None),), services={"default": ({"app": "api"},)})),
-        "1 machine"),
+        "1 node"),
     "a pod with a spread of its own has no default spread": row(
         problem(owned(web(2, spread(HOST, WEB), cpu="500m"), "rs"), pool("default", (ZONE, "In", ["a"]), types=(SMALL,)),
                 bins=[node("n", "0", labels={ZONE: "b"}, running=())],

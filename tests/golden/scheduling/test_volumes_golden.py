@@ -68,9 +68,9 @@ def bound(count: int, **more: Any) -> tuple[PersistentVolume | PersistentVolumeC
     return tuple(one for n in range(count) for one in (volume(f"v{n}", **more), volume_claim(f"c{n}", volume=f"v{n}")))
 
 
-def at(name: str, machine: str, **more: Any) -> PersistentVolume:
+def at(name: str, hostname: str, **more: Any) -> PersistentVolume:
     """A local volume."""
-    where = [term((HOST, "In", [machine]))]
+    where = [term((HOST, "In", [hostname]))]
     return volume(name, terms=where, storage_class_name="local", local=PathSource(path="/x"), driver="", **more)
 
 
@@ -81,9 +81,9 @@ def local(*objects: PersistentVolume | PersistentVolumeClaim) -> Storage:
 ROWS: dict[str, Row] = {
     # --- where a volume is ---
     "a bound volume decides the zone": row(problem([using("c")], ALL, storage=storage(*BOUND_B)), "p has zone=b"),
-    "a bound volume decides among machines of now": row(
+    "a bound volume decides among existing nodes": row(
         problem([using("c")], bins=[node("m", labels={ZONE: "a"}), node("n", labels={ZONE: "b"})], storage=storage(*BOUND_B)), "p on n"),
-    "a machine of now without a zone does not reach a zonal volume": row(
+    "an existing node without a zone does not reach a zonal volume": row(
         problem([using("c")], ALL, bins=[node("n")], storage=storage(*BOUND_B)), "p on new small", "p has zone=b"),
     "a zone where nothing is made leaves the pod": row(
         problem([using("c")], ALL, storage=storage(volume("v", "mars"), volume_claim("c", volume="v"))), "p left: zone"),
@@ -118,10 +118,10 @@ ROWS: dict[str, Row] = {
                 storage=storage(volume("v", terms=[term((ZONE, "In", ["a"])), term((ZONE, "In", ["b"]))]), volume_claim("c", volume="v"),
                                 volume("w", terms=[term((ZONE, "In", ["b"])), term((ZONE, "In", ["c"]))]), volume_claim("d", volume="w"))),
         "p has zone=b"),
-    "pods with volumes in different zones do not share a machine": row(
+    "pods with volumes in different zones do not share a node": row(
         problem([using("c", cpu="100m"), using("d", cpu="100m", name="q")], ALL,
                 storage=storage(*BOUND_B, volume("w", "a"), volume_claim("d", volume="w"))),
-        "2 machines", "p has zone=b", "q has zone=a"),
+        "2 nodes", "p has zone=b", "q has zone=a"),
     "the pod's own zone and the volume's contradict": row(
         problem([using("c", selector={ZONE: "a"})], ALL, storage=storage(*BOUND_B)), "p left: "),
     # --- volumes to come ---
@@ -133,7 +133,7 @@ ROWS: dict[str, Row] = {
         problem([using("c", "d")], ONE, storage=storage(*BOUND_B, storage_class("gold", "a", "b"), volume_claim("d", "gold"))), "p has zone=b"),
     "a class whose zones nobody makes leaves the pod": row(
         problem([using("c")], ONE, storage=storage(storage_class("gold", "mars"), volume_claim("c", "gold"))), "p left: zone"),
-    "a machine of now outside the class's zones is passed over": row(
+    "an existing node outside the class's zones is passed over": row(
         problem([using("c")], ONE, bins=[node("n", labels={ZONE: "a"})], storage=storage(storage_class("gold", "b"), volume_claim("c", "gold"))),
         "p has zone=b"),
     "an ephemeral volume goes by its claim": row(
@@ -184,13 +184,13 @@ ROWS: dict[str, Row] = {
         "p left: c"),
     # --- claims that are not bound yet ---
     "two pods of one claim to come are in one zone": row(
-        problem([using("c", cpu="2"), using("c", cpu="1500m", name="q")], ONE, storage=storage(volume_claim("c"))), "2 machines", "p q in one zone"),
+        problem([using("c", cpu="2"), using("c", cpu="1500m", name="q")], ONE, storage=storage(volume_claim("c"))), "2 nodes", "p q in one zone"),
     "equal pods of one claim to come are in one zone": row(
-        problem(pods(5, shape("2", volumes=uses("c")), "p"), ONE, storage=storage(volume_claim("c", modes=["ReadWriteMany"]))), "5 machines", "p by zone: 5"),
+        problem(pods(5, shape("2", volumes=uses("c")), "p"), ONE, storage=storage(volume_claim("c", modes=["ReadWriteMany"]))), "5 nodes", "p by zone: 5"),
     "pods of one claim to come go where all have room": row(
         problem(pods(2, shape("2", volumes=uses("c")), "p"), bins=[node("m", "2", labels={ZONE: "a"}), node("n", "4", labels={ZONE: "b"})], storage=storage(volume_claim("c"))),
         "p-00000 on n", "p-00001 on n"),
-    "pods of one claim to come go where machines can be had for all": row(
+    "pods of one claim to come go where nodes can be had for all": row(
         problem(pods(2, shape("2", volumes=uses("c")), "p"), pool("default", (ZONE, "In", ["b"]), types=(SMALL,)), bins=[node("m", "2", labels={ZONE: "a"})],
                 storage=storage(volume_claim("c"))), "p by zone: 2", "p-00000 has zone=b"),
     "pods of one claim to come open the cheapest zone": row(
@@ -206,12 +206,12 @@ ROWS: dict[str, Row] = {
         problem(pods(2, shape("2", volumes=uses("c")), "p"), bins=[node("n", "4")], storage=storage(volume_claim("c"))), "p-00000 on n", "p-00001 on n"),
     "one free local volume serves one claim": row(
         problem(each(2), bins=[node("n")], storage=local(*to_come(2, "local"), at("v", "n"))), "p0 on n", "p1 left: no free volume is left for persistentvolumeclaim default/c1"),
-    "two local volumes on two machines serve a claim each": row(
+    "two local volumes on two nodes serve a claim each": row(
         problem(each(2), bins=[node("m"), node("n")], storage=local(*to_come(2, "local"), at("v", "m"), at("w", "n"))), "p0 p1 apart", "nothing left"),
     "pods of one claim share its local volume": row(
         problem(pods(2, shape("100m", volumes=uses("c")), "p"), bins=[node("m", "100m"), node("n")],
                 storage=local(volume_claim("c", "local"), at("v", "n"), at("w", "n"))), "p-00000 on n", "p-00001 on n"),
-    "a pod takes two volumes of one machine": row(
+    "a pod takes two volumes of one node": row(
         problem([using("c0", "c1")], bins=[node("m"), node("n")], storage=local(*to_come(2, "local"), at("u", "m"), at("v", "n"), at("w", "n"))), "p on n"),
     "a volume that is too small does not do": row(
         problem([using("c")], bins=[node("m"), node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "m", size="5Gi"), at("w", "n", size="10Gi"))),
@@ -236,21 +236,21 @@ ROWS: dict[str, Row] = {
     "no volume that would do leaves the pod": row(
         problem([using("c")], bins=[node("n")], storage=local(volume_claim("c", "local", size="10Gi"), at("v", "n", size="5Gi"))), "p left: no available PersistentVolume"),
     # --- attach limits ---
-    "a machine that can attach no more takes pods without volumes": row(
+    "a node that can attach no more takes pods without volumes": row(
         problem([*each(2, "1"), pod("w", shape("1"))], bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(*to_come(2))),
         "p0 on n", "p1 left: volume", "w on n"),
-    "a machine that can attach no more takes a pod whose volume it has attached": row(
+    "a node that can attach no more takes a pod whose volume it has attached": row(
         problem([using("c0", name="p0", priority=2), using("c1", name="p1", priority=1), using("c0", name="p2")],
                 bins=[node("n", "10", attach={DRIVER: 1})], storage=storage(volume("v0"), volume_claim("c0", volume="v0"), *to_come(2)[1:])),
         "p0 on n", "p1 left: volume", "p2 on n"),
-    "a machine to come that can attach no more takes pods without volumes": row(
+    "a node to come that can attach no more takes pods without volumes": row(
         problem([*each(2, "100m"), pod("w", shape("100m"))], pool(types=(MEDIUM,), limits={"nodes": "1"}), storage=storage(*to_come(2), attach={"medium": {DRIVER: 1}})),
-        "1 machine", "p0 w together", "p1 left: "),
-    "a machine of now takes as many volumes as its CSINode says": row(
-        problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 machine", "p by host: 2 1", "p1 on n", "p2 on new small"),
+        "1 node", "p0 w together", "p1 left: "),
+    "an existing node takes as many volumes as its CSINode says": row(
+        problem(each(3), ONE, bins=[node("n", attach={DRIVER: 2})], storage=storage(*to_come(3))), "1 node", "p by host: 2 1", "p1 on n", "p2 on new small"),
     "volumes of pods that run count": row(
         problem([using("c1")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", name="old")])], storage=storage(*bound(2))), "p on new small"),
-    "a machine that has more volumes than it may takes no more": row(
+    "a node that has more volumes than it may takes no more": row(
         problem(
             [using("c2")], ONE, bins=[node("n", attach={DRIVER: 1}, running=[using("c0", "c1", name="old")])], storage=storage(*to_come(3))
         ),
@@ -283,16 +283,16 @@ ROWS: dict[str, Row] = {
         "p0 on n", "p1 on new small"),
     "a limit of nothing takes no volume": row(
         problem(each(1), ONE, bins=[node("n", attach={DRIVER: 0})], storage=storage(*to_come(1))), "p0 on new small"),
-    "new machines have the limit learnt from their kind (Karpenter has none)": row(
-        problem(each(4), ONE, storage=storage(*to_come(4), attach={"small": {DRIVER: 2}})), "2 machines"),
-    "new machines have the limit that their capacity tells": row(
-        problem(each(4), pool(types=(ROOMY,)), storage=storage(*to_come(4))), "2 machines"),
+    "new nodes have the limit learnt from their kind (Karpenter has none)": row(
+        problem(each(4), ONE, storage=storage(*to_come(4), attach={"small": {DRIVER: 2}})), "2 nodes"),
+    "new nodes have the limit that their capacity tells": row(
+        problem(each(4), pool(types=(ROOMY,)), storage=storage(*to_come(4))), "2 nodes"),
     "a type that takes too few volumes is not chosen": row(
         problem([using("c0", "c1", "c2")], ALL, storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "p on new medium"),
-    "more volumes than any machine takes leave the pod": row(
+    "more volumes than any node takes leave the pod": row(
         problem([using("c0", "c1", "c2")], ONE, storage=storage(*to_come(3), attach={"small": {DRIVER: 2}})), "p left: volume"),
-    "a pod without volumes joins a machine that takes no more": row(
-        problem([*each(2), pod("q", shape("100m"))], ONE, storage=storage(*to_come(2), attach={"small": {DRIVER: 2}})), "1 machine"),
+    "a pod without volumes joins a node that takes no more": row(
+        problem([*each(2), pod("q", shape("100m"))], ONE, storage=storage(*to_come(2), attach={"small": {DRIVER: 2}})), "1 node"),
     # --- together with spread and affinity ---
     "zonal volumes and spread are solved together (Karpenter pins the zone before)": row(
         problem([pod("w-b", of_app("web", "2", volumes=uses("c"), topology_spread_constraints=(spread(ZONE, app("web")),))),
@@ -302,7 +302,7 @@ ROWS: dict[str, Row] = {
         problem([pod(name, of_app("web", volumes=uses(*claims), selector={"own": "y"}, topology_spread_constraints=(spread(ZONE, app("web")),)))
                  for name, claims in (("web-a", ["ca"]), ("web-b", ["cb"]), ("web-any", []))], pool(types=(SMALL,), labels={"own": "y"}),
                 storage=storage(volume("va", "a"), volume_claim("ca", volume="va"), volume("vb", "b"), volume_claim("cb", volume="vb"))),
-        "3 machines", "web by zone: 1 1 1"),
+        "3 nodes", "web by zone: 1 1 1"),
     "a zone full for the spread leaves the pod whose volume is there": row(
         problem([pod("w", of_app("web", "2", volumes=uses("c"), topology_spread_constraints=(spread(ZONE, app("web")),)))], ONE,
                 bins=[node("m", "0", labels={ZONE: "a"}), node("n", "0", labels={ZONE: "b"}, running=[pod("old", of_app("web"))])], storage=storage(*BOUND_B)),

@@ -93,7 +93,7 @@ def _type(chance: random.Random, number: int) -> InstanceType:
 
 
 def _daemon(chance: random.Random) -> PodShape:
-    """What a daemon selects is settled by the type: which zone a machine will be in is not known in advance."""
+    """What a daemon selects is settled by the type: which zone a node will be in is not known in advance."""
     return shape(
         chance.choice(("100m", "1")),
         "128Mi",

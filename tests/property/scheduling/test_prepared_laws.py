@@ -29,15 +29,15 @@ NAMES = tuple(f"node-{number}" for number in range(5))
 
 
 def named(one: Bin, name: str) -> Bin:
-    """The same machine under another name."""
+    """The same node under another name."""
     labels = {key: name if value == one.node_name else value for key, value in one.labels.items()}
     pods = tuple(changed(pod, node_name=name, uid=f"{name}/{pod.name}") for pod in one.pods)
     return replace(one, name=name, node_name=name, labels=labels, pods=pods)
 
 
-MACHINES = st.builds(named, st.sampled_from(BINS), st.sampled_from(NAMES))
+NODES = st.builds(named, st.sampled_from(BINS), st.sampled_from(NAMES))
 STEPS = st.lists(
-    st.tuples(st.lists(MACHINES, max_size=3), st.frozensets(st.sampled_from(NAMES), max_size=2)), min_size=1, max_size=4
+    st.tuples(st.lists(NODES, max_size=3), st.frozensets(st.sampled_from(NAMES), max_size=2)), min_size=1, max_size=4
 )
 
 
@@ -64,7 +64,7 @@ def test_what_is_gone_had_never_been(asked: Problem, gone: frozenset[str]) -> No
     assert not wrong, "\n".join([*wrong, told(less, result)])
 
 
-def test_a_soft_taint_of_a_machine_that_is_gone_is_nobodys_wish() -> None:
+def test_a_soft_taint_of_a_node_that_is_gone_is_nobodys_wish() -> None:
     """It made one lot more, so that others were drawn for the rest; found with two thousand examples."""
     keys = ("31e7d7aa5f90683e", "5030c5a091cf1942", "09ad71cd841a8fa5")
     shapes = {one.key: one for one in RICH.shapes}
@@ -151,9 +151,7 @@ def _stuck(asked: Problem, result: Result) -> list[str]:
 
 @EXAMPLES
 @given(PROBLEMS, st.frozensets(st.sampled_from(NAMES[:3]), min_size=1, max_size=2))
-def test_what_is_planned_while_machines_leave_is_legal_once_they_are_gone(
-    asked: Problem, leaving: frozenset[str]
-) -> None:
+def test_what_is_planned_while_nodes_leave_is_legal_once_they_are_gone(asked: Problem, leaving: frozenset[str]) -> None:
     prepared = prepare(asked)
     moving = tuple(pod for one in asked.bins if one.name in leaving for pod in one.pods if pod.deleted is None)
     result = prepared.solve((*asked.pods, *moving), leaving=leaving, explain=False)

@@ -62,7 +62,7 @@ def test_no_legal_plan_is_cheaper_than_the_bound(asked: Problem) -> None:
 
 @EXAMPLES
 @given(RICH.problems())
-def test_more_room_on_machines_of_now_never_raises_the_bound(asked: Problem) -> None:
+def test_more_room_on_existing_nodes_never_raises_the_bound(asked: Problem) -> None:
     result = prepare(asked).solve(asked.pods, effort=EFFORT, explain=False)
     if result.unplaced or not asked.bins:
         return

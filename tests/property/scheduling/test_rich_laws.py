@@ -40,7 +40,7 @@ def gist(result: Result) -> object:
 
 
 def places(result: Result) -> object:
-    """Which kinds of pods are where, without the words of reasons; equal pods and equal machines are interchangeable."""
+    """Which kinds of pods are where, without the words of reasons; equal pods and equal nodes are interchangeable."""
 
     def kinds(pods: Iterable[Pod]) -> list[tuple[str, str]]:
         return sorted((pod.namespace, pod.shape.key) for pod in pods)
@@ -77,13 +77,13 @@ REFUSED = {
         OWNED,
         887,
     ),
-    "a machine too full for its spread already, before pods without another place came to it": (OWNED, 212),
-    "a machine too full for its spread, and the pod that had no other place must be there first": (GENTLE, 88),
+    "a node too full for its spread already, before pods without another place came to it": (OWNED, 212),
+    "a node too full for its spread, and the pod that had no other place must be there first": (GENTLE, 88),
     "a pod that must be the first of its kind, and its spread, for which another of its kind must be there before": (
         GENTLE,
         1439,
     ),
-    "a pod that is left though there is a machine on which it fits, where a spread does not count it": (RICH, 709),
+    "a pod that is left though there is a node on which it fits, where a spread does not count it": (RICH, 709),
     "pods that wait for each other: a zone that is too empty, what fills it, and what must come before that": (
         OWNED,
         1248,

@@ -24,13 +24,13 @@ _START_SECONDS: Final = 30.0
 
 @dataclass(frozen=True)
 class ClusterOfNodes:
-    """The cluster that machines join.
+    """The cluster that instances join.
 
     Attributes:
         name: as its user data must say it.
         endpoint: URL of its API server, likewise.
         ca_bundle: base64 PEM, likewise.
-        kubeconfig: path of an admin's, by which booted machines create their Nodes.
+        kubeconfig: path of an admin's, by which booted instances create their Nodes.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Ec2:
         """Start one.
 
         Args:
-            cluster: that machines join; without one they run and join nothing.
+            cluster: that instances join; without one they run and join nothing.
             seed: of boots, prices, ids.
             clock_factor: so many of EC2's seconds pass in a real one: boots, notices and shortages are so much shorter.
             data: "small" knows some 170 instance types.
@@ -135,7 +135,7 @@ class Ec2:
             policies: IAM policy documents that every call must be allowed by; none: all are.
             quotas: vCPUs by "on-demand" and "spot".
             spot_role: whether the service-linked role for spot exists.
-            lag: up to so many of EC2's seconds reads are behind what was written, for every machine and template another time.
+            lag: up to so many of EC2's seconds reads are behind what was written, for every instance and template another time.
             name: of the cluster where there is none.
             port: 0 takes a free one.
             log: where its standard error goes; ours by default.
@@ -276,7 +276,7 @@ class Ec2:
         return [(matched, hit) for matched, hit in self._ask("hits")]
 
     def interrupt(self, instance_id: str, kind: str = "spot", **details: Any) -> Any:
-        """Trouble for one machine; the event that was sent, where one was.
+        """Trouble for one instance; the event that was sent, where one was.
 
         Args:
             instance_id: whose.
@@ -314,7 +314,7 @@ class Ec2:
         ena: bool = True,
         **tags: str,
     ) -> str:
-        """An image of the account's own; `family` is what its machines make of user data."""
+        """An image of the account's own; `family` is what its instances make of user data."""
         made: str = self._ask(
             "image",
             id=image_id,
@@ -329,7 +329,7 @@ class Ec2:
         return made
 
     def protect(self, instance_id: str, *, really: bool = True) -> None:
-        """Protect a machine from TerminateInstances, or do so no more, as its owner does."""
+        """Protect an instance from TerminateInstances, or do so no more, as its owner does."""
         self.client("ec2").modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": really})
 
     def deprecate_image(self, image_id: str) -> None:
@@ -356,7 +356,7 @@ class Ec2:
         return made
 
     def add_role(self, name: str, path: str = "/") -> str:
-        """An IAM role for machines; its ARN."""
+        """An IAM role for instances; its ARN."""
         made: str = self._ask("role", name=name, path=path)
         return made
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.support.ec2.faults import Fault
-from tests.support.ec2.machines import RUNNING, SHUTTING_DOWN, TERMINATED, Machine
+from tests.support.ec2.instances import RUNNING, SHUTTING_DOWN, TERMINATED, Instance
 from tests.support.ec2.market import SPOT
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.pools import Reservation
@@ -118,7 +118,7 @@ class Admin:
         with self._world.lock:
             running = [
                 one
-                for one in self._world.machines.all.values()
+                for one in self._world.instances.all.values()
                 if one.state == RUNNING
                 and one.lifecycle == SPOT
                 and not one.interrupted
@@ -151,57 +151,57 @@ class Admin:
                 "ended": "" if one.ended is None else one.ended.isoformat(),
                 "arch": one.arch,
             }
-            for one in self._world.machines.all.values()
+            for one in self._world.instances.all.values()
         ]
 
     # ------------------------------------------------------------------ interruptions
 
     def _interrupt(self, asked: Mapping[str, Any]) -> Any:
-        machine = self._world.machines.all[asked["instance"]]
-        return getattr(self, f"_{str(asked['kind']).replace('-', '_')}")(machine, asked)
+        instance = self._world.instances.all[asked["instance"]]
+        return getattr(self, f"_{str(asked['kind']).replace('-', '_')}")(instance, asked)
 
-    def _spot(self, machine: Machine, asked: Mapping[str, Any]) -> Any:
+    def _spot(self, instance: Instance, asked: Mapping[str, Any]) -> Any:
         """Warned now, ended two minutes later."""
         seconds = float(asked.get("seconds", _SPOT_NOTICE))
-        machine.interrupted = "spot"
+        instance.interrupted = "spot"
         self._world.timing.after(
-            seconds, lambda: self._end(machine, "Server.SpotInstanceTermination: Spot instance termination")
+            seconds, lambda: self._end(instance, "Server.SpotInstanceTermination: Spot instance termination")
         )
         return self._world.tell(
             "aws.ec2",
             "EC2 Spot Instance Interruption Warning",
-            {"instance-id": machine.id, "instance-action": "terminate"},
-            machine.id,
+            {"instance-id": instance.id, "instance-action": "terminate"},
+            instance.id,
         )
 
-    def _reservation_interruption(self, machine: Machine, asked: Mapping[str, Any]) -> Any:
+    def _reservation_interruption(self, instance: Instance, asked: Mapping[str, Any]) -> Any:
         seconds = float(asked.get("seconds", _SPOT_NOTICE))
-        self._world.timing.after(seconds, lambda: self._end(machine, "Server.CapacityReservationInterruption"))
+        self._world.timing.after(seconds, lambda: self._end(instance, "Server.CapacityReservationInterruption"))
         return self._world.tell(
             "aws.ec2",
             "EC2 Capacity Reservation Instance Interruption Warning",
-            {"instance-id": machine.id, "instance-action": "terminate"},
-            machine.id,
+            {"instance-id": instance.id, "instance-action": "terminate"},
+            instance.id,
         )
 
-    def _rebalance(self, machine: Machine, _: Mapping[str, Any]) -> Any:
+    def _rebalance(self, instance: Instance, _: Mapping[str, Any]) -> Any:
         return self._world.tell(
-            "aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": machine.id}, machine.id
+            "aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": instance.id}, instance.id
         )
 
-    def _terminate(self, machine: Machine, _: Mapping[str, Any]) -> None:
+    def _terminate(self, instance: Instance, _: Mapping[str, Any]) -> None:
         """Somebody else ends it."""
-        self._end(machine, "User initiated")
+        self._end(instance, "User initiated")
 
-    def _stop(self, machine: Machine, _: Mapping[str, Any]) -> None:
-        self._world.stop(machine)
+    def _stop(self, instance: Instance, _: Mapping[str, Any]) -> None:
+        self._world.stop(instance)
 
-    def _scheduled_change(self, machine: Machine, asked: Mapping[str, Any]) -> Any:
+    def _scheduled_change(self, instance: Instance, asked: Mapping[str, Any]) -> Any:
         """A Health event, and the same in DescribeInstanceStatus."""
-        before = self._schedule(machine, asked)
+        before = self._schedule(instance, asked)
         start, end = before["NotBefore"], before["NotAfter"]
         detail = {
-            "eventArn": f"arn:aws:health:{self._world.setup.region}::event/EC2/AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED/{machine.id}",
+            "eventArn": f"arn:aws:health:{self._world.setup.region}::event/EC2/AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED/{instance.id}",
             "service": "EC2",
             "eventTypeCode": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED",
             "eventTypeCategory": "scheduledChange",
@@ -210,40 +210,40 @@ class Admin:
             "eventDescription": [
                 {"language": "en_US", "latestDescription": "The instance is scheduled for retirement."}
             ],
-            "affectedEntities": [{"entityValue": machine.id, "tags": {}}],
+            "affectedEntities": [{"entityValue": instance.id, "tags": {}}],
         }
-        return self._world.tell("aws.health", "AWS Health Event", detail, machine.id)
+        return self._world.tell("aws.health", "AWS Health Event", detail, instance.id)
 
-    def _schedule(self, machine: Machine, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _schedule(self, instance: Instance, asked: Mapping[str, Any]) -> dict[str, Any]:
         """An event in DescribeInstanceStatus alone."""
         start = self._world.timing.now() + timedelta(seconds=float(asked.get("seconds", 14 * 86400)))
         description = "The instance is running on degraded hardware"
         if asked.get("done"):
             description = f"[{asked['done']}] {description}"  # Completed, Canceled
         event = {
-            "InstanceEventId": f"instance-event-{len(machine.events):017x}",
+            "InstanceEventId": f"instance-event-{len(instance.events):017x}",
             "Code": _EVENT_CODES[str(asked.get("code", "retirement"))],
             "Description": description,
             "NotBefore": start,
             "NotAfter": start + timedelta(hours=2),
         }
-        machine.events.append(event)
+        instance.events.append(event)
         return event
 
-    def _impair(self, machine: Machine, asked: Mapping[str, Any]) -> None:
+    def _impair(self, instance: Instance, asked: Mapping[str, Any]) -> None:
         """Status checks fail since so many seconds; which: instance, system or ebs."""
-        machine.impaired[str(asked.get("check", "instance"))] = self._world.timing.seconds() - float(
+        instance.impaired[str(asked.get("check", "instance"))] = self._world.timing.seconds() - float(
             asked.get("seconds", 0)
         )
 
-    def _recover(self, machine: Machine, _: Mapping[str, Any]) -> None:
-        machine.impaired.clear()
-        machine.events.clear()
+    def _recover(self, instance: Instance, _: Mapping[str, Any]) -> None:
+        instance.impaired.clear()
+        instance.events.clear()
 
-    def _end(self, machine: Machine, reason: str) -> None:
+    def _end(self, instance: Instance, reason: str) -> None:
         with self._world.lock:
-            if machine.state not in {SHUTTING_DOWN, TERMINATED}:
-                self._world.end(machine, reason)
+            if instance.state not in {SHUTTING_DOWN, TERMINATED}:
+                self._world.end(instance, reason)
 
     def _send(self, asked: Mapping[str, Any]) -> None:
         self._queues.send(str(asked.get("queue", self._world.setup.name)), str(asked["body"]))
@@ -336,7 +336,7 @@ class Admin:
             "profile": f"{world.setup.name}-node",
             "queue": world.setup.name,
             "now": world.timing.now().isoformat(),
-            "running": sum(one.state == RUNNING for one in world.machines.all.values()),
+            "running": sum(one.state == RUNNING for one in world.instances.all.values()),
         }
 
     def _left(self) -> dict[str, Any]:

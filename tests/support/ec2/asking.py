@@ -67,7 +67,7 @@ class Asking:
         yield from self._templates(both, specifications)
         spot = (request.get("TargetCapacitySpecification") or _NOTHING).get("DefaultTargetCapacityType") == "spot"
         for data in self._data(specifications):
-            yield from self._machine("CreateFleet", both, request, data, spot=spot)
+            yield from self._instance("CreateFleet", both, request, data, spot=spot)
 
     def _run(self, request: Mapping[str, Any]) -> Iterator[Asked]:
         specifications = [request["LaunchTemplate"]] if request.get("LaunchTemplate") else []
@@ -75,9 +75,9 @@ class Asking:
         yield from self._templates(named, specifications)
         for data in self._data(specifications) or [_NOTHING]:
             merged = {**data, **{name: value for name, value in request.items() if name != "TagSpecifications"}}
-            yield from self._machine("RunInstances", named, request, merged, spot=False)
+            yield from self._instance("RunInstances", named, request, merged, spot=False)
 
-    def _machine(
+    def _instance(
         self, action: str, named: list[str], request: Mapping[str, Any], data: Mapping[str, Any], *, spot: bool
     ) -> Iterator[Asked]:
         for kind in ("instance", "volume", "network-interface", *(("spot-instances-request",) if spot else ())):
@@ -137,8 +137,8 @@ class Asking:
     def _changed(self, named: str, request: Mapping[str, Any]) -> Iterator[Asked]:
         tags = {one["Key"]: one.get("Value", "") for one in request.get("Tags") or ()}
         for resource in request.get("Resources") or request.get("InstanceIds") or ():
-            machine = self._world.machines.all.get(resource)
-            held = machine.tags if machine is not None else {}
+            instance = self._world.instances.all.get(resource)
+            held = instance.tags if instance is not None else {}
             context = {**self._common, **_tags("Resource", held), **_tags("Request", tags)}
             if tags:
                 context["aws:TagKeys"] = sorted(tags)

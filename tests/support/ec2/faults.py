@@ -5,7 +5,7 @@ its result "might contain updated information", not that it is the first answer 
 Reads: what was made "might not be immediately visible to all subsequent commands"; up to five minutes of waiting are advised.
 Source: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 
-`Setup.lag` makes every read late; "stale" and "unseen" do it to single calls and single machines.
+`Setup.lag` makes every read late; "stale" and "unseen" do it to single calls and single instances.
 """
 
 import fnmatch
@@ -33,8 +33,8 @@ KINDS: Final = frozenset(
 )
 
 
-_OF_MACHINES: Final = frozenset({"shortage", "slow-boot", "interruption", "unseen"})
-_NOT_OF_CALLS: Final = _OF_MACHINES | {"replay"}
+_OF_INSTANCES: Final = frozenset({"shortage", "slow-boot", "interruption", "unseen"})
+_NOT_OF_CALLS: Final = _OF_INSTANCES | {"replay"}
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Fault:
         action: of which calls, with wildcards: "CreateFleet", "Describe*". Not read for `shortage`, `slow-boot`, `interruption` and `replay`.
         kind: "throttled", "500", "denied", "not-found" and "error" answer without effect; "timeout-after-effect" does the work and
             drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
-            machines away from CreateFleet and RunInstances; "replay" makes a CreateFleet whose client token was used answer with the fleet's id
-            and nothing else, or, where `code` is given, with that error; "slow-boot" makes machines boot later; "interruption" interrupts running spot
-            machines once, after `delay`; "unseen" leaves machines out of every Describe* although they are there.
-        times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, machines); 0 is no limit.
+            instances away from CreateFleet and RunInstances; "replay" makes a CreateFleet whose client token was used answer with the fleet's id
+            and nothing else, or, where `code` is given, with that error; "slow-boot" makes instances boot later; "interruption" interrupts running spot
+            instances once, after `delay`; "unseen" leaves instances out of every Describe* although they are there.
+        times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, instances); 0 is no limit.
         after: so many matching calls pass before.
         delay: it begins so long after the script was given, in EC2's seconds.
         seconds: in EC2's seconds how long it lasts, 0 for no end. Of a hang and a timeout: real seconds until it goes on or drops.
             Of a stale read: how old it is (10 where it is 0). Of a slow boot: how much longer it takes.
         match: all must be so, values with wildcards, or lists of which any: parameters of the call by name, or "contains" (anywhere in the
-            request). Of machines: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
+            request). Of instances: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
             the cheapest 90 % of all offerings in zones with subnets); of unseen ones "instance", their ids.
-        available: of a shortage: how many machines each offering has left.
+        available: of a shortage: how many instances each offering has left.
         code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
         message: likewise.
         status: HTTP status of "error".
@@ -139,7 +139,7 @@ class Script:
         return found[0] if found else None
 
     def shortage(self, instance_type: str, zone: str, capacity_type: str) -> Fault | None:
-        """Why one more machine of an offering is not to be had; None takes one of those that are left."""
+        """Why one more instance of an offering is not to be had; None takes one of those that are left."""
         taken = []
         for line in self._open():
             fault = line.fault
@@ -156,14 +156,14 @@ class Script:
         return None
 
     def unseen(self, instance_id: str) -> bool:
-        """Whether no read tells of a machine."""
+        """Whether no read tells of an instance."""
         return self._hides and any(
             line.fault.kind == "unseen" and _any(line.fault.match.get("instance", "*"), instance_id) and line.take()
             for line in self._open()
         )
 
     def slower(self, instance_type: str, zone: str, capacity_type: str) -> float:
-        """By how many seconds a machine boots later."""
+        """By how many seconds an instance boots later."""
         return sum(
             line.fault.seconds
             for line in self._open()
@@ -177,7 +177,7 @@ class Script:
         return [line for line in self._lines if line.begins <= now < line.ends]
 
     def matches(self, match: Mapping[str, Any], instance_type: str, zone: str, capacity_type: str) -> bool:
-        """Whether a fault is about machines of this offering."""
+        """Whether a fault is about instances of this offering."""
         facts = {
             "instance-type": instance_type,
             "family": instance_type.partition(".")[0],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from tests.support.ec2.machines import Machine
+from tests.support.ec2.instances import Instance
 from tests.support.ec2.market import ON_DEMAND, SPOT, Market
 from tests.support.ec2.protocol import AwsError
 
@@ -179,23 +179,23 @@ def allocate(
     found: Sequence[Candidate],
     request: Mapping[str, Any],
     kind: str,
-    launch: Callable[[Candidate], Machine],
+    launch: Callable[[Candidate], Instance],
     depth: Callable[[Candidate], float] = lambda _: 1.0,
-) -> tuple[list[tuple[Candidate, list[Machine]]], list[tuple[Candidate, AwsError]]]:
+) -> tuple[list[tuple[Candidate, list[Instance]]], list[tuple[Candidate, AwsError]]]:
     """Launch until there are enough or nothing is left to try; by candidate what was launched, and why others were not.
 
     Args:
         found: in order.
         request: how many, and whether all of one type or zone.
         kind: target capacity type.
-        launch: makes one machine, or raises AwsError.
+        launch: makes one instance, or raises AwsError.
         depth: of a spot pool, 0 to 1: it gives no greater share of the fleet in one round.
     """
     left = int(request["TargetCapacitySpecification"]["TotalTargetCapacity"])
     options = request.get("SpotOptions" if kind == SPOT else "OnDemandOptions") or {}
     spread = kind == SPOT and _strategy(request, kind) in _SPREADING
     wanted = left
-    launched: dict[int, tuple[Candidate, list[Machine]]] = {}
+    launched: dict[int, tuple[Candidate, list[Instance]]] = {}
     refused: dict[int, tuple[Candidate, AwsError]] = {}
     while left and len(refused) < len(found):
         tried = 0
@@ -209,11 +209,11 @@ def allocate(
             share = max(1, round(wanted * depth(one) / 2)) if spread else left
             for _ in range(min(share, left)):
                 try:
-                    machine = launch(one)
+                    instance = launch(one)
                 except AwsError as error:
                     refused[index] = one, error
                     break
-                launched.setdefault(index, (one, []))[1].append(machine)
+                launched.setdefault(index, (one, []))[1].append(instance)
                 left -= 1
         if not tried:
             break
@@ -222,7 +222,7 @@ def allocate(
 
 def answer(
     fleet_id: str,
-    launched: Iterable[tuple[Candidate, Sequence[Machine]]],
+    launched: Iterable[tuple[Candidate, Sequence[Instance]]],
     refused: Iterable[tuple[Candidate, AwsError]],
     lifecycle: str,
 ) -> dict[str, Any]:
@@ -242,10 +242,10 @@ def answer(
             {
                 "LaunchTemplateAndOverrides": one.echo(),
                 "Lifecycle": lifecycle,
-                "InstanceIds": [machine.id for machine in machines],
+                "InstanceIds": [instance.id for instance in instances],
                 "InstanceType": one.instance_type,
             }
-            for one, machines in launched
+            for one, instances in launched
         ],
     }
 

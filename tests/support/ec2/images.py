@@ -27,7 +27,7 @@ class Image:
     """An AMI.
 
     Attributes:
-        family: which user data its machines read: al2, al2023, bottlerocket, windows, custom.
+        family: which user data its instances read: al2, al2023, bottlerocket, windows, custom.
         variant: standard, nvidia, neuron.
         boot_mode: "" where the image does not say. Source: Amazon EC2 User Guide, ami-boot.
         ena: whether it is enabled for ENA.

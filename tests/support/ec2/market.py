@@ -75,7 +75,7 @@ class Market:
         return f"{_short(self.region)}-az{_ZONE_NUMBERS[zone[-1]]}"
 
     def is_offered(self, instance_type: str, zone: str) -> bool:
-        """Whether machines of the type are sold there at all."""
+        """Whether instances of the type are sold there at all."""
         return (instance_type, zone) in self._offered
 
     def usage_classes(self, instance_type: str) -> Sequence[str]:

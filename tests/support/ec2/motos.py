@@ -44,7 +44,7 @@ class Iam:
         return int(status), {str(name): str(value) for name, value in dict(answered).items()}, found
 
     def create_role(self, name: str, path: str = "/") -> str:
-        """A role for machines; its ARN."""
+        """A role for instances; its ARN."""
         principal = {"Service": "ec2.amazonaws.com"}
         trust = {"Statement": [{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}]}
         with self._lock:

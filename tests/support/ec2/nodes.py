@@ -1,8 +1,8 @@
-"""Machines become Nodes: what their user data and their hardware make of them, created as kwok Nodes.
+"""Instances become Nodes: what their user data and their hardware make of them, created as kwok Nodes.
 
-A booted machine's Node has what its kubelet and the cloud controller write. kwok plays the kubelet from then on.
+A booted instance's Node has what its kubelet and the cloud controller write. kwok plays the kubelet from then on.
 
-What the AWS cloud controller does when a machine ends: its Node stops being Ready, and is deleted once the controller sees, at a Node that
+What the AWS cloud controller does when an instance ends: its Node stops being Ready, and is deleted once the controller sees, at a Node that
 is not Ready, that the instance is gone; of a stopped instance it is tainted as shut down.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.support.ec2.machines import STOPPED, Machine
+from tests.support.ec2.instances import STOPPED, Instance
 from tests.support.ec2.market import chance
 from tests.support.ec2.reading import Kubelet, UserDataError, read
 
@@ -44,7 +44,7 @@ _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3,
 
 
 class Nodes:
-    """The cluster that machines join; without one they only run."""
+    """The cluster that instances join; without one they only run."""
 
     def __init__(self, setup: "Setup") -> None:
         self._setup = setup
@@ -55,70 +55,70 @@ class Nodes:
         self._role: Callable[[str], tuple[str, str] | None] = lambda _: None
 
     def watch(self, world: "World", role: Callable[[str], tuple[str, str] | None]) -> None:
-        """Whose machines these are, and the role behind an instance profile."""
+        """Whose instances these are, and the role behind an instance profile."""
         self._world, self._role = world, role
 
-    def boot(self, machine: Machine) -> None:
+    def boot(self, instance: Instance) -> None:
         """It has booted: join, or say why not."""
-        self._pool.submit(self._guarded, self._join, machine)
+        self._pool.submit(self._guarded, self._join, instance)
 
-    def end(self, machine: Machine) -> None:
+    def end(self, instance: Instance) -> None:
         """It is terminated or stopped."""
-        if not machine.joined or self._world is None:
+        if not instance.joined or self._world is None:
             return
-        self._pool.submit(self._guarded, self._lose, machine)
-        action = self._mark_stopped if machine.state == STOPPED else self._delete
+        self._pool.submit(self._guarded, self._lose, instance)
+        action = self._mark_stopped if instance.state == STOPPED else self._delete
         seconds = _UNREADY_SECONDS + _CLOUD_CONTROLLER_SECONDS
-        self._world.timing.after(seconds, functools.partial(self._later, action, machine))
+        self._world.timing.after(seconds, functools.partial(self._later, action, instance))
 
-    def _later(self, action: Callable[[Machine], None], machine: Machine) -> None:
-        self._pool.submit(self._guarded, action, machine)
+    def _later(self, action: Callable[[Instance], None], instance: Instance) -> None:
+        self._pool.submit(self._guarded, action, instance)
 
-    def _guarded(self, action: Callable[[Machine], None], machine: Machine) -> None:
+    def _guarded(self, action: Callable[[Instance], None], instance: Instance) -> None:
         try:
-            action(machine)
-        except Exception:  # noqa: BLE001 - one machine that fails stops no other
+            action(instance)
+        except Exception:  # noqa: BLE001 - one instance that fails stops no other
             traceback.print_exc(file=sys.stderr)
 
     # ------------------------------------------------------------------ joining
 
-    def _join(self, machine: Machine) -> None:
+    def _join(self, instance: Instance) -> None:
         world = self._world
         if world is None:
             return
         try:
-            kubelet = self._kubelet(machine)
+            kubelet = self._kubelet(instance)
         except UserDataError as error:
-            machine.not_joined = str(error)
+            instance.not_joined = str(error)
             return
-        document = node_of(machine, kubelet, world.market.types[machine.instance_type], self._setup, world)
-        if machine.state in {"shutting-down", "terminated"} or not self._setup.kubeconfig:
-            machine.not_joined = "there is no cluster" if not self._setup.kubeconfig else "it ended before"
+        document = node_of(instance, kubelet, world.market.types[instance.instance_type], self._setup, world)
+        if instance.state in {"shutting-down", "terminated"} or not self._setup.kubeconfig:
+            instance.not_joined = "there is no cluster" if not self._setup.kubeconfig else "it ended before"
             return
-        self._create(machine, document)
+        self._create(instance, document)
 
-    def _create(self, machine: Machine, document: dict[str, Any]) -> None:
+    def _create(self, instance: Instance, document: dict[str, Any]) -> None:
         from provisioner.kube.errors import AlreadyExists
         from provisioner.kube.resources import NODES
 
         client = self._kube()
         try:
             node = client.create(NODES, document, retry=True)
-        except AlreadyExists:  # the address was another machine's, whose Node is still there
+        except AlreadyExists:  # the address was another instance's, whose Node is still there
             with contextlib.suppress(Exception):
                 client.delete(NODES, document["metadata"]["name"])
             node = client.create(NODES, document, retry=True)
-        machine.node, machine.node_uid = node.metadata.name, node.metadata.uid
-        machine.joined = True
-        if machine.state == "terminated":
-            self.end(machine)
+        instance.node, instance.node_uid = node.metadata.name, node.metadata.uid
+        instance.joined = True
+        if instance.state == "terminated":
+            self.end(instance)
 
-    def _kubelet(self, machine: Machine) -> Kubelet:
+    def _kubelet(self, instance: Instance) -> Kubelet:
         """What it starts with; raises UserDataError where it never joins."""
         assert self._world is not None
         setup = self._setup
-        family = self._world.images.images[machine.image].family
-        kubelet = read(family, machine.data.get("UserData", ""))
+        family = self._world.images.images[instance.image].family
+        kubelet = read(family, instance.data.get("UserData", ""))
         if kubelet.cluster != setup.name:
             raise UserDataError(f"the token is for cluster {kubelet.cluster!r}: Unauthorized")
         if kubelet.endpoint.rstrip("/") != setup.endpoint.rstrip("/"):
@@ -128,7 +128,7 @@ class Nodes:
         wrong = sorted(label for label in kubelet.labels if not _may_set(label))
         if wrong:
             raise UserDataError(f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: {wrong}")
-        profile = machine.profile["Arn"].rpartition("/")[2] if machine.profile else ""
+        profile = instance.profile["Arn"].rpartition("/")[2] if instance.profile else ""
         found = self._role(profile) if profile else None
         if found is None or not found[1]:
             raise UserDataError("it has no role: Unauthorized")
@@ -136,28 +136,28 @@ class Nodes:
 
     # ------------------------------------------------------------------ leaving
 
-    def _lose(self, machine: Machine) -> None:
+    def _lose(self, instance: Instance) -> None:
         """Its kubelet is silent."""
         from provisioner.kube.errors import NotFound
         from provisioner.kube.resources import NODES
 
         with contextlib.suppress(NotFound):
-            self._kube().patch(NODES, machine.node, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}})
+            self._kube().patch(NODES, instance.node, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}})
 
-    def _delete(self, machine: Machine) -> None:
+    def _delete(self, instance: Instance) -> None:
         from provisioner.kube.errors import Conflict, NotFound
         from provisioner.kube.resources import NODES
 
-        with contextlib.suppress(NotFound, Conflict):  # gone, or the name is another machine's by now
-            self._kube().delete(NODES, machine.node, uid=machine.node_uid)
+        with contextlib.suppress(NotFound, Conflict):  # gone, or the name is another instance's by now
+            self._kube().delete(NODES, instance.node, uid=instance.node_uid)
 
-    def _mark_stopped(self, machine: Machine) -> None:
+    def _mark_stopped(self, instance: Instance) -> None:
         from provisioner.kube.errors import NotFound
         from provisioner.kube.resources import NODES
 
         taint = {"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}
         with contextlib.suppress(NotFound):
-            self._kube().patch(NODES, machine.node, {"spec": {"taints": [taint]}}, kind="strategic")
+            self._kube().patch(NODES, instance.node, {"spec": {"taints": [taint]}}, kind="strategic")
 
     def _kube(self) -> "Client":
         with self._lock:
@@ -173,33 +173,33 @@ class Nodes:
             return self._client
 
 
-def provider_id(machine: Machine) -> str:
+def provider_id(instance: Instance) -> str:
     """As the cloud controller writes it."""
-    return f"aws:///{machine.zone}/{machine.id}"
+    return f"aws:///{instance.zone}/{instance.id}"
 
 
 def node_of(
-    machine: Machine, kubelet: Kubelet, described: Mapping[str, Any], setup: "Setup", world: "World"
+    instance: Instance, kubelet: Kubelet, described: Mapping[str, Any], setup: "Setup", world: "World"
 ) -> dict[str, Any]:
-    """The Node of a machine, taints, labels, capacity and all."""
-    image = world.images.images[machine.image]
+    """The Node of an instance, taints, labels, capacity and all."""
+    image = world.images.images[instance.image]
     system = "windows" if image.family == "windows" else "linux"
-    arch = {"x86_64": "amd64"}.get(machine.arch, machine.arch)
-    capacity, allocatable = _resources(machine, kubelet, described, world)
+    arch = {"x86_64": "amd64"}.get(instance.arch, instance.arch)
+    capacity, allocatable = _resources(instance, kubelet, described, world)
     labels = {
         **kubelet.labels,
-        "kubernetes.io/hostname": machine.dns,
+        "kubernetes.io/hostname": instance.dns,
         "kubernetes.io/arch": arch,
         "kubernetes.io/os": system,
         "beta.kubernetes.io/arch": arch,
         "beta.kubernetes.io/os": system,
-        "node.kubernetes.io/instance-type": machine.instance_type,
-        "beta.kubernetes.io/instance-type": machine.instance_type,
-        "topology.kubernetes.io/zone": machine.zone,
+        "node.kubernetes.io/instance-type": instance.instance_type,
+        "beta.kubernetes.io/instance-type": instance.instance_type,
+        "topology.kubernetes.io/zone": instance.zone,
         "topology.kubernetes.io/region": setup.region,
-        "failure-domain.beta.kubernetes.io/zone": machine.zone,
+        "failure-domain.beta.kubernetes.io/zone": instance.zone,
         "failure-domain.beta.kubernetes.io/region": setup.region,
-        "topology.k8s.aws/zone-id": machine.zone_id,
+        "topology.k8s.aws/zone-id": instance.zone_id,
         "kwok.x-k8s.io/node": "fake",
     }
     if system == "windows":
@@ -207,15 +207,15 @@ def node_of(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": machine.dns, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
-        "spec": {"providerID": provider_id(machine), "taints": kubelet.taints},
+        "metadata": {"name": instance.dns, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": provider_id(instance), "taints": kubelet.taints},
         "status": {
             "capacity": capacity,
             "allocatable": allocatable,
             "addresses": [
-                {"type": "InternalIP", "address": machine.address},
-                {"type": "InternalDNS", "address": machine.dns},
-                {"type": "Hostname", "address": machine.dns},
+                {"type": "InternalIP", "address": instance.address},
+                {"type": "InternalDNS", "address": instance.dns},
+                {"type": "Hostname", "address": instance.dns},
             ],
             "nodeInfo": {
                 "architecture": arch,
@@ -225,16 +225,16 @@ def node_of(
                 "kubeProxyVersion": f"v{setup.version}.0-eks-ec2emu",
                 "containerRuntimeVersion": "containerd://2.1.0",
                 "kernelVersion": "6.12.0",
-                "machineID": hashlib.blake2b(machine.id.encode(), digest_size=16).hexdigest(),
-                "systemUUID": machine.id,
-                "bootID": machine.id,
+                "machineID": hashlib.blake2b(instance.id.encode(), digest_size=16).hexdigest(),
+                "systemUUID": instance.id,
+                "bootID": instance.id,
             },
         },
     }
 
 
 def memory_bytes(described: Mapping[str, Any], image: str, seed: int) -> int:
-    """What the kernel leaves of a type's nominal memory: the same for every machine of one type and image; 1.5 to 6.5 % less."""
+    """What the kernel leaves of a type's nominal memory: the same for every instance of one type and image; 1.5 to 6.5 % less."""
     nominal = int(described["MemoryInfo"]["SizeInMiB"]) * _MIB
     share = 0.015 + 0.05 * chance(seed, "memory", described["InstanceType"], image)
     if described["ProcessorInfo"].get("SupportedArchitectures", ("",))[0] == "arm64":
@@ -243,18 +243,18 @@ def memory_bytes(described: Mapping[str, Any], image: str, seed: int) -> int:
 
 
 def _resources(
-    machine: Machine, kubelet: Kubelet, described: Mapping[str, Any], world: "World"
+    instance: Instance, kubelet: Kubelet, described: Mapping[str, Any], world: "World"
 ) -> tuple[dict[str, str], dict[str, str]]:
-    image = world.images.images[machine.image]
+    image = world.images.images[instance.image]
     vcpus = int(described["VCpuInfo"]["DefaultVCpus"])
-    memory = memory_bytes(described, machine.image, world.setup.seed)
+    memory = memory_bytes(described, instance.image, world.setup.seed)
     pods = kubelet.max_pods if kubelet.max_pods is not None else 110
     if kubelet.pods_per_core:
         pods = min(pods, kubelet.pods_per_core * vcpus)
-    storage = _storage(machine, kubelet, described, image.family, world)
+    storage = _storage(instance, kubelet, described, image.family, world)
     reserved = _kube_reserved(kubelet, vcpus, described)
     hard = {"memory.available": "100Mi", "nodefs.available": "10%", **(kubelet.eviction_hard or {})}
-    extra = _devices(machine, described, image.variant)
+    extra = _devices(instance, described, image.variant)
     capacity = {
         "cpu": str(vcpus),
         "memory": f"{memory // 1024}Ki",
@@ -295,19 +295,19 @@ def _kube_reserved(kubelet: Kubelet, vcpus: int, described: Mapping[str, Any]) -
     }
 
 
-def _storage(machine: Machine, kubelet: Kubelet, described: Mapping[str, Any], family: str, world: "World") -> int:
+def _storage(instance: Instance, kubelet: Kubelet, described: Mapping[str, Any], family: str, world: "World") -> int:
     local = (described.get("InstanceStorageInfo") or {}).get("TotalSizeInGB")
     if kubelet.raid0 and local:
         return int(local) * 10**9
     device = {"bottlerocket": "/dev/xvdb", "windows": "/dev/sda1"}.get(family, "/dev/xvda")
     sizes = {
-        one["DeviceName"]: world.volumes.get(one["Ebs"]["VolumeId"], {}).get("Size", 20) for one in machine.volumes
+        one["DeviceName"]: world.volumes.get(one["Ebs"]["VolumeId"], {}).get("Size", 20) for one in instance.volumes
     }
     size = sizes.get(device) or next(iter(sizes.values()), 20)
     return int(size) * _GIB
 
 
-def _devices(machine: Machine, described: Mapping[str, Any], variant: str) -> dict[str, str]:
+def _devices(instance: Instance, described: Mapping[str, Any], variant: str) -> dict[str, str]:
     """What device plugins of the image's variant advertise."""
     found: dict[str, str] = {}
     gpus = (described.get("GpuInfo") or {}).get("Gpus", ())
@@ -322,7 +322,7 @@ def _devices(machine: Machine, described: Mapping[str, Any], variant: str) -> di
             found["aws.amazon.com/neuroncore"] = str(
                 sum(int(one["Count"]) * int(one["CoreInfo"]["Count"]) for one in devices)
             )
-    efas = sum(1 for one in machine.interfaces if one["InterfaceType"] in {"efa", "efa-only"})
+    efas = sum(1 for one in instance.interfaces if one["InterfaceType"] in {"efa", "efa-only"})
     if efas:
         found["vpc.amazonaws.com/efa"] = str(efas)
     return found

@@ -37,7 +37,7 @@ class Reservation:
 
     @property
     def available(self) -> int:
-        """Machines left."""
+        """Instances left."""
         return max(0, self.total - len(self.used)) if self.state == "active" else 0
 
 

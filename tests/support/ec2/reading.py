@@ -1,4 +1,4 @@
-"""What a machine makes of its user data at first boot: the settings that its kubelet starts with.
+"""What an instance makes of its user data at first boot: the settings that its kubelet starts with.
 
 Written from the documents of nodeadm, of the AL2 image's bootstrap.sh, of Bottlerocket and of the Windows image; it shares nothing with the
 product's code that writes user data.
@@ -21,7 +21,7 @@ _POWERSHELL: Final = re.compile(r"-(\w+)\s+(?:'((?:[^']|'')*)'|\"([^\"]*)\"|(\S+
 
 
 class UserDataError(Exception):
-    """The machine cannot make anything of it; it boots, and no kubelet starts."""
+    """The instance cannot make anything of it; it boots, and no kubelet starts."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Kubelet:
     dns: list[str] = field(default_factory=list)
 
 
-@functools.lru_cache(maxsize=256)  # machines of one launch are alike, and YAML takes its time
+@functools.lru_cache(maxsize=256)  # instances of one launch are alike, and YAML takes its time
 def read(family: str, encoded: str) -> Kubelet:
     """The kubelet's settings; not to be changed.
 

@@ -90,11 +90,11 @@ class Emulator:
 
     # ------------------------------------------------------------------ what happens by itself
 
-    def _boot(self, machine: Any) -> None:
-        self.nodes.boot(machine)
+    def _boot(self, instance: Any) -> None:
+        self.nodes.boot(instance)
 
-    def _end(self, machine: Any) -> None:
-        self.nodes.end(machine)
+    def _end(self, instance: Any) -> None:
+        self.nodes.end(instance)
 
     def _tell(self, event: dict[str, Any]) -> None:
         with contextlib.suppress(AwsError):  # the queue may have been deleted

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from tests.support.ec2 import fleet, machines, policies, templates
+from tests.support.ec2 import fleet, instances, policies, templates
 from tests.support.ec2.asking import Asking
 from tests.support.ec2.filters import check_filters, tags_of
 from tests.support.ec2.motos import Iam
@@ -39,7 +39,7 @@ class Services:
             "RunInstances": world.run_instances,
             "DescribeInstances": world.describe_instances,
             "TerminateInstances": lambda request, _: world.terminate_instances(request),
-            "DescribeInstanceStatus": lambda request, _: world.machines.describe_status(request, seconds(), now()),
+            "DescribeInstanceStatus": lambda request, _: world.instances.describe_status(request, seconds(), now()),
             "CreateTags": lambda request, _: world.change_tags(request, remove=False),
             "DeleteTags": lambda request, _: world.change_tags(request, remove=True),
             "ModifyInstanceAttribute": lambda request, _: world.modify_instance(request),
@@ -104,7 +104,7 @@ class Services:
             case "CreateFleet":
                 fleet.check(request)
             case "TerminateInstances" | "DescribeInstances":
-                machines.check_ids(request.get("InstanceIds") or ())
+                instances.check_ids(request.get("InstanceIds") or ())
             case "CreateLaunchTemplate":
                 templates.check(request)
             case _:

@@ -1,7 +1,7 @@
 """EC2's time: the machine's clock, moved ahead on demand, and a thread that does what is due.
 
 What EC2 does in its own time (boots, state changes, notices, shortages) is told in EC2's seconds, of which `factor` pass in one real
-second. Timestamps are the machine's, plus what was skipped.
+second. Timestamps are the instance's, plus what was skipped.
 """
 
 import heapq

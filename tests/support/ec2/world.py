@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.ec2 import fleet, machines
+from tests.support.ec2 import fleet, instances
 from tests.support.ec2.faults import Script
 from tests.support.ec2.filters import check_tags, tags_of
 from tests.support.ec2.fleet import Candidate
 from tests.support.ec2.images import Image, Images
-from tests.support.ec2.machines import Machine, Machines
+from tests.support.ec2.instances import Instance, Instances
 from tests.support.ec2.market import ON_DEMAND, SPOT, Market, chance
 from tests.support.ec2.network import Network, SecurityGroup, Subnet
 from tests.support.ec2.pools import SPREAD_LIMIT, Pools
@@ -43,7 +43,7 @@ class Setup:
 
     Attributes:
         name: of the cluster; it tags what is seeded.
-        endpoint: of its API server; "" has no cluster, so no machine ever joins.
+        endpoint: of its API server; "" has no cluster, so no instance ever joins.
         ca_bundle: base64 PEM.
         kubeconfig: path of an admin's.
         version: of Kubernetes, as EKS tells it.
@@ -52,7 +52,7 @@ class Setup:
         rates: whether EC2's own rate limits hold.
         policies: IAM policy documents of the caller; empty: everything is allowed.
         quotas: vCPUs by "on-demand" and "spot"; missing: no limit.
-        lag: up to so many of EC2's seconds pass between a write and its being seen by Describe*, for every machine and template
+        lag: up to so many of EC2's seconds pass between a write and its being seen by Describe*, for every instance and template
             another time. Source: Amazon EC2 Developer Guide, eventual-consistency.
     """
 
@@ -75,12 +75,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class _Used:
-    """A client token of a fleet: what was asked with it, what was answered, when, and the machines."""
+    """A client token of a fleet: what was asked with it, what was answered, when, and the instances."""
 
     asked: str
     answer: dict[str, Any]
     at: float
-    machines: list[Machine]
+    instances: list[Instance]
 
 
 class World:
@@ -88,7 +88,7 @@ class World:
 
     Args:
         setup: how it was started.
-        boots: what a machine does when it has booted; called without the lock.
+        boots: what an instance does when it has booted; called without the lock.
         ends: likewise, when it has been terminated.
         told: gets events as EventBridge would, in the order of their happening.
     """
@@ -98,8 +98,8 @@ class World:
         setup: Setup,
         profile_role: Callable[[str], tuple[str, str] | None],
         *,
-        boots: Callable[[Machine], None],
-        ends: Callable[[Machine], None],
+        boots: Callable[[Instance], None],
+        ends: Callable[[Instance], None],
         told: Callable[[dict[str, Any]], None],
     ) -> None:
         self.setup = setup
@@ -111,7 +111,7 @@ class World:
         self.pools = Pools(ACCOUNT)
         self.templates = LaunchTemplates()
         self.script = Script(self.timing.seconds, self._cheapest)
-        self.machines = Machines(self.script.unseen)
+        self.instances = Instances(self.script.unseen)
         self.volumes: dict[str, dict[str, Any]] = {}
         self._profile_role = profile_role
         self._boots, self._ends, self._told = boots, ends, told
@@ -185,7 +185,7 @@ class World:
         budget = _total(request, kind)
         spent = 0.0
 
-        def launch(one: Candidate) -> Machine:
+        def launch(one: Candidate) -> Instance:
             nonlocal spent
             price = (
                 self.market.price(one.instance_type, one.zone, SPOT if kind == SPOT else ON_DEMAND, self.timing.now())
@@ -221,17 +221,17 @@ class World:
         answer = fleet.answer(fleet_id, launched, refused, SPOT if kind == SPOT else ON_DEMAND)
         if token:
             self._fleets[token] = _Used(
-                asked, answer, self.timing.seconds(), [machine for _, made in launched for machine in made]
+                asked, answer, self.timing.seconds(), [instance for _, made in launched for instance in made]
             )
         return answer
 
     def _has_expired(self, used: "_Used") -> bool:
-        """Whether EC2 has forgotten a client token: a day after the last of its machines ended.
+        """Whether EC2 has forgotten a client token: a day after the last of its instances ended.
 
         Source: Amazon EC2 API Reference, "Ensuring idempotency" (Run_Instance_Idempotency), which says it of RunInstances and promises no less.
         """
-        ended = [one.states[-1][0] for one in used.machines if one.state == machines.TERMINATED]
-        if len(ended) < len(used.machines):
+        ended = [one.states[-1][0] for one in used.instances if one.state == instances.TERMINATED]
+        if len(ended) < len(used.instances):
             return False
         return self.timing.seconds() - max([used.at, *ended]) > TOKEN_SECONDS
 
@@ -277,20 +277,20 @@ class World:
         if request.get("DryRun"):
             raise dry_run()
         tags, volume_tags = tags_of(request, "instance"), tags_of(request, "volume")
-        made: list[Machine] = []
+        made: list[Instance] = []
         for _ in range(int(request.get("MaxCount", 1))):
             try:
                 made.append(self.launch(one, kind, tags, volume_tags, token))
             except AwsError:
                 if len(made) < int(request.get("MinCount", 1)):
-                    for machine in made:
-                        self._forget(machine)
+                    for instance in made:
+                        self._forget(instance)
                     raise
                 break
         told = {
             "ReservationId": made[0].reservation_id,
             "OwnerId": ACCOUNT,
-            "Instances": [machine.described() for machine in made],
+            "Instances": [instance.described() for instance in made],
         }
         page = ec2_answer("RunInstances", told)
         if token:
@@ -308,7 +308,7 @@ class World:
         return found.zone if found else ""
 
     def check(self, one: Candidate, kind: str) -> tuple[Subnet, Image, list[str], dict[str, str] | None]:
-        """What EC2 looks at before it looks for a machine.
+        """What EC2 looks at before it looks for an instance.
 
         Raises:
             AwsError: the launch cannot be, whatever capacity there is.
@@ -369,8 +369,8 @@ class World:
 
     def launch(
         self, one: Candidate, kind: str, tags: Mapping[str, str], volume_tags: Mapping[str, str], token: str
-    ) -> Machine:
-        """One machine.
+    ) -> Instance:
+        """One instance.
 
         Raises:
             AwsError: there is none to be had, or the launch cannot be.
@@ -391,14 +391,14 @@ class World:
             self._check_capacity(one.instance_type, subnet.zone, kind)
         self._made += 1
         number = self._made
-        machine_id = f"i-0{self._hex('machine', number, 8)}"
+        instance_id = f"i-0{self._hex('machine', number, 8)}"
         addresses = [subnet.take() for _ in range(needed)]
         address = addresses[0]
         now, seconds = self.timing.now(), self.timing.seconds()
         suffix = "ec2.internal" if self.setup.region == "us-east-1" else f"{self.setup.region}.compute.internal"
         named = [{"GroupId": group_id, "GroupName": self.network.groups[group_id].name} for group_id in groups]
-        made = Machine(
-            id=machine_id,
+        made = Instance(
+            id=instance_id,
             reservation_id=f"r-0{self._hex('reservation', number, 8)}",
             instance_type=one.instance_type,
             zone=subnet.zone,
@@ -437,10 +437,10 @@ class World:
             launched=now.replace(microsecond=0),
             born=seconds,
             visible=seconds
-            + max(_MOST_LAG_SECONDS * chance(self.setup.seed, "visible", machine_id), self.lag(machine_id)),
-            lag=self.lag(machine_id),
+            + max(_MOST_LAG_SECONDS * chance(self.setup.seed, "visible", instance_id), self.lag(instance_id)),
+            lag=self.lag(instance_id),
             protected=bool(one.data.get("DisableApiTermination")) and kind != SPOT,
-            states=[(seconds, machines.PENDING)],
+            states=[(seconds, instances.PENDING)],
             profile=profile,
             spot_request=f"sir-{self._hex('spot', number, 4)}" if kind == SPOT else "",
             token=token,
@@ -451,11 +451,11 @@ class World:
         )
         made.tagged = [(seconds, made.tags)]
         made.volumes = self._volumes(made, image, {**tags_of(one.data, "volume"), **volume_tags})
-        self.machines.all[machine_id] = made
+        self.instances.all[instance_id] = made
         if reservation:
-            self.pools.reservations[reservation].used.add(machine_id)
+            self.pools.reservations[reservation].used.add(instance_id)
         if group:
-            self.pools.groups[group].members.setdefault(subnet.zone, set()).add(machine_id)
+            self.pools.groups[group].members.setdefault(subnet.zone, set()).add(instance_id)
         self._start(made)
         return made
 
@@ -499,13 +499,13 @@ class World:
             }
         return described
 
-    def _volumes(self, machine: Machine, image: Image, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _volumes(self, instance: Instance, image: Image, tags: Mapping[str, str]) -> list[dict[str, Any]]:
         devices = {one["DeviceName"]: dict(one["Ebs"]) for one in image.devices}
-        for one in machine.data.get("BlockDeviceMappings") or ():
+        for one in instance.data.get("BlockDeviceMappings") or ():
             devices[one["DeviceName"]] = {**devices.get(one["DeviceName"], {}), **(one.get("Ebs") or {})}
         found = []
         for index, (name, ebs) in enumerate(devices.items()):
-            volume_id = f"vol-0{self._hex('volume', f'{machine.id}/{index}', 8)}"
+            volume_id = f"vol-0{self._hex('volume', f'{instance.id}/{index}', 8)}"
             keep = ebs.get("DeleteOnTermination", True) is False
             self.volumes[volume_id] = {
                 "VolumeId": volume_id,
@@ -516,12 +516,12 @@ class World:
                 "Encrypted": bool(ebs.get("Encrypted")),
                 "KmsKeyId": ebs.get("KmsKeyId"),
                 "SnapshotId": ebs.get("SnapshotId", ""),
-                "AvailabilityZone": machine.zone,
-                "CreateTime": machine.launched,
+                "AvailabilityZone": instance.zone,
+                "CreateTime": instance.launched,
                 "State": "in-use",
                 "Attachments": [
                     {
-                        "InstanceId": machine.id,
+                        "InstanceId": instance.id,
                         "Device": name,
                         "State": "attached",
                         "DeleteOnTermination": not keep,
@@ -536,7 +536,7 @@ class World:
                     "Ebs": {
                         "VolumeId": volume_id,
                         "Status": "attached",
-                        "AttachTime": machine.launched,
+                        "AttachTime": instance.launched,
                         "DeleteOnTermination": not keep,
                     },
                 }
@@ -550,8 +550,8 @@ class World:
         wanted = self._vcpus(instance_type)
         running = sum(
             self._vcpus(one.instance_type)
-            for one in self.machines.all.values()
-            if one.state not in {machines.TERMINATED, machines.SHUTTING_DOWN}
+            for one in self.instances.all.values()
+            if one.state not in {instances.TERMINATED, instances.SHUTTING_DOWN}
             and (one.capacity_type == SPOT) == (kind == SPOT)
         )
         if running + wanted > limit:
@@ -589,7 +589,7 @@ class World:
         return placement, group.name
 
     def _reserve(self, one: Candidate, zone: str, kind: str) -> str:
-        """The reservation that the machine uses; "" for none."""
+        """The reservation that the instance uses; "" for none."""
         specification = one.data.get("CapacityReservationSpecification") or {}
         wanted = (specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId", "")
         preference = specification.get("CapacityReservationPreference", "open")
@@ -637,62 +637,62 @@ class World:
             code = fault.code or "InsufficientInstanceCapacity"
             raise AwsError(code, fault.message or _CAPACITY_MESSAGES[bought].format(type=instance_type, zone=zone))
 
-    def _start(self, machine: Machine) -> None:
+    def _start(self, instance: Instance) -> None:
         seed = self.setup.seed
         self.timing.after(
-            1.0 + 2.0 * chance(seed, "running", machine.id),
-            lambda: self._turn(machine, machines.PENDING, machines.RUNNING),
+            1.0 + 2.0 * chance(seed, "running", instance.id),
+            lambda: self._turn(instance, instances.PENDING, instances.RUNNING),
         )
         least, most = _BOOT_SECONDS
-        seconds = least + (most - least) * chance(seed, "boot", machine.id)
-        seconds += self.script.slower(machine.instance_type, machine.zone, machine.capacity_type)
-        self.timing.after(seconds, lambda: self._boot(machine))
-        self._tell_state(machine, machines.PENDING)
+        seconds = least + (most - least) * chance(seed, "boot", instance.id)
+        seconds += self.script.slower(instance.instance_type, instance.zone, instance.capacity_type)
+        self.timing.after(seconds, lambda: self._boot(instance))
+        self._tell_state(instance, instances.PENDING)
 
-    def _boot(self, machine: Machine) -> None:
-        if machine.state in {machines.PENDING, machines.RUNNING}:
-            self._turn(machine, machines.PENDING, machines.RUNNING)
-            self._boots(machine)
+    def _boot(self, instance: Instance) -> None:
+        if instance.state in {instances.PENDING, instances.RUNNING}:
+            self._turn(instance, instances.PENDING, instances.RUNNING)
+            self._boots(instance)
 
-    def _turn(self, machine: Machine, before: str, after: str) -> None:
+    def _turn(self, instance: Instance, before: str, after: str) -> None:
         with self.lock:
-            if machine.state != before:
+            if instance.state != before:
                 return
-            machine.turn(after, self.timing.seconds())
-            if after == machines.TERMINATED:
-                self._release(machine)
-            self._tell_state(machine, after)
-        if after in {machines.TERMINATED, machines.STOPPED}:
-            self._ends(machine)
+            instance.turn(after, self.timing.seconds())
+            if after == instances.TERMINATED:
+                self._release(instance)
+            self._tell_state(instance, after)
+        if after in {instances.TERMINATED, instances.STOPPED}:
+            self._ends(instance)
 
-    def _forget(self, machine: Machine) -> None:
-        self._release(machine)
-        machine.turn(machines.TERMINATED, self.timing.seconds())
-        self.machines.all.pop(machine.id, None)
+    def _forget(self, instance: Instance) -> None:
+        self._release(instance)
+        instance.turn(instances.TERMINATED, self.timing.seconds())
+        self.instances.all.pop(instance.id, None)
 
-    def _release(self, machine: Machine) -> None:
-        subnet = self.network.subnets[machine.subnet]
-        for address in machine.addresses:
+    def _release(self, instance: Instance) -> None:
+        subnet = self.network.subnets[instance.subnet]
+        for address in instance.addresses:
             subnet.give_back(address)
-        machine.addresses = []
-        for volume in machine.volumes:
+        instance.addresses = []
+        for volume in instance.volumes:
             if volume["Ebs"]["DeleteOnTermination"]:
                 self.volumes.pop(volume["Ebs"]["VolumeId"], None)
-        if machine.capacity_reservation in self.pools.reservations:
-            self.pools.reservations[machine.capacity_reservation].used.discard(machine.id)
+        if instance.capacity_reservation in self.pools.reservations:
+            self.pools.reservations[instance.capacity_reservation].used.discard(instance.id)
         for group in self.pools.groups.values():
             for members in group.members.values():
-                members.discard(machine.id)
+                members.discard(instance.id)
 
     # ------------------------------------------------------------------ instances
 
     def describe_instances(self, request: Mapping[str, Any], stale: float) -> bytes:
         """DescribeInstances."""
-        return ec2_page("DescribeInstances", self.machines.describe(request, self.timing.seconds(), stale))
+        return ec2_page("DescribeInstances", self.instances.describe(request, self.timing.seconds(), stale))
 
     def terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """TerminateInstances: all or, where one id is unknown, none; of a zone with a protected one none."""
-        found = self.machines.known(request.get("InstanceIds") or (), self.timing.seconds())
+        found = self.instances.known(request.get("InstanceIds") or (), self.timing.seconds())
         if request.get("DryRun"):
             raise dry_run()
         protected = [one for one in found if one.protected]
@@ -702,13 +702,13 @@ class World:
             if one.zone in held:
                 continue
             before = one.state
-            if before not in {machines.SHUTTING_DOWN, machines.TERMINATED}:
+            if before not in {instances.SHUTTING_DOWN, instances.TERMINATED}:
                 self.end(one, f"User initiated ({self.timing.now():%Y-%m-%d %H:%M:%S} GMT)")
             changes.append(
                 {
                     "InstanceId": one.id,
-                    "PreviousState": machines.described_state(before),
-                    "CurrentState": machines.described_state(one.state),
+                    "PreviousState": instances.described_state(before),
+                    "CurrentState": instances.described_state(one.state),
                 }
             )
         if protected:
@@ -719,8 +719,8 @@ class World:
         return {"TerminatingInstances": changes}
 
     def modify_instance(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """ModifyInstanceAttribute, of termination protection alone; spot machines cannot have it."""
-        (one,) = self.machines.known([request["InstanceId"]], self.timing.seconds())
+        """ModifyInstanceAttribute, of termination protection alone; spot instances cannot have it."""
+        (one,) = self.instances.known([request["InstanceId"]], self.timing.seconds())
         wanted = request.get("DisableApiTermination")
         if wanted is None:
             raise AwsError("InvalidParameterCombination", "No attributes specified.")
@@ -729,19 +729,19 @@ class World:
         one.protected = bool(wanted.get("Value"))
         return {}
 
-    def end(self, machine: Machine, reason: str) -> None:
-        """Shut a machine down, and some seconds later it is terminated."""
-        machine.reason, machine.ended = reason, self.timing.now()
-        machine.turn(machines.SHUTTING_DOWN, self.timing.seconds())
-        self._tell_state(machine, machines.SHUTTING_DOWN)
-        seconds = 3.0 + 12.0 * chance(self.setup.seed, "end", machine.id)
-        self.timing.after(seconds, lambda: self._turn(machine, machines.SHUTTING_DOWN, machines.TERMINATED))
+    def end(self, instance: Instance, reason: str) -> None:
+        """Shut an instance down, and some seconds later it is terminated."""
+        instance.reason, instance.ended = reason, self.timing.now()
+        instance.turn(instances.SHUTTING_DOWN, self.timing.seconds())
+        self._tell_state(instance, instances.SHUTTING_DOWN)
+        seconds = 3.0 + 12.0 * chance(self.setup.seed, "end", instance.id)
+        self.timing.after(seconds, lambda: self._turn(instance, instances.SHUTTING_DOWN, instances.TERMINATED))
 
-    def stop(self, machine: Machine) -> None:
-        """Stop a machine, as its owner or a retirement does."""
-        machine.turn(machines.STOPPING, self.timing.seconds())
-        self._tell_state(machine, machines.STOPPING)
-        self.timing.after(5.0, lambda: self._turn(machine, machines.STOPPING, machines.STOPPED))
+    def stop(self, instance: Instance) -> None:
+        """Stop an instance, as its owner or a retirement does."""
+        instance.turn(instances.STOPPING, self.timing.seconds())
+        self._tell_state(instance, instances.STOPPING)
+        self.timing.after(5.0, lambda: self._turn(instance, instances.STOPPING, instances.STOPPED))
 
     def change_tags(self, request: Mapping[str, Any], *, remove: bool) -> dict[str, Any]:
         """CreateTags and DeleteTags; all resources or none."""
@@ -753,7 +753,7 @@ class World:
         for resource in request.get("Resources") or ():
             kind = resource.rpartition("-")[0]
             if kind == "i":
-                one = self.machines.known([resource], self.timing.seconds())[0]
+                one = self.instances.known([resource], self.timing.seconds())[0]
                 changes.append(
                     functools.partial(one.tag, {} if remove else tags, self.timing.seconds(), tags if remove else ())
                 )
@@ -790,9 +790,12 @@ class World:
 
     # ------------------------------------------------------------------ events
 
-    def _tell_state(self, machine: Machine, state: str) -> None:
+    def _tell_state(self, instance: Instance, state: str) -> None:
         self.tell(
-            "aws.ec2", "EC2 Instance State-change Notification", {"instance-id": machine.id, "state": state}, machine.id
+            "aws.ec2",
+            "EC2 Instance State-change Notification",
+            {"instance-id": instance.id, "state": state},
+            instance.id,
         )
 
     def tell(self, source: str, kind: str, detail: Mapping[str, Any], *instance_ids: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ MERGES: dict[str, tuple[Interruption, Interruption, Interruption]] = {
         Interruption("spot_interrupted", replaced=True, evicts=SPOT.evicts, ends=SPOT.ends),
     ),
     "a rebalance recommendation is forgotten over a spot notice": (REBALANCE, SPOT, SPOT),
-    "a broken machine is not waited for": (SPOT, BROKEN, Interruption("instance_status", evicts=NOON, ends=NOON)),
+    "a broken node is not waited for": (SPOT, BROKEN, Interruption("instance_status", evicts=NOON, ends=NOON)),
 }
 
 

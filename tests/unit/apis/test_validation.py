@@ -48,7 +48,7 @@ def test_a_good_pool_has_no_problem(one: NodePool) -> None:
 
 
 BAD: dict[str, tuple[NodePool, str, str]] = {
-    "a name that its machines' label cannot have": (pool("n" * 64), "metadata.name", "limited to 63 characters"),
+    "a name that its nodes' label cannot have": (pool("n" * 64), "metadata.name", "limited to 63 characters"),
     "a class whose name their label cannot have": (
         pool(template={"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "c" * 64}}),
         "spec.template.spec.nodeClassRef.name",

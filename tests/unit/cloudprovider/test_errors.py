@@ -22,8 +22,8 @@ ERRORS: dict[str, tuple[CloudError, Retry, str]] = {
         Retry.OTHER_OFFERING,
         "KWOKNodeClass default is not ready: it is missing",
     ),
-    "no machine: that was it": (InstanceNotFoundError("kwok://a"), Retry.NEVER, "instance kwok://a does not exist"),
-    "no machine ever": (InstanceNotFoundError(""), Retry.NEVER, "the NodeClaim has no instance"),
+    "no instance: that was it": (InstanceNotFoundError("kwok://a"), Retry.NEVER, "instance kwok://a does not exist"),
+    "no instance ever": (InstanceNotFoundError(""), Retry.NEVER, "the NodeClaim has no instance"),
     "a failed launch: later": (
         CreateError("LaunchFailed", "the API is away"),
         Retry.LATER,

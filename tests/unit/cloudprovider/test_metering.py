@@ -12,7 +12,7 @@ from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
 
-MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
+INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 
 
 class Script:
@@ -49,13 +49,13 @@ def errors(controller: str, error: str) -> float | None:
 def test_a_launch_takes_from_its_first_call_to_its_answer() -> None:
     clock = FakeClock()
     provider = metered(
-        cast(CloudProvider, Script(clock, LaunchUnderWayError("c"), LaunchUnderWayError("c"), MACHINE)), "one", clock
+        cast(CloudProvider, Script(clock, LaunchUnderWayError("c"), LaunchUnderWayError("c"), INSTANCE)), "one", clock
     )
     for _ in range(2):
         with pytest.raises(LaunchUnderWayError):
             provider.create(claim("c"))
     assert seconds("one", "count") is None
-    assert provider.create(claim("c")) is MACHINE
+    assert provider.create(claim("c")) is INSTANCE
     assert (seconds("one"), seconds("one", "count")) == (6.0, 1.0)
     assert provider.name == "scripted"
 

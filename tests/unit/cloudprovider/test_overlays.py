@@ -223,14 +223,14 @@ class Base:
         return LaunchedInstance(f"base://{one.name}", chosen.name, "a", "spot", annotations={"own": "1"})
 
 
-def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_machine() -> None:
+def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_instance() -> None:
     stage = Stage(overlay("one", BIG, price="0.01", capacity={"example.com/device": "1"}))
     provider = overlaid(cast(CloudProvider, Base(stage)), stage.overlays)
     assert provider.name == "base"
     assert provider.instance_types(stage.pools[0]) is stage.of()
-    machine = provider.create(claim("c"))
-    assert machine.instance_type == "big"
-    assert machine.annotations == {
+    instance = provider.create(claim("c"))
+    assert instance.instance_type == "big"
+    assert instance.annotations == {
         "own": "1",
         names.PRICE_OVERLAY_APPLIED: "true",
         names.CAPACITY_OVERLAY_APPLIED: "true",
@@ -238,7 +238,7 @@ def test_the_wrapped_provider_sells_at_overlaid_prices_and_says_so_on_the_machin
     assert provider.create(claim("c", pool="unknown")).annotations == {"own": "1"}
 
 
-def test_a_machine_whose_offering_is_not_meant_says_nothing() -> None:
+def test_an_instance_whose_offering_is_not_meant_says_nothing() -> None:
     stage = Stage(overlay("one", BIG, (ZONE, "In", ["b"]), price="0.01"))
-    machine = overlaid(cast(CloudProvider, Base(stage)), stage.overlays).create(claim("c"))
-    assert (machine.instance_type, machine.zone, machine.annotations) == ("big", "a", {"own": "1"})
+    instance = overlaid(cast(CloudProvider, Base(stage)), stage.overlays).create(claim("c"))
+    assert (instance.instance_type, instance.zone, instance.annotations) == ("big", "a", {"own": "1"})

@@ -135,8 +135,8 @@ def test_the_price_of_an_offering_is_known_though_it_is_sold_out() -> None:
     assert offering_price(sold_out, "b", "on-demand") is None
 
 
-def test_a_machine_whose_price_vanished_costs_what_its_type_does_on_demand() -> None:
-    """The spot market lists its type no more, and the machine runs on."""
+def test_an_instance_whose_price_vanished_costs_what_its_type_does_on_demand() -> None:
+    """The spot market lists its type no more, and the instance runs on."""
     gone = offer("a", "spot", LAST_RESORT_USD_PER_HOUR, available=False)
     assert offering_price(kind_of("t", gone, offer("a", "on-demand", 0.3)), "a", "spot") == 0.3
     unpriced = offer("a", "on-demand", LAST_RESORT_USD_PER_HOUR)

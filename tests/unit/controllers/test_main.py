@@ -80,7 +80,7 @@ def test_the_program_loads_nothing_that_only_aws_or_the_issue_of_certificates_ne
     [
         pytest.param(["--why-port=8445"], "10.96.0.1", True, id="in a pod without certificates"),
         pytest.param(["--why-port=8445", "--report-cert-dir=/certs"], "10.96.0.1", False, id="with certificates"),
-        pytest.param(["--why-port=8445"], "", False, id="on a machine of its own"),
+        pytest.param(["--why-port=8445"], "", False, id="on a node of its own"),
         pytest.param([], "10.96.0.1", False, id="without the port"),
     ],
 )

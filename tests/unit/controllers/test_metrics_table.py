@@ -51,7 +51,7 @@ def scraped() -> dict[str, tuple[str, frozenset[str]]]:
     planned, undecided = pod("planned"), pod("undecided")
     running, daemon = (limited(bound(pod(name, kind=kind), "a")) for name, kind in KINDS.items())
     world.add(planned, undecided, running, daemon)
-    world.machine("a")
+    world.existing_node("a")
     ending = {"deletion_timestamp": NOON}
     cluster = world.cluster
     cluster.pool_changed(None, pool())

@@ -76,7 +76,7 @@ def test_waiting_pods_are_planned_again_when(change: Change, want: bool) -> None
     assert wanted(made._provisioning.intake) == want
 
 
-def test_a_claim_of_kwok_whose_machine_vanished_is_deleted() -> None:
+def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
     api = FakeApi(respond=lambda _: ok({"metadata": {"name": "lost", "uid": "u"}}))
     made = controllers(api)
     state = made._caches.cluster

@@ -68,18 +68,6 @@ def test_a_program_is_built_with_sums_checked_and_nothing_fetched_beside_them(tm
     assert not list(tmp_path.glob(".*.partial"))
 
 
-def test_an_optional_program_gives_way_to_whatever_else_runs(tmp_path: Path) -> None:
-    source = compiler(
-        tmp_path,
-        '#!/bin/sh\nnice >> {log}\nwhile [ "$1" != -o ]; do shift; done; echo built > "$2"\n'.format(
-            log=tmp_path / "log"
-        ),
-    )
-    source.make(["etcd", versions.METRICS_SERVER], tmp_path, SILENT)
-    etcd, optional = map(int, (tmp_path / "log").read_text().split())
-    assert optional == min(19, etcd + 10)
-
-
 def test_the_stages_are_copied_beside_the_programs(tmp_path: Path) -> None:
     good(tmp_path).make([versions.STAGES], tmp_path, SILENT)
     text = (tmp_path / versions.STAGES).read_text()

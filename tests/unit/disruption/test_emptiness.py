@@ -1,4 +1,4 @@
-"""Which machines are empty enough to go."""
+"""Which nodes are empty enough to go."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,12 +51,12 @@ def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_wa
     return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger=ledger)
 
 
-def a_world(*machines: str, **spec: Any) -> World:
+def a_world(*nodes: str, **spec: Any) -> World:
     world = World()
     disruption = {"budgets": [{"nodes": "100%"}], **spec.pop("disruption", {})}
     world.cluster.pool_changed(None, pool(disruption=disruption, **spec))
-    for name in machines or ("a",):
-        world.machine(name, age=3600)
+    for name in nodes or ("a",):
+        world.existing_node(name, age=3600)
     return world
 
 
@@ -66,11 +66,11 @@ def test_a_node_that_is_away_already_takes_no_more_of_the_budget() -> None:
     assert decide(world).delete == ("a", "b")
 
 
-def test_an_empty_machine_goes() -> None:
+def test_an_empty_node_goes() -> None:
     assert decide(a_world()).delete == ("a",)
 
 
-def test_machines_go_in_a_fixed_order_and_within_the_budget() -> None:
+def test_nodes_go_in_a_fixed_order_and_within_the_budget() -> None:
     world = a_world("c", "a", "b", disruption={"budgets": [{"nodes": "2"}]})
     decision = decide(world)
     assert decision.delete == ("a", "b")
@@ -86,13 +86,13 @@ def test_a_closed_budget_is_said_on_the_pool() -> None:
     ]
 
 
-def test_a_machine_with_a_pod_stays() -> None:
+def test_a_node_with_a_pod_stays() -> None:
     world = a_world()
     world.add(pod("one", node="a"))
     assert decide(world).delete == ()
 
 
-def test_an_empty_machine_whose_daemons_a_pod_budget_keeps_stays() -> None:
+def test_an_empty_node_whose_daemons_a_pod_budget_keeps_stays() -> None:
     """Else it would be closed, found to be kept, and opened again, every half minute."""
     world = a_world()
     world.add(pod("agent", kind="DaemonSet", node="a", ready=True))
@@ -104,7 +104,7 @@ def test_an_empty_machine_whose_daemons_a_pod_budget_keeps_stays() -> None:
     assert decide(world).delete == ("a",)
 
 
-def test_a_machine_that_a_preempting_pod_waits_for_is_not_empty() -> None:
+def test_a_node_that_a_preempting_pod_waits_for_is_not_empty() -> None:
     """Its victims end, perhaps for minutes, and kube-scheduler keeps their room."""
     world = a_world("a", "b")
     world.add(
@@ -114,7 +114,7 @@ def test_a_machine_that_a_preempting_pod_waits_for_is_not_empty() -> None:
     assert decide(world).delete == ("b",)
 
 
-def test_a_machine_for_which_a_volume_is_being_made_is_not_empty() -> None:
+def test_a_node_for_which_a_volume_is_being_made_is_not_empty() -> None:
     """kube-scheduler has decided, and binds the pod once its volume is there."""
     world = a_world("a", "b")
     world.cluster.surrounding_changed(lambda keeper: keeper.claim_changed(None, CHOSEN))
@@ -130,13 +130,13 @@ def test_a_machine_for_which_a_volume_is_being_made_is_not_empty() -> None:
     assert decide(world).delete == ("b",)
 
 
-def test_a_machine_with_only_daemons_goes() -> None:
+def test_a_node_with_only_daemons_goes() -> None:
     world = a_world()
     world.add(pod("agent", kind="DaemonSet", node="a"))
     assert decide(world).delete == ("a",)
 
 
-def test_a_machine_that_pods_are_planned_on_stays() -> None:
+def test_a_node_that_pods_are_planned_on_stays() -> None:
     world, one = a_world(), pod("one")
     world.add(one)
     assert world.cluster.assign(NodeKey("a"), (one,)) == []
@@ -147,7 +147,7 @@ def test_a_machine_that_pods_are_planned_on_stays() -> None:
 def test_do_not_disrupt_on_the_claim_keeps_it_and_is_said(value: str) -> None:
     world = World()
     world.cluster.pool_changed(None, pool(disruption={"budgets": [{"nodes": "100%"}]}))
-    world.machine("a", age=3600, annotations={names.DO_NOT_DISRUPT: value})
+    world.existing_node("a", age=3600, annotations={names.DO_NOT_DISRUPT: value})
     decision = decide(world)
     assert decision.delete == ()
     assert "karpenter.sh/do-not-disrupt" in str(decision.blocked[0])
@@ -156,33 +156,33 @@ def test_do_not_disrupt_on_the_claim_keeps_it_and_is_said(value: str) -> None:
 def test_consolidate_after_counts_from_initialisation() -> None:
     world = World()
     world.cluster.pool_changed(None, pool(disruption={"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}))
-    world.machine("a", age=20)
+    world.existing_node("a", age=20)
     decision = decide(world)
     assert (decision.delete, decision.recheck_at) == ((), NOON + timedelta(seconds=10))
 
 
-def test_never_keeps_empty_machines() -> None:
+def test_never_keeps_empty_nodes() -> None:
     assert decide(a_world(disruption={"consolidateAfter": "Never"})).delete == ()
 
 
-def test_a_machine_empty_for_a_moment_only_is_looked_at_again() -> None:
+def test_a_node_empty_for_a_moment_only_is_looked_at_again() -> None:
     decision = decide(a_world(), empty_for={"a": timedelta(seconds=3)})
     assert (decision.delete, decision.recheck_at) == ((), NOON + timedelta(seconds=2))
 
 
-def test_a_machine_that_leaves_already_counts_against_the_budget() -> None:
+def test_a_node_that_leaves_already_counts_against_the_budget() -> None:
     world = a_world("a", "b", disruption={"budgets": [{"nodes": "1"}]})
-    world.machine("c", age=3600, deletionTimestamp=NOON.isoformat())
+    world.existing_node("c", age=3600, deletionTimestamp=NOON.isoformat())
     assert decide(world).delete == ()
 
 
-def test_static_pools_keep_their_machines() -> None:
+def test_static_pools_keep_their_nodes() -> None:
     assert decide(a_world(replicas=1)).delete == ()
 
 
-def test_a_machine_of_a_pool_that_is_gone_is_left_alone_and_said() -> None:
+def test_a_node_of_a_pool_that_is_gone_is_left_alone_and_said() -> None:
     world = World()
-    world.machine("a", age=3600)
+    world.existing_node("a", age=3600)
     decision = decide(world)
     assert decision.delete == ()
     assert str(decision.blocked[0]) == "NodePool not found (NodePool=general)"
@@ -217,14 +217,14 @@ def test_a_daemon_that_ends_protects_nothing() -> None:
     assert decide(world).delete == ("a",)
 
 
-def test_a_duration_on_the_machine_itself_means_nothing() -> None:
+def test_a_duration_on_the_node_itself_means_nothing() -> None:
     world = World()
     world.cluster.pool_changed(None, pool(disruption={"budgets": [{"nodes": "100%"}]}))
-    world.machine("a", age=3600, annotations={names.DO_NOT_DISRUPT: "1h"})
+    world.existing_node("a", age=3600, annotations={names.DO_NOT_DISRUPT: "1h"})
     assert decide(world).delete == ("a",)
 
 
-def test_a_machine_whose_disruption_has_begun_counts_and_is_not_chosen_again() -> None:
+def test_a_node_whose_disruption_has_begun_counts_and_is_not_chosen_again() -> None:
     world = a_world("a", "b", disruption={"budgets": [{"nodes": "1"}]})
     assert decide(world, under_way="b").delete == ()
     ledger = decide(world, under_way="b").ledger

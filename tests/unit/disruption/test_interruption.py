@@ -1,4 +1,4 @@
-"""What becomes of machines that their cloud takes back, step by step."""
+"""What becomes of nodes that their cloud takes back, step by step."""
 
 from datetime import datetime, timedelta
 
@@ -43,66 +43,66 @@ def decide(world: World, *keys: str, mark: Interruption = SPOT) -> InterruptionD
 
 def test_nothing_is_done_where_nothing_is_marked() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     assert decide_interruptions(world.cluster.snapshot(), {}) == InterruptionDecision()
 
 
-def test_a_machine_is_closed_first_and_looked_at_again_when_time_runs_out() -> None:
+def test_a_node_is_closed_first_and_looked_at_again_when_time_runs_out() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(pod("p", node="a"))
     assert decide(world, "a") == InterruptionDecision(close=("a",), recheck_at=SPOT.evicts)
 
 
 def test_then_its_pods_are_planned_elsewhere() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(pod("p", node="a"))
     closed(world, "a")
     assert decide(world, "a").plan == ("a",)
     assert [one.name for one in world.cluster.snapshot().leaving] == ["p"]
 
 
-def test_pods_with_a_place_on_a_machine_to_come_keep_running_until_it_is_ready() -> None:
+def test_pods_with_a_place_on_a_node_to_come_keep_running_until_it_is_ready() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     moving = pod("p", node="a")
     world.add(moving)
     closed(world, "a")
     in_flight(world, "b", moving)
     assert decide(world, "a") == InterruptionDecision(recheck_at=SPOT.evicts)
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(moving)
     closed(world, "a")
-    world.machine("b", pods=(moving,))
+    world.existing_node("b", pods=(moving,))
     assert decide(world, "a").evict == ("a",)
 
 
 def test_a_replacement_that_is_interrupted_itself_is_not_ready() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     moving = pod("p", node="a")
     world.add(moving)
     closed(world, "a")
-    world.machine("b", pods=(moving,))
+    world.existing_node("b", pods=(moving,))
     closed(world, "b")
     assert decide(world, "a").evict == ()
 
 
 def test_one_pod_without_a_place_holds_back_the_others() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     moving, waiting = pod("p", node="a"), pod("q", node="a")
     world.add(moving, waiting)
     closed(world, "a")
-    world.machine("b", pods=(moving,))
+    world.existing_node("b", pods=(moving,))
     assert decide(world, "a").plan == ("a",)
 
 
 def test_when_time_runs_out_nothing_is_waited_for() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(pod("p", node="a"))
     world.clock.advance(44.9)
     assert decide(world, "a").close == ("a",)
@@ -111,35 +111,35 @@ def test_when_time_runs_out_nothing_is_waited_for() -> None:
 
 
 AT_ONCE: dict[str, Interruption] = {
-    "a machine that ends already": Interruption("instance_terminated"),
-    "a machine that is broken": Interruption("instance_status", ends=NOON),
+    "a node that ends already": Interruption("instance_terminated"),
+    "a node that is broken": Interruption("instance_status", ends=NOON),
 }
 
 
 @pytest.mark.parametrize("mark", AT_ONCE.values(), ids=AT_ONCE)
 def test_without_a_replacement_evictions_begin_at_once(mark: Interruption) -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(pod("p", node="a"))
     assert decide(world, "a", mark=mark) == InterruptionDecision(evict=("a",))
 
 
-def test_an_empty_machine_is_closed_and_then_deleted() -> None:
+def test_an_empty_node_is_closed_and_then_deleted() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(pod("daemon", node="a", kind="DaemonSet", owner="ds"))
     assert decide(world, "a").close == ("a",)
     closed(world, "a")
     assert decide(world, "a").evict == ("a",)
 
 
-def test_a_machine_that_has_not_joined_is_deleted_at_once() -> None:
+def test_a_node_that_has_not_joined_is_deleted_at_once() -> None:
     world = World()
     in_flight(world, "a")
     assert decide(world, "a").evict == ("a",)
 
 
-def test_a_machine_that_is_going_needs_nothing() -> None:
+def test_a_node_that_is_going_needs_nothing() -> None:
     world = World()
     world.cluster.claim_changed(None, claim("a", provider_id="kwok://a", deletionTimestamp=NOON.isoformat()))
     assert decide(world, "a") == InterruptionDecision()
@@ -147,17 +147,17 @@ def test_a_machine_that_is_going_needs_nothing() -> None:
 
 def test_nothing_happens_before_the_day_of_a_scheduled_change() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     mark = Interruption("scheduled_change", begins=NOON + timedelta(hours=3), budgeted=True, replaced=True)
     assert decide(world, "a", mark=mark) == InterruptionDecision(recheck_at=mark.begins)
 
 
 def budgeted(*budgets: dict[str, object]) -> World:
-    """Three machines of a pool with these budgets."""
+    """Three nodes of a pool with these budgets."""
     world = World()
     world.cluster.pool_changed(None, pool(disruption={"consolidateAfter": "0s", "budgets": list(budgets)}))
     for name in ("a", "b", "c"):
-        world.machine(name)
+        world.existing_node(name)
     return world
 
 
@@ -169,19 +169,19 @@ BUDGETS: dict[str, tuple[dict[str, object], tuple[str, ...], int]] = {
 }
 
 
-@pytest.mark.parametrize(("budget", "close", "held"), BUDGETS.values(), ids=BUDGETS)
-def test_scheduled_changes_keep_budgets(budget: dict[str, object], close: tuple[str, ...], held: int) -> None:
+@pytest.mark.parametrize(("budget", "close", "blocked"), BUDGETS.values(), ids=BUDGETS)
+def test_scheduled_changes_keep_budgets(budget: dict[str, object], close: tuple[str, ...], blocked: int) -> None:
     decision = decide(budgeted(budget), "a", "b", "c", mark=CHANGE)
     assert decision.close == close
-    assert len(decision.held) == held
+    assert len(decision.blocked) == blocked
 
 
-def test_a_machine_that_is_closed_already_takes_no_second_share() -> None:
+def test_a_node_that_is_closed_already_takes_no_second_share() -> None:
     world = budgeted({"nodes": "1"})
     closed(world, "b")
     world.add(pod("p", node="b"))
     decision = decide(world, "a", "b", mark=CHANGE)
-    assert (decision.close, decision.plan, [held.key for held in decision.held]) == ((), ("b",), ["a"])
+    assert (decision.close, decision.plan, [blocked.key for blocked in decision.blocked]) == ((), ("b",), ["a"])
     assert decision.recheck_at == NOON + timedelta(seconds=10)
 
 
@@ -191,21 +191,21 @@ def test_budgets_end_two_hours_before_the_change() -> None:
     assert decide(world, "a", "b", "c", mark=CHANGE).evict == ("a", "b", "c")
 
 
-def test_the_cloud_does_not_ask_for_budgets_when_it_takes_a_machine_back() -> None:
+def test_the_cloud_does_not_ask_for_budgets_when_it_takes_a_node_back() -> None:
     assert decide(budgeted({"nodes": "0"}), "a", "b", "c").close == ("a", "b", "c")
 
 
-def test_a_protected_machine_is_left_until_time_runs_out() -> None:
+def test_a_protected_node_is_left_until_time_runs_out() -> None:
     world = World()
-    world.machine("a", annotations={names.DO_NOT_DISRUPT: "true"})
+    world.existing_node("a", annotations={names.DO_NOT_DISRUPT: "true"})
     decision = decide(world, "a", mark=CHANGE)
-    assert [str(held) for held in decision.held] == [
+    assert [str(blocked) for blocked in decision.blocked] == [
         'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation'
     ]
     assert decide(world, "a").close == ("a",), "the cloud does not ask"
 
 
-def test_the_most_pressing_machine_takes_the_budget() -> None:
+def test_the_most_pressing_node_takes_the_budget() -> None:
     world = budgeted({"nodes": "1"})
     later = datetime.fromisoformat("2026-11-22T10:00:00+00:00")
     marks = {

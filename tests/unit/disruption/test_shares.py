@@ -19,8 +19,8 @@ from provisioner.disruption.shares import (
     Adopt,
     Bar,
     Evict,
-    Hold,
     Member,
+    Unrepaired,
     View,
     asks,
     decide,
@@ -64,28 +64,28 @@ def replaced(those: tuple[Member, ...], **changes: Any) -> tuple[Member, ...]:
 
 
 FAR = members(0, 10)
-HOLDS: dict[str, tuple[View, Hold]] = {
-    "exactly right": (view(*members(3, 7)), Hold.WITHIN),
-    "two too few": (view(*members(1, 9)), Hold.WITHIN),
-    "two too many": (view(*members(5, 5)), Hold.WITHIN),
-    "five of a hundred too few": (view(*members(25, 75)), Hold.WITHIN),
-    "a count that there are not as many pods for": (view(*members(2, 0), share=Share(count=9)), Hold.WITHIN),
-    "no pod": (view(), Hold.WITHIN),
-    "a change a moment ago": (view(*FAR, steady=SETTLE_SECONDS - 1), Hold.UNSETTLED),
-    "a pod is missing": (view(*FAR, wanted=11), Hold.UNSETTLED),
-    "a pod too many": (view(*FAR, wanted=9), Hold.UNSETTLED),
-    "a pod ends": (view(*replaced(FAR, deleted=NOON)), Hold.UNSETTLED),
-    "a pod is not ready": (view(*replaced(FAR, ready=False)), Hold.UNSETTLED),
-    "a pod waits": (view(*replaced(FAR, node_name="")), Hold.UNSETTLED),
-    "a node goes": (view(*FAR[:-1], member("last", SPOT, leaving=True)), Hold.UNSETTLED),
-    "nobody knows a side": (view(*FAR[:-1], member("last", None)), Hold.UNKNOWN),
-    "all are protected": (view(*(member(str(i), SPOT, bar=Bar.PROTECTED) for i in range(10))), Hold.HELD),
-    "a budget": (view(*(member(str(i), SPOT, bar=Bar.BUDGET) for i in range(10))), Hold.BUDGET),
+UNREPAIRED: dict[str, tuple[View, Unrepaired]] = {
+    "exactly right": (view(*members(3, 7)), Unrepaired.WITHIN),
+    "two too few": (view(*members(1, 9)), Unrepaired.WITHIN),
+    "two too many": (view(*members(5, 5)), Unrepaired.WITHIN),
+    "five of a hundred too few": (view(*members(25, 75)), Unrepaired.WITHIN),
+    "a count that there are not as many pods for": (view(*members(2, 0), share=Share(count=9)), Unrepaired.WITHIN),
+    "no pod": (view(), Unrepaired.WITHIN),
+    "a change a moment ago": (view(*FAR, steady=SETTLE_SECONDS - 1), Unrepaired.UNSETTLED),
+    "a pod is missing": (view(*FAR, wanted=11), Unrepaired.UNSETTLED),
+    "a pod too many": (view(*FAR, wanted=9), Unrepaired.UNSETTLED),
+    "a pod ends": (view(*replaced(FAR, deleted=NOON)), Unrepaired.UNSETTLED),
+    "a pod is not ready": (view(*replaced(FAR, ready=False)), Unrepaired.UNSETTLED),
+    "a pod waits": (view(*replaced(FAR, node_name="")), Unrepaired.UNSETTLED),
+    "a node goes": (view(*FAR[:-1], member("last", SPOT, leaving=True)), Unrepaired.UNSETTLED),
+    "nobody knows a side": (view(*FAR[:-1], member("last", None)), Unrepaired.UNKNOWN),
+    "all are protected": (view(*(member(str(i), SPOT, bar=Bar.PROTECTED) for i in range(10))), Unrepaired.PROTECTED),
+    "a budget": (view(*(member(str(i), SPOT, bar=Bar.BUDGET) for i in range(10))), Unrepaired.BUDGET),
 }
 
 
-@pytest.mark.parametrize(("seen", "why"), HOLDS.values(), ids=HOLDS)
-def test_nothing_is_evicted(seen: View, why: Hold) -> None:
+@pytest.mark.parametrize(("seen", "why"), UNREPAIRED.values(), ids=UNREPAIRED)
+def test_nothing_is_evicted(seen: View, why: Unrepaired) -> None:
     assert decide(seen) is why
 
 
@@ -124,7 +124,9 @@ def test_pods_that_the_webhook_does_not_count_are_labelled_before_any_eviction()
     stranger = member("stranger", SPOT, seated=False, labels={})
     liar = member("liar", SPOT, label=OD, seated=False)
     assert decide(view(*FAR, stranger, liar)) == Adopt((stranger, liar))
-    assert decide(view(*members(3, 6), stranger)) is Hold.WITHIN  # none is written where nothing is to be repaired
+    assert (
+        decide(view(*members(3, 6), stranger)) is Unrepaired.WITHIN
+    )  # none is written where nothing is to be repaired
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def after(attempt: Attempt, *more: Member, created: datetime | None = None) -> V
 def attempts_of(seen: View) -> int | None:
     """Of the next eviction; None where there is none."""
     found = decide(seen)
-    if found is Hold.STOPPED:
+    if found is Unrepaired.STOPPED:
         return None
     assert isinstance(found, Evict)
     return found.attempt.attempts

@@ -15,10 +15,10 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim, pod, pool
 
 
-def a_world(*machines: str) -> World:
+def a_world(*nodes: str) -> World:
     world = World()
-    for name in machines:
-        world.machine(name)
+    for name in nodes:
+        world.existing_node(name)
     return world
 
 
@@ -54,9 +54,9 @@ COUNTS: dict[str, tuple[tuple[str, ...], int, dict[str, str], StaticDecision]] =
 }
 
 
-@pytest.mark.parametrize(("machines", "replicas", "limits", "want"), COUNTS.values(), ids=COUNTS)
-def test_counts(machines: tuple[str, ...], replicas: int, limits: dict[str, str], want: StaticDecision) -> None:
-    assert decided(a_world(*machines), replicas, limits=limits) == want
+@pytest.mark.parametrize(("nodes", "replicas", "limits", "want"), COUNTS.values(), ids=COUNTS)
+def test_counts(nodes: tuple[str, ...], replicas: int, limits: dict[str, str], want: StaticDecision) -> None:
+    assert decided(a_world(*nodes), replicas, limits=limits) == want
 
 
 def test_pools_that_are_dynamic_or_deleted_and_nodes_of_others_are_left_alone() -> None:
@@ -81,8 +81,8 @@ def test_what_is_announced_counts_before_it_is_written() -> None:
 
 def test_a_node_that_is_deleted_or_interrupted_is_missing_and_still_uses_the_limit() -> None:
     world = a_world("a")
-    world.machine("b", deletionTimestamp=NOON.isoformat())
-    world.machine("c", annotations={names.INTERRUPTION_ANNOTATION: "{}"})
+    world.existing_node("b", deletionTimestamp=NOON.isoformat())
+    world.existing_node("c", annotations={names.INTERRUPTION_ANNOTATION: "{}"})
     assert decided(world, 3).create == 2
     assert decided(world, 3, limits={"nodes": "4"}) == StaticDecision(create=1, refused=1, limit="4")
 
@@ -112,12 +112,12 @@ def test_what_goes_first() -> None:
     """Not launched (newest first), empty, cheap, dear, and what is protected at the end."""
     world = World()
     protect = {names.DO_NOT_DISRUPT: "true"}
-    world.machine("protected-node", **aged(9, annotations=protect))
-    world.machine("protected-pod", **aged(9))
-    world.machine("dear", **aged(9))
-    world.machine("cheap", **aged(1))
-    world.machine("empty-young", **aged(1))
-    world.machine("empty-old", **aged(5))
+    world.existing_node("protected-node", **aged(9, annotations=protect))
+    world.existing_node("protected-pod", **aged(9))
+    world.existing_node("dear", **aged(9))
+    world.existing_node("cheap", **aged(1))
+    world.existing_node("empty-young", **aged(1))
+    world.existing_node("empty-old", **aged(5))
     world.cluster.claim_changed(None, claim("unlaunched-old", **aged(1)))
     world.cluster.claim_changed(None, claim("unlaunched-new", **aged(0)))
     world.add(
@@ -144,8 +144,8 @@ def test_a_node_that_pods_are_planned_onto_is_not_empty() -> None:
     world = World()
     waiting = pod("w")
     world.add(waiting)
-    world.machine("planned", pods=(waiting,), **aged(9))
-    world.machine("empty", **aged(1))
+    world.existing_node("planned", pods=(waiting,), **aged(9))
+    world.existing_node("empty", **aged(1))
     assert decided(world, 1).delete == ("empty",)
 
 
@@ -160,6 +160,6 @@ def test_a_drifted_node_goes_before_its_equals() -> None:
 def test_a_node_with_half_its_life_behind_it_costs_half() -> None:
     world = World()
     for name, hours in (("young", 0.0), ("old", 600.0)):
-        world.machine(name, **aged(hours))
+        world.existing_node(name, **aged(hours))
         world.add(pod(f"on-{name}", node=name))
     assert decided(world, 1).delete == ("old",)

@@ -130,8 +130,8 @@ BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
 @pytest.mark.parametrize(("bad", "replaced", "want"), BAD.values(), ids=BAD)
 def test_a_place_on_a_node_that_takes_no_pods_now_is_none(bad: dict[str, Any], replaced: bool, want: Verdict) -> None:
     world = World()
-    world.machine("a")
-    world.machine("b")
+    world.existing_node("a")
+    world.existing_node("b")
     world.add(WEB)
     assert world.cluster.assign(NodeKey("b"), [WEB]) == []
     world.cluster.node_changed(world.cluster.node("b"), node("b", labels={names.NODEPOOL_LABEL: "general"}, **bad))
@@ -142,8 +142,8 @@ def test_a_place_on_a_node_that_takes_no_pods_now_is_none(bad: dict[str, Any], r
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_verdict(case: Case) -> None:
     world = World()
-    world.machine("a")
-    world.machine("b")
+    world.existing_node("a")
+    world.existing_node("b")
     world.add(*case.pods)
     if case.planned:
         assert world.cluster.assign(NodeKey("b"), case.pods) == []

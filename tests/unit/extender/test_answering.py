@@ -403,7 +403,7 @@ def test_preempt_keeps_victims_off_planned_room_and_reports(bench: Bench) -> Non
 
 
 def coming_plan(bench: Bench, *, launched: bool = True) -> None:
-    """The machine of a's claim is on its way."""
+    """The node of a's claim is on its way."""
     bench.world.pods(member("a"))
     bench.world.claim("c", entry("a"), provider_id="p" if launched else "")
 
@@ -441,7 +441,7 @@ def test_a_node_that_joins_this_very_moment_is_waited_for(bench: Bench) -> None:
     arrival.join(5)
 
 
-def test_a_plan_without_a_machine_puts_no_preemption_off(bench: Bench) -> None:
+def test_a_plan_without_a_node_puts_no_preemption_off(bench: Bench) -> None:
     bench.board.vetoes.begin(())
     coming_plan(bench, launched=False)
     assert preempted(bench, member("a"), n1=1) == ["n1"]

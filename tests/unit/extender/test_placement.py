@@ -18,7 +18,7 @@ from extender.placement import (
     score,
     takes_any,
 )
-from extender.plan import DISRUPTED_SECONDS, Machine, Member, fullness
+from extender.plan import DISRUPTED_SECONDS, Arrival, Member, fullness
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
@@ -365,7 +365,7 @@ def test_claim_and_node_find_each_other(how: str, first: str) -> None:
 
 
 def test_of_two_nodes_with_one_provider_id_neither_has_the_plan_until_the_claim_says_which() -> None:
-    """A kubelet may register with the provider ID of another machine."""
+    """A kubelet may register with the provider ID of another node."""
     world = World()
     world.pods(A)
     world.claim("c", entry("a"), provider_id="p")
@@ -589,17 +589,17 @@ def test_preemption_is_needless_while_capacity_is_coming_and_no_longer_than_a_pl
     assert not needs_nobodys_room(A, world.table.standing(A, world.now))
 
 
-def test_how_far_a_planned_machine_is() -> None:
+def test_how_far_a_planned_node_is() -> None:
     world = World()
     claim_in_flight(world)
-    assert world.table.machine("c-n1") is Machine.NONE
-    assert world.table.machine("c-n2") is Machine.JOINED
+    assert world.table.arrival("c-n1") is Arrival.NONE
+    assert world.table.arrival("c-n2") is Arrival.JOINED
     world.claim("c-n1", entry("a"), provider_id="p1")
-    assert world.table.machine("c-n1") is Machine.LAUNCHED
+    assert world.table.arrival("c-n1") is Arrival.LAUNCHED
     world.node("n1", ready=False, provider_id="p1")
-    assert world.table.machine("c-n1") is Machine.JOINED
+    assert world.table.arrival("c-n1") is Arrival.JOINED
     world.table.drop_claim("c-n1")
-    assert world.table.machine("c-n1") is Machine.NONE
+    assert world.table.arrival("c-n1") is Arrival.NONE
 
 
 def test_a_hold_knows_what_each_priority_needs() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.spending import USD
+from provisioner.apis.pool_limits import USD
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
@@ -176,7 +176,7 @@ def test_a_bound_holds_for_pools_that_are_packed_greedily() -> None:
     assert 0 < plan.usd_at_least <= 1.0
 
 
-def test_machines_of_now_keep_what_they_were_given() -> None:
+def test_existing_nodes_keep_what_they_were_given() -> None:
     asked = problem(pods(10, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE), bins=[node("n", "2", "8Gi")])
     result, plan = planned(asked)
     assert plan.result.existing == result.existing
@@ -319,7 +319,7 @@ def test_one_kind_keeps_another_off_its_nodes() -> None:
     assert all(len({pod.shape.key for pod in claim.pods}) == 1 for claim in plan.result.claims)
 
 
-def test_plain_pods_leave_a_machine_with_gpus_that_does_not_pay() -> None:
+def test_plain_pods_leave_a_node_with_gpus_that_does_not_pay() -> None:
     gpu = instance_type("gpu", "16", "64Gi", 8.0, more={"example.com/gpu": "4"})
     small_gpu = instance_type("small-gpu", "4", "16Gi", 1.0, more={"example.com/gpu": "1"})
     some = pods(1, shape("1", "1Gi", more={"example.com/gpu": "1"}), "gpu") + pods(11, shape("1", "1Gi"), "plain")
@@ -345,7 +345,7 @@ def test_kinds_that_the_planner_does_not_know_stay_where_scheduling_put_them() -
     assert all(any(claim is one for one in plan.result.claims) for claim in mine)
 
 
-def test_reserved_machines_are_kept_and_the_bound_counts_them_once() -> None:
+def test_reserved_nodes_are_kept_and_the_bound_counts_them_once() -> None:
     free = Offering(
         Requirements.from_labels({names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "reserved"}),
         0.0,

@@ -26,7 +26,7 @@ def priced(world_of_types: Sequence[InstanceType], some: tuple[Pod, ...]) -> tup
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_type_of_ec2_holds_pods_that_are_worth_more_than_it_costs(kind: str) -> None:
-    """Worth is a rate times a request, so what fits on a machine is worth at most the rates times what the machine has for pods."""
+    """Worth is a rate times a request, so what fits on a node is worth at most the rates times what the node has for pods."""
     types = priced_fleets.ec2_types(gpus=kind == "gpu")
     some = priced_fleets.workload(kind, 500)
     market, prices = priced(types, some)
@@ -140,7 +140,7 @@ def test_a_limit_makes_the_bound_higher() -> None:
     assert prices.tolls == pytest.approx([1 / 6])
 
 
-def test_what_machines_of_now_can_take_is_for_nothing() -> None:
+def test_what_existing_nodes_can_take_is_for_nothing() -> None:
     some = pods(10, shape("1", "1Gi"))
     alone, beside = problem(some, pool()), problem(some, pool(), bins=[node("n", "4", "64Gi")])
     bounds = []
@@ -164,7 +164,7 @@ def test_rates_that_are_too_high_are_scaled_down_until_they_are_exactly_feasible
             assert worth <= Fraction("0.3")
 
 
-def test_a_reservation_is_cheap_as_often_as_there_are_machines_of_it() -> None:
+def test_a_reservation_is_cheap_as_often_as_there_are_nodes_of_it() -> None:
     slots = (Slot(0, 0, "", "", Fraction(1), (4,)), Slot(0, 0, "*", "*", Fraction(0), (4,), 0))
     market = Market(("cpu",), slots, (Group((40,), 0b11, 0),), (), (3,))
     assert prices_of(market).usd_at_least == pytest.approx(7, abs=1e-5)

@@ -38,17 +38,17 @@ DAMAGE: dict[str, tuple[Callable[[], Problem], Callable[[], Result], str]] = {
         lambda: replace(GOOD, existing={**GOOD.existing, "n2": CLAIM.pods[:1]}),
         "not in exactly one place",
     ),
-    "a pod on a machine that it does not match": (
+    "a pod on a node that it does not match": (
         lambda: ASKED,
         lambda: replace(GOOD, existing={**GOOD.existing, "n2": CLAIM.pods[:1]}),
         "is not admitted on n2",
     ),
-    "a machine of now that is too small": (
+    "an existing node that is too small": (
         lambda: ASKED,
         lambda: replace(GOOD, existing={"n1": CLAIM.pods}),
         "n1 is too small",
     ),
-    "a taint on a machine of now": (
+    "a taint on an existing node": (
         lambda: replace(
             ASKED, bins=tuple(replace(one, taints=(Taint(key="t", effect="NoExecute"),)) for one in ASKED.bins)
         ),

@@ -55,7 +55,7 @@ def on_bins(**places: tuple[Pod, ...]) -> Result:
 
 
 def bound(asked: Problem, want: str, **places: tuple[Pod, ...]) -> Damage:
-    """Pods put on machines of now, against the rules."""
+    """Pods put on existing nodes, against the rules."""
     return Damage(asked, on_bins(**places), want)
 
 
@@ -117,7 +117,7 @@ DAMAGE: dict[str, Damage] = {
         na=USING,
     ),
     "a claim that does not exist": bound(problem(USING, bins=[A], storage=storage()), "does not exist", na=USING),
-    "more volumes than the machine takes": bound(
+    "more volumes than the node takes": bound(
         problem(
             TWO,
             bins=[node("na", attach={DRIVER: 1})],
@@ -126,7 +126,7 @@ DAMAGE: dict[str, Damage] = {
         f"too many volumes of {DRIVER}",
         na=TWO,
     ),
-    "a machine that is leaving": bound(
+    "a node that is leaving": bound(
         problem(pods(1, prefix="p"), bins=[node("na", leaving=True)]), "is leaving", na=pods(1, prefix="p")
     ),
     "a claim that does not say the zone that its pods need": changed(

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.crowding import CrowdingError, most_of_one
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.apis.pool_limits import PoolLimitError, most_of_one
 from provisioner.planning.planner import improve
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import changes_between, prepare
@@ -223,6 +223,6 @@ def test_the_annotation_is_a_number(text: str | None, most: int | None) -> None:
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "10%", "10000", "٣", " 1"])
 def test_anything_else_is_refused_with_its_path(text: str) -> None:
     with pytest.raises(
-        CrowdingError, match=r"metadata\.annotations\[dovetail\.dev/max-pods-per-workload\].*from 1 to 9999"
+        PoolLimitError, match=r"metadata\.annotations\[dovetail\.dev/max-pods-per-workload\].*from 1 to 9999"
     ):
         most_of_one(annotated(text))

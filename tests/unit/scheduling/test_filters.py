@@ -54,7 +54,7 @@ def test_match_fields_are_kept_apart_from_labels() -> None:
     assert not one.requirements
     assert one.matches({}, "n1")
     assert not one.matches({}, "n2")
-    assert not one.new_machines
+    assert not one.new_nodes
     assert read.named
 
 

@@ -160,23 +160,68 @@ CASES = {
 }
 
 
+def brother(one: Pod) -> Pod:
+    """Another pod that differs in nothing but its name."""
+    return msgspec.structs.replace(one, name=f"{one.name}-brother", uid=f"{one.uid}-brother")
+
+
+def withheld(policy: NominationPolicy, one: Pod, *beside: Pod) -> Withheld | None:
+    """What becomes of a pod that is planned on a node with a brother, or with these."""
+    return policy.withheld((one, *(beside or (brother(one),)))).get(one.uid)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_who_is_withheld(case: Case) -> None:
+def test_who_is_withheld_beside_a_brother(case: Case) -> None:
     policy = NominationPolicy((case.asked, *case.others), case.defaults)
-    assert policy.withheld(case.asked) == case.want
-    assert policy.withheld(case.asked) == case.want, "asked again"
+    assert withheld(policy, case.asked) == case.want
+    assert withheld(policy, case.asked) == case.want, "asked again"
+    assert policy.is_tied(case.asked) is (case.want is not None)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_nobody_is_withheld_who_is_alone_on_a_node(case: Case) -> None:
+    """kube-scheduler leaves the pod that it looks at out of those that are nominated to a node."""
+    policy = NominationPolicy((case.asked, *case.others), case.defaults)
+    assert policy.withheld([case.asked, pod("other", {"app": "unrelated"}, namespace="elsewhere")]) == {}
+
+
+OVER_ZONES, OVER_NODES = spread(labelled(app="web")), spread(labelled(app="web"), key=HOSTNAME)
+BESIDE = {
+    "two of one spread over zones": (pod("a", WEB, OVER_ZONES), pod("b", WEB, OVER_ZONES), {"a": CARRIES, "b": CARRIES}),
+    "two of one spread over nodes": (pod("a", WEB, OVER_NODES), pod("b", WEB, OVER_NODES), {"a": CARRIES, "b": CARRIES}),
+    "one that has it and one that it counts": (pod("a", WEB, OVER_ZONES), pod("b", WEB), {"a": CARRIES, "b": COUNTED}),
+    "one that has it and counts the other, not itself": (
+        pod("a", {"app": "watcher"}, OVER_ZONES), pod("b", WEB), {"a": CARRIES, "b": COUNTED},
+    ),
+    "two that the spread of a third counts": (pod("a", WEB), pod("b", WEB), {"a": COUNTED, "b": COUNTED}),
+    "two of different spreads": (
+        pod("a", WEB, OVER_ZONES), pod("b", {"app": "db"}, spread(labelled(app="db"))), {},
+    ),
+    "two of different namespaces": (pod("a", WEB, OVER_ZONES), pod("b", WEB, OVER_ZONES, namespace="here"), {}),
+    "two revisions": (
+        pod("a", {**WEB, "rev": "one"}, spread(labelled(app="web"), match_label_keys=("rev",))),
+        pod("b", {**WEB, "rev": "two"}, spread(labelled(app="web"), match_label_keys=("rev",))),
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "want"), BESIDE.values(), ids=BESIDE)
+def test_who_is_withheld_of_two_on_a_node(one: Pod, other: Pod, want: dict[str, Withheld]) -> None:
+    third = pod("third", {"app": "third"}, OVER_ZONES) if want.get("a") is COUNTED else pod("third")
+    assert NominationPolicy([one, other, third]).withheld([one, other]) == want
 
 
 def test_a_constraint_counts_whether_its_pod_waits_or_runs() -> None:
     running = msgspec.structs.replace(carrier(labelled(app="web")), node_name="n", phase="Running")
-    assert NominationPolicy([running]).withheld(pod(labels=WEB)) is COUNTED
+    assert withheld(NominationPolicy([running]), pod(labels=WEB)) is COUNTED
 
 
 def test_brothers_of_different_owners_are_told_apart_where_the_default_is_for_one() -> None:
     defaults = SpreadDefaults(HARD, controllers={"rs": labelled(app="web")})
     policy = NominationPolicy([pod("a", {}, owner="rs"), pod("b", {}, owner="crd")], defaults)
-    assert policy.withheld(pod("a", {}, owner="rs")) is CARRIES
-    assert policy.withheld(pod("b", {}, owner="crd")) is None
+    assert withheld(policy, pod("a", {}, owner="rs")) is CARRIES
+    assert withheld(policy, pod("b", {}, owner="crd")) is None
 
 
 @pytest.mark.parametrize("operator", ["NotIn", "In", "Exists"])
@@ -205,16 +250,16 @@ def test_more_selectors_than_are_worth_trying_withhold_the_pod(operator: str) ->
     ]
     victim = pod(labels={"app": "x", "impossible": "no"}, namespace="hostile")
     few, many = NominationPolicy(hostile[:MAX_TESTS]), NominationPolicy(hostile)
-    assert few.withheld(victim) is None
-    assert many.withheld(victim) is COUNTED
-    assert many.withheld(pod(labels=WEB)) is None, "other namespaces do not suffer"
+    assert few.withheld([victim]) == {}
+    assert many.withheld([victim]) == {victim.uid: COUNTED}, "alone too: it is not known what counts it"
+    assert withheld(many, pod(labels=WEB)) is None, "other namespaces do not suffer"
 
 
 def test_ten_thousand_selectors_that_cannot_match_are_no_reason() -> None:
     others = [pod(f"c{number}", {}, spread(labelled(team="shop", app=f"app-{number}"))) for number in range(10_000)]
     policy = NominationPolicy(others)
-    assert policy.withheld(pod(labels={"team": "shop", "app": "web"})) is None
-    assert policy.withheld(pod(labels={"team": "shop", "app": "app-77"})) is COUNTED
+    assert withheld(policy, pod(labels={"team": "shop", "app": "web"})) is None
+    assert withheld(policy, pod(labels={"team": "shop", "app": "app-77"})) is COUNTED
 
 
 WITHDRAWALS = {

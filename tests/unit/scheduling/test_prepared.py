@@ -227,7 +227,7 @@ def test_a_pod_without_a_place_is_answer_enough() -> None:
     assert len(result.unplaced) == 51
 
 
-# --- machines that leave, are gone, or are closed ---
+# --- nodes that leave, are gone, or are closed ---
 
 
 def two_nodes(**more: Any) -> tuple[Bin, Bin]:
@@ -237,21 +237,21 @@ def two_nodes(**more: Any) -> tuple[Bin, Bin]:
     )
 
 
-def test_a_machine_that_is_gone_is_as_if_it_had_never_been() -> None:
+def test_a_node_that_is_gone_is_as_if_it_had_never_been() -> None:
     m, n = two_nodes()
     asked = problem(pods(3, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "new"), BOTH, bins=[m, n])
     whole, less = prepare(asked), prepare(replace(asked, bins=(n,)))
     assert gist(whole.solve(asked.pods, gone={"m"})) == gist(less.solve(asked.pods))
 
 
-def test_pods_of_a_leaving_machine_find_another_place() -> None:
+def test_pods_of_a_leaving_node_find_another_place() -> None:
     m, n = two_nodes()
     prepared = prepare(problem((), BOTH, bins=[m, n]))
     result = prepared.solve(m.pods, leaving={"m"})
     assert where(result) == {"n": ["w1", "w2"]}
 
 
-def test_a_leaving_machine_is_a_domain_until_it_is_gone() -> None:
+def test_a_leaving_node_is_a_domain_until_it_is_gone() -> None:
     """kube-scheduler counts it as an empty one, unless the pod honours taints."""
     old = [running(f"o{number}", "n") for number in range(2)]
     bins = [node("m", "4", labels={ZONE: "a"}), node("n", "8", labels={ZONE: "b"}, running=old)]
@@ -265,7 +265,7 @@ def test_a_leaving_machine_is_a_domain_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("already", [False, True])
-def test_a_leaving_machine_is_no_host_to_spread_over(already: bool) -> None:
+def test_a_leaving_node_is_no_host_to_spread_over(already: bool) -> None:
     """Its Node loses the hostname label before its first pod is evicted, and kube-scheduler passes over Nodes without it."""
     old = [running(f"o{number}", "n") for number in range(2)]
     bins = [node("m", "4", labels={ZONE: "a"}, leaving=already), node("n", "8", labels={ZONE: "b"}, running=old)]
@@ -273,8 +273,8 @@ def test_a_leaving_machine_is_no_host_to_spread_over(already: bool) -> None:
     assert where(prepare(problem((), bins=bins)).solve(asked, leaving={"m"})) == {"n": ["w-00000"]}
 
 
-def test_a_machine_that_leaves_already_is_a_domain_where_a_question_names_it() -> None:
-    """The world counts what is on it, and not the machine: as it is once it is gone."""
+def test_a_node_that_leaves_already_is_a_domain_where_a_question_names_it() -> None:
+    """The world counts what is on it, and not the node: as it is once it is gone."""
     old = [running(f"o{number}", "n") for number in range(2)]
     bins = [node("m", "4", labels={ZONE: "a"}, leaving=True), node("n", "8", labels={ZONE: "b"}, running=old)]
     asked = pods(1, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "w")
@@ -284,7 +284,7 @@ def test_a_machine_that_leaves_already_is_a_domain_where_a_question_names_it() -
     assert "topology spread" in str(left)
 
 
-def test_whoever_stays_on_a_leaving_machine_goes_with_it() -> None:
+def test_whoever_stays_on_a_leaving_node_goes_with_it() -> None:
     friend = running("friend", "m", "db")
     bins = [node("m", "4", labels={ZONE: "a"}, running=[friend]), node("n", "4", labels={ZONE: "a"})]
     prepared = prepare(problem((), bins=bins))
@@ -294,7 +294,7 @@ def test_whoever_stays_on_a_leaving_machine_goes_with_it() -> None:
     assert "didn't match pod affinity rules" in str(left)
 
 
-def test_a_closed_machine_takes_nothing_and_counts() -> None:
+def test_a_closed_node_takes_nothing_and_counts() -> None:
     m, n = two_nodes(closed=True)
     asked = problem(pods(2, of_app("web", topology_spread_constraints=(spread(ZONE, WEB),)), "new"), ONE, bins=[m, n])
     result = prepare(asked).solve(asked.pods)
@@ -316,8 +316,8 @@ def test_what_did_not_change_is_shared() -> None:
     assert before.world.bins == (m, n)
 
 
-def test_machines_that_came_are_all_that_is_looked_at() -> None:
-    """Each replacement of hundreds that one pass plans is another machine."""
+def test_nodes_that_came_are_all_that_is_looked_at() -> None:
+    """Each replacement of hundreds that one pass plans is another node."""
     m, n = two_nodes()
     before = prepare(problem((), BOTH, bins=[m, n]))
     after = before.updated(Changes(bins={"o": node("o", "4", labels={ZONE: "c"})}))
@@ -330,9 +330,9 @@ def test_machines_that_came_are_all_that_is_looked_at() -> None:
 CHANGES: dict[str, Callable[[Bin, Bin], Changes]] = {
     "a pod came": lambda m, n: Changes(bins={"n": replace(n, pods=(*n.pods, running("w4", "n")))}),
     "a pod went": lambda m, n: Changes(bins={"m": replace(m, pods=m.pods[:1])}),
-    "a machine came": lambda m, n: Changes(bins={"o": node("o", "4", labels={ZONE: "c"})}),
-    "a machine went": lambda m, n: Changes(gone=frozenset({"m"})),
-    "a machine moved to another zone": lambda m, n: Changes(bins={"m": replace(m, labels={**m.labels, ZONE: "c"})}),
+    "a node came": lambda m, n: Changes(bins={"o": node("o", "4", labels={ZONE: "c"})}),
+    "a node went": lambda m, n: Changes(gone=frozenset({"m"})),
+    "a node moved to another zone": lambda m, n: Changes(bins={"m": replace(m, labels={**m.labels, ZONE: "c"})}),
     "a pool came": lambda m, n: Changes(pools=(BOTH, pool("other", weight=5))),
     "room shrank": lambda m, n: Changes(bins={"m": node("m", "1", labels={ZONE: "a"}, running=m.pods)}),
     "a guard came": lambda m, n: Changes(
@@ -392,9 +392,9 @@ DESIGNS: dict[str, tuple[Design, str]] = {
     "a spread that is broken together": (designed(on("large", "c", *W[:3])), "topology spread"),
     "two that must be apart": (designed(on("large", "c", *A)), "anti-affinity"),
     "each on its own": (designed(on("small", "c", A[0]), on("small", "c", A[1])), ""),
-    "a machine of now": (designed(n=W[:2]), "topology spread"),
-    "a machine that is not there": (designed(x=pods(1)), "the node does not exist"),
-    "a machine of now that is full": (designed(n=pods(5)), "does not fit"),
+    "an existing node": (designed(n=W[:2]), "topology spread"),
+    "a node that is not there": (designed(x=pods(1)), "the node does not exist"),
+    "an existing node that is full": (designed(n=pods(5)), "does not fit"),
 }
 
 

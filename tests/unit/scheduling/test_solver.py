@@ -64,7 +64,7 @@ def used(claim: PlannedClaim, resource: str) -> float:
     return sum(one.shape.requests.amount(resource) for one in claim.pods) / claim.allocatable[resource]
 
 
-def test_the_basic_mix_takes_at_most_145_machines_that_are_well_used() -> None:
+def test_the_basic_mix_takes_at_most_145_nodes_that_are_well_used() -> None:
     asked = basic_mix()
     result = solve(asked)
     assert not result.unplaced
@@ -101,9 +101,9 @@ def calls_of(function: Callable[..., object], run: Callable[[], object]) -> int:
 def test_equal_pods_are_placed_together(copies: int) -> None:
     """Effort: one look at each claim, whatever the number of pods, and one that finds no claim open."""
     asked = problem(pods(copies, shape("10m", "1Mi")), pool(types=(LARGE,)))
-    machines = -(-copies // 110)
-    assert len(solve(asked).claims) == machines
-    assert calls_of(vectors.most, lambda: solve(asked)) == machines
+    nodes = -(-copies // 110)
+    assert len(solve(asked).claims) == nodes
+    assert calls_of(vectors.most, lambda: solve(asked)) == nodes
 
 
 def test_a_claim_without_room_is_not_asked_again() -> None:
@@ -186,7 +186,7 @@ def test_types_that_min_values_want_are_named_though_they_are_dear() -> None:
     assert families == {0, 1, 2, 3, 4}
 
 
-def test_machines_of_now_are_used_before_new_ones_for_every_pod() -> None:
+def test_existing_nodes_are_used_before_new_ones_for_every_pod() -> None:
     bins = [node(f"n{number}", "2") for number in range(3)]
     result = solve(problem(pods(8, shape("1", "1Gi")), pool(types=(SMALL,)), bins=bins))
     assert {name: len(placed) for name, placed in result.existing.items()} == {"n0": 2, "n1": 2, "n2": 2}
@@ -289,11 +289,11 @@ def test_a_claim_gives_the_labels_that_neither_type_nor_offering_has() -> None:
     assert claim.labels == {names.REGION_LABEL: "moon", "team": "x"}
 
 
-# --- kinds of machines that a spread counts, and orders of binding ---
+# --- kinds of nodes that a spread counts, and orders of binding ---
 
 
-def test_of_the_machines_that_a_spread_may_count_or_not_the_one_is_planned_on_which_the_pod_fits() -> None:
-    """A spread over machines of zone c counts the pod there only, so its node is settled: not outside of c, where all are too small."""
+def test_of_the_nodes_that_a_spread_may_count_or_not_the_one_is_planned_on_which_the_pod_fits() -> None:
+    """A spread over nodes of zone c counts the pod there only, so its node is settled: not outside of c, where all are too small."""
     tiny = instance_type("tiny", "1", "2Gi", 0.6, zones=("a", "b", "c"))
     small = instance_type("small", "2", "4Gi", 1.0, zones=("c",))
     over = (spread(names.HOSTNAME_LABEL, app("x"), 2),)

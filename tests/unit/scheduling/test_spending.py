@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.spending import USD, SpendingLimitError, spending_limit
+from provisioner.apis.pool_limits import USD, PoolLimitError, spending_limit
 from provisioner.planning.planner import improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
@@ -44,7 +44,7 @@ def test_a_limit_is_read_exactly(text: str | None, micros: int | None) -> None:
     "text", ["", "0", "0.0", "-1", "1e3", "nan", "inf", "$5", "1,5", "1.", "٣", "1" * 10, "0.0000001"]
 )
 def test_what_is_no_amount_is_refused_with_its_path(text: str) -> None:
-    with pytest.raises(SpendingLimitError, match=r"metadata\.annotations\[dovetail\.dev/max-usd-per-hour\]"):
+    with pytest.raises(PoolLimitError, match=r"metadata\.annotations\[dovetail\.dev/max-usd-per-hour\]"):
         spending_limit(annotated(text))
 
 

@@ -49,11 +49,11 @@ def test_hosts_that_became_too_full_are_seen() -> None:
     counter.add(1, 2, 1)
     counter.held[1, 1] = 0b01
     assert not above(counter, 0b11, 2)
-    assert above(counter, 0b111, 3)  # one more machine, and it is empty
+    assert above(counter, 0b111, 3)  # one more node, and it is empty
     counter.held[1, 1] = 0b10
     assert not above(counter, 0b111, 3)
     counter.held[1, 4] = 0b01
-    assert above(counter, 0b11, 2)  # fewer machines than minDomains: none may hold two
+    assert above(counter, 0b11, 2)  # fewer nodes than minDomains: none may hold two
     counter.raised[0] = 1
     assert not above(counter, 0b11, 2)  # by a pod that had no other place
     counter.add(0, 1, 1)

@@ -148,7 +148,7 @@ def test_what_keeps_a_volume_from_being_had_is_told(case: tuple[Storage, str]) -
         volume_demand(using("c"), known)
 
 
-def test_what_a_machine_has_attached_counts_each_volume_once() -> None:
+def test_what_a_node_has_attached_counts_each_volume_once() -> None:
     known = storage(claim("c", volume="v"), volume("v"))
     assert attachments_of([using("c"), using("c"), using("unknown")], known) == {(DRIVER, "h-v")}
 

@@ -21,7 +21,7 @@ from tests.support.problems import (
 )
 
 ZONE = names.ZONE_LABEL
-MACHINES = instance_type("m", "4", "8Gi", zones=("a", "b"), unavailable=[("b", "spot"), ("b", "on-demand")])
+MEDIUM = instance_type("m", "4", "8Gi", zones=("a", "b"), unavailable=[("b", "spot"), ("b", "on-demand")])
 TWO_ZONES = instance_type("n", "4", "8Gi", zones=("a", "b"))
 KEPT = storage(volume("v", "b"), volume_claim("data", volume="v"))
 
@@ -30,7 +30,7 @@ WAITS: dict[str, tuple[Pod, str]] = {
     "for anything but its size": (pod("p", shape("900")), "flexible"),
     "for one zone": (pod("p", shape(selector={ZONE: "a"})), "a"),
     "for a zone by its legacy name": (pod("p", shape(selector={"failure-domain.beta.kubernetes.io/zone": "b"})), "b"),
-    "for a zone that only a machine is in": (pod("p", shape(selector={ZONE: "c"})), "c"),
+    "for a zone that only a node is in": (pod("p", shape(selector={ZONE: "c"})), "c"),
     "for a zone that nobody has": (pod("p", shape(selector={ZONE: "mars"})), "none"),
     "for either of two zones": (
         pod("p", shape(terms=[term((ZONE, "In", ["a"])), term((ZONE, "In", ["b"]))])),
@@ -52,7 +52,7 @@ def test_a_pod_that_waits(case: tuple[Pod, str]) -> None:
 
 def test_a_zone_where_nothing_can_be_bought_is_none() -> None:
     wanting_b = pods(2, shape(selector={ZONE: "b"}))
-    assert pending_by_zone(problem((), pool(types=(MACHINES,))), wanting_b) == {"none": 2}
+    assert pending_by_zone(problem((), pool(types=(MEDIUM,))), wanting_b) == {"none": 2}
 
 
 def test_every_pod_counts_once() -> None:

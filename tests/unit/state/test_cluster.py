@@ -13,7 +13,7 @@ UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
-def test_a_claim_without_a_machine_has_the_room_of_its_planned_type() -> None:
+def test_a_claim_without_a_node_has_the_room_of_its_planned_type() -> None:
     world = World()
     world.cluster.claim_changed(None, claim("a", planned="c-4x-amd64-linux"))
     assert world.view("a").room["cpu"] == 3900
@@ -23,7 +23,7 @@ def test_a_claim_without_a_machine_has_the_room_of_its_planned_type() -> None:
 def test_a_planned_pod_takes_room_before_it_is_bound_and_only_once_after() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     assert world.view("a").room["cpu"] == 2900
     world.cluster.pod_changed(one, bound(one, "a"))
     view = world.view("a")
@@ -37,10 +37,10 @@ def test_a_planned_pod_is_not_pending() -> None:
     assert [found.name for found in world.cluster.snapshot().pending] == ["two"]
 
 
-def test_the_pods_of_a_leaving_machine_are_planned_until_a_plan_covers_them() -> None:
+def test_the_pods_of_a_leaving_node_are_planned_until_a_plan_covers_them() -> None:
     world = World()
     here = pod("here", node="a")
-    world.machine("a", deletionTimestamp=NOON.isoformat())
+    world.existing_node("a", deletionTimestamp=NOON.isoformat())
     world.add(here)
     assert [found.name for found in world.cluster.snapshot().leaving] == ["here"]
     world.cluster.claim_changed(None, claim("b", pods=(here,)))
@@ -51,7 +51,7 @@ def test_the_pods_of_a_leaving_machine_are_planned_until_a_plan_covers_them() ->
     assert world.cluster.is_planned("there")
 
 
-def test_an_uninitialised_machine_shows_no_taint_that_will_fall() -> None:
+def test_an_uninitialised_node_shows_no_taint_that_will_fall() -> None:
     world = World()
     made = claim("a", provider_id="kwok://a", true=(names.LAUNCHED, names.REGISTERED))
     world.cluster.claim_changed(None, made)
@@ -147,7 +147,7 @@ def test_a_limit_that_comes_later_is_charged_too() -> None:
 
 def test_a_taint_that_we_wrote_counts_before_the_watch_tells_it_and_an_older_event_does_not_undo_it() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     before = world.cluster.node("a")
     assert before is not None
     taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
@@ -173,7 +173,7 @@ def test_a_claim_that_we_deleted_is_going_before_the_watch_tells_it() -> None:
 
 def test_a_node_that_we_deleted_is_going_before_the_watch_tells_it() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     found = world.cluster.node("a")
     assert found is not None
     world.cluster.node_deleted(found)
@@ -199,7 +199,7 @@ def test_a_snapshot_shares_everything_that_did_not_change_with_the_one_before() 
     world = World()
     world.cluster.pool_changed(None, pool())
     for name in ("a", "b"):
-        world.machine(name)
+        world.existing_node(name)
     world.add(pod("waits"))
     before = world.cluster.snapshot()
     after = world.cluster.snapshot()
@@ -216,7 +216,7 @@ def test_a_snapshot_shares_everything_that_did_not_change_with_the_one_before() 
 
 def test_a_heartbeat_changes_no_view() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     before = world.view("a")
     beat: Node | None = world.cluster.node("a")
     assert beat is not None
@@ -228,7 +228,7 @@ def test_a_heartbeat_changes_no_view() -> None:
 def test_nodes_are_in_order_initialised_ones_first() -> None:
     world = World()
     for name in ("d", "b"):
-        world.machine(name)
+        world.existing_node(name)
     for name in ("c", "a"):
         world.cluster.claim_changed(None, claim(name))
     world.cluster.node_changed(None, node("e"))

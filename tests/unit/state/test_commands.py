@@ -35,8 +35,8 @@ def held(name: str, one: CommandRecord | None = None, **changes: Any) -> NodeCla
 def world() -> World:
     """Two nodes, `a` and `b`, with a pod on `a`."""
     one = World()
-    one.machine("a")
-    one.machine("b")
+    one.existing_node("a")
+    one.existing_node("b")
     one.add(pod("web", node="a"))
     return one
 

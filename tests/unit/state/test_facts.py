@@ -1,4 +1,4 @@
-"""What the state tells scheduling of machines beside their room: pods, attach limits, and what daemons will take."""
+"""What the state tells scheduling of nodes beside their room: pods, attach limits, and what daemons will take."""
 
 from datetime import timedelta
 from typing import Any
@@ -45,10 +45,10 @@ def daemon_pod(name: str, cpu: str, *, age: float = 0.0, node: str = "a") -> Pod
 # --- pods -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_shows_the_pods_that_are_planned_on_it_and_those_that_are_there() -> None:
+def test_a_node_shows_the_pods_that_are_planned_on_it_and_those_that_are_there() -> None:
     world, planned, here = World(), pod("planned"), pod("here", node="a")
     world.add(planned, here)
-    world.machine("a", pods=(planned,))
+    world.existing_node("a", pods=(planned,))
     view = world.view("a")
     assert [one.name for one in view.pods] == ["here"]
     assert [one.name for one in view.assigned] == ["planned"]
@@ -70,7 +70,7 @@ def test_a_claim_without_a_node_shows_its_planned_pods_as_they_are_now() -> None
 def test_a_place_that_waits_for_a_successor_shows_no_pod() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.cluster.pod_changed(one, None)
     assert world.view("a").assigned == ()
     assert world.view("a").room["cpu"] == 2900
@@ -79,11 +79,11 @@ def test_a_place_that_waits_for_a_successor_shows_no_pod() -> None:
 # --- attach limits --------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_takes_the_volumes_that_its_csi_node_says_whichever_came_first() -> None:
+def test_a_node_takes_the_volumes_that_its_csi_node_says_whichever_came_first() -> None:
     world = World()
     assert world.cluster.csi_node_changed(None, csi_node("early", disk=3))
-    world.machine("early")
-    world.machine("late")
+    world.existing_node("early")
+    world.existing_node("late")
     assert dict(world.view("late").attach_limits) == {}
     assert world.cluster.csi_node_changed(None, csi_node("late", disk=4))
     assert dict(world.view("early").attach_limits) == {"disk": 3}
@@ -92,12 +92,12 @@ def test_a_machine_takes_the_volumes_that_its_csi_node_says_whichever_came_first
     assert dict(world.view("late").attach_limits) == {}
 
 
-def test_machines_to_come_take_what_one_of_their_type_takes() -> None:
+def test_nodes_to_come_take_what_one_of_their_type_takes() -> None:
     world = World()
     labels = {names.NODEPOOL_LABEL: "general", names.INSTANCE_TYPE_LABEL: "c-4x-amd64-linux"}
     world.cluster.csi_node_changed(None, csi_node("first", disk=3))
-    world.machine("first", labels=labels)
-    world.machine("second", labels=labels)
+    world.existing_node("first", labels=labels)
+    world.existing_node("second", labels=labels)
     world.cluster.csi_node_changed(None, csi_node("second", disk=2))
     assert world.cluster.snapshot().around.attach_limits == {"c-4x-amd64-linux": {"disk": 3}}
 
@@ -119,7 +119,7 @@ def test_a_node_teaches_the_type_of_its_nodeclaim_and_of_no_other() -> None:
 
 
 def expected(world: World) -> int:
-    """CPU that the DaemonSet is expected to take of a machine without pods."""
+    """CPU that the DaemonSet is expected to take of a node without pods."""
     (one,) = world.cluster.snapshot().daemons
     assert world.view("empty").room["cpu"] == 3900 - one.requests["cpu"]
     return one.requests["cpu"]
@@ -127,7 +127,7 @@ def expected(world: World) -> int:
 
 def test_a_limit_range_changes_what_daemons_are_expected_to_take() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set())
     assert world.view("empty").room["cpu"] == 3900
     assert world.cluster.limit_range_changed(None, limit_range("500m"))
@@ -141,7 +141,7 @@ def test_a_limit_range_changes_what_daemons_are_expected_to_take() -> None:
 
 def test_a_limit_range_that_came_before_the_daemon_set_counts() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     assert not world.cluster.limit_range_changed(None, limit_range("500m"))
     world.cluster.daemonset_changed(None, daemon_set())
     assert expected(world) == 500
@@ -149,7 +149,7 @@ def test_a_limit_range_that_came_before_the_daemon_set_counts() -> None:
 
 def test_the_newest_real_pod_says_what_daemons_take() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     world.add(daemon_pod("new", "300m"), daemon_pod("old", "900m", age=60))
     assert expected(world) == 300
@@ -159,7 +159,7 @@ def test_the_newest_real_pod_says_what_daemons_take() -> None:
 
 def test_a_pod_that_came_before_its_daemon_set_counts() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.add(daemon_pod("new", "300m"))
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     assert expected(world) == 300
@@ -167,7 +167,7 @@ def test_a_pod_that_came_before_its_daemon_set_counts() -> None:
 
 def test_a_new_template_counts_until_a_pod_was_made_from_it() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     old = daemon_pod("old", "300m", age=60)
     world.add(old)
@@ -181,7 +181,7 @@ def test_a_new_template_counts_until_a_pod_was_made_from_it() -> None:
 
 def test_a_pod_that_is_resized_in_place_counts_as_it_is_now() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     one = daemon_pod("one", "300m")
     world.add(one)
@@ -191,7 +191,7 @@ def test_a_pod_that_is_resized_in_place_counts_as_it_is_now() -> None:
 
 def test_a_daemon_set_that_is_gone_takes_nothing() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     world.cluster.daemonset_changed(daemon_set("100m"), None)
     assert world.cluster.snapshot().daemons == ()
@@ -210,7 +210,7 @@ FAKES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES.keys())
 def test_a_pod_says_nothing_about_a_daemon_set_that(fake: dict[str, Any]) -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     one = daemon_pod("one", "3", node=fake.get("node", "other"))
     owner = OwnerReference(
@@ -226,7 +226,7 @@ def test_a_pod_says_nothing_about_a_daemon_set_that(fake: dict[str, Any]) -> Non
 
 def test_a_pod_that_only_names_a_daemon_set_does_not_stand_in_for_one_that_is_due() -> None:
     world = World()
-    world.machine("empty")
+    world.existing_node("empty")
     world.cluster.daemonset_changed(None, daemon_set("100m"))
     fake = msgspec.structs.replace(daemon_pod("fake", "1", node="empty"), namespace="tenant")
     world.add(fake)
@@ -262,7 +262,7 @@ def test_a_claim_of_a_pool_of_several_kinds_counts_daemons_that_want(key: str, v
 
 def test_a_daemon_that_is_still_due_takes_room_and_once_there_only_its_own() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.cluster.daemonset_changed(None, daemon_set("500m"))
     assert world.view("a").room["cpu"] == 3400
     world.add(daemon_pod("agent-1", "500m", node="a"))

@@ -30,7 +30,7 @@ def test_a_claim_and_its_node_are_one_whichever_came_first(claim_first: bool) ->
 
 def test_a_claim_that_loses_its_node_and_a_node_that_loses_its_claim_are_shown_alone() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.cluster.node_changed(node("a"), None)
     assert world.view("a").name == ""
     world.cluster.node_changed(None, node("a"))
@@ -40,7 +40,7 @@ def test_a_claim_that_loses_its_node_and_a_node_that_loses_its_claim_are_shown_a
 
 def test_the_claims_of_an_instance_are_found_when_its_node_has_gone() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.cluster.node_changed(node("a"), None)
     assert world.cluster.claim_of(node("a")) is None, "joined to a Node that is not there"
     assert [one.name for one in world.cluster.claims_with("kwok://a")] == ["a"]
@@ -60,7 +60,7 @@ def test_a_node_is_joined_when_its_provider_id_comes_later() -> None:
 
 def test_two_claims_of_one_instance_do_not_hide_its_node() -> None:
     world, here = World(), pod("here", node="a")
-    world.machine("a")
+    world.existing_node("a")
     world.add(here)
     second = claim("b", provider_id="kwok://a", true=LAUNCHED)
     world.cluster.claim_changed(None, second)
@@ -71,11 +71,11 @@ def test_two_claims_of_one_instance_do_not_hide_its_node() -> None:
         view = world.view(name)
         assert (view.ambiguous, view.name, dict(view.room)) == (True, "", {})
     found = world.cluster.claim("a")
-    machine = world.cluster.node("a")
+    existing_node = world.cluster.node("a")
     assert found is not None
-    assert machine is not None
+    assert existing_node is not None
     assert str(world.cluster.rivals(found)) == "NodeClaims a, b; Nodes a"
-    assert (world.cluster.node_of(found), world.cluster.claim_of(machine)) == (None, None)
+    assert (world.cluster.node_of(found), world.cluster.claim_of(existing_node)) == (None, None)
     world.cluster.claim_changed(second, None)
     assert keys(world) == {A}
     assert not world.view("a").ambiguous
@@ -84,7 +84,7 @@ def test_two_claims_of_one_instance_do_not_hide_its_node() -> None:
 
 def test_two_nodes_of_one_instance_are_joined_to_nobody() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     again = node("other", provider_id="kwok://a")
     world.cluster.node_changed(None, again)
     assert keys(world) == {A, NODE, NodeKey.of_node("other")}
@@ -103,7 +103,7 @@ def test_two_nodes_without_a_claim_are_nobodys_rivals() -> None:
 def test_no_pod_is_planned_onto_a_claim_that_shares_its_instance() -> None:
     world, one, two = World(), pod("one"), pod("two")
     world.add(one, two)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.cluster.claim_changed(None, claim("b", provider_id="kwok://a", true=LAUNCHED))
     assert not world.cluster.is_planned("one"), "nobody knows whether its room is there"
     assert world.cluster.assign(A, (two,)) == [two]

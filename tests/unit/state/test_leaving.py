@@ -1,4 +1,4 @@
-"""Pods on machines that go: their places are kept through the eviction; and objects that nobody can read."""
+"""Pods on nodes that go: their places are kept through the eviction; and objects that nobody can read."""
 
 import msgspec
 import pytest
@@ -12,10 +12,10 @@ from tests.support.cluster import World, bound, claim, node, pod
 
 @pytest.fixture
 def world() -> World:
-    """One machine named `old` that goes, another named `new` that is empty."""
+    """One node named `old` that goes, another named `new` that is empty."""
     world = World()
-    world.machine("old")
-    world.machine("new")
+    world.existing_node("old")
+    world.existing_node("new")
     taint = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
     world.cluster.node_changed(None, node("old", labels={names.NODEPOOL_LABEL: "general"}, taints=(taint,)))
     return world
@@ -25,14 +25,14 @@ def evicted(one: Pod) -> Pod:
     return msgspec.structs.replace(one, deleted=NOON)
 
 
-def test_a_pod_on_a_leaving_machine_is_planned_once(world: World) -> None:
+def test_a_pod_on_a_leaving_node_is_planned_once(world: World) -> None:
     world.add(pod("a", node="old"))
     assert [one.name for one in world.cluster.snapshot().leaving] == ["a"]
     world.cluster.claim_changed(None, claim("fresh", pods=(pod("a"),)))
     assert world.cluster.snapshot().leaving == ()
 
 
-def test_a_leaving_pod_that_fits_a_machine_of_now_keeps_that_room(world: World) -> None:
+def test_a_leaving_pod_that_fits_an_existing_node_keeps_that_room(world: World) -> None:
     leaving = pod("a", node="old", cpu="3")
     world.add(leaving)
     before = world.view("new").room["cpu"]
@@ -66,7 +66,7 @@ def test_the_successor_of_a_statefulset_pod_takes_the_place_when_the_old_one_is_
     assert world.cluster.is_planned("a-2")
 
 
-def test_a_pod_that_is_bound_to_a_machine_that_stays_frees_its_place(world: World) -> None:
+def test_a_pod_that_is_bound_to_a_node_that_stays_frees_its_place(world: World) -> None:
     one = pod("a")
     world.add(one)
     world.cluster.claim_changed(None, claim("fresh", pods=(one,)))
@@ -74,7 +74,7 @@ def test_a_pod_that_is_bound_to_a_machine_that_stays_frees_its_place(world: Worl
     assert not world.cluster.is_planned("a")
 
 
-def test_a_claim_that_cannot_be_read_hides_no_machine(world: World) -> None:
+def test_a_claim_that_cannot_be_read_hides_no_node(world: World) -> None:
     bad = msgspec.convert(
         {
             "metadata": {"name": "bad", "uid": "uid-bad", "resourceVersion": "1"},

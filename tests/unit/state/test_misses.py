@@ -354,7 +354,7 @@ def test_pods_that_are_planned_later_keep_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("text", [HELD, SPREAD], ids=["with an extender", "without"])
 def test_a_pod_that_others_must_precede_waits_for_their_nodes(text: str) -> None:
-    """Machines boot many seconds apart: until the other zone's node takes pods a hard spread refuses this one."""
+    """Nodes boot many seconds apart: until the other zone's node takes pods a hard spread refuses this one."""
     world, one = arranged()
     crowd(world, "other")
     fall(world)
@@ -369,7 +369,7 @@ def test_a_pod_that_others_must_precede_waits_for_their_nodes(text: str) -> None
 def test_a_pod_that_moves_waits_for_the_node_that_it_leaves() -> None:
     """A node that drains is a topology domain with ever fewer pods until its Node is gone: a fourth node was bought for a pod of a hard spread."""
     world, one = arranged()
-    world.machine("old")
+    world.existing_node("old")
     record = CommandRecord(
         id="id",
         reason="Drifted",
@@ -390,7 +390,7 @@ def test_a_pod_that_moves_waits_for_the_node_that_it_leaves() -> None:
 def moving(*uids: str, existing: bool = False) -> tuple[World, list[Pod]]:
     """A command that moves these pods from `old` to `a`, a replacement or a node that was there already; both are open."""
     world, pods = World(), [pod(uid, node="old") for uid in uids]
-    world.machine("old")
+    world.existing_node("old")
     world.add(*pods)
     record = CommandRecord(
         id="id",
@@ -400,7 +400,7 @@ def moving(*uids: str, existing: bool = False) -> tuple[World, list[Pod]]:
         replacements=() if existing else (Replacement("a"),),
     )
     assert world.cluster.command_begun(record)
-    world.machine("a", pods=() if existing else tuple(pods))
+    world.existing_node("a", pods=() if existing else tuple(pods))
     world.cluster.assign(A, pods)
     return world, pods
 

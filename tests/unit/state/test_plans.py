@@ -45,8 +45,8 @@ def pending(world: World) -> list[str]:
 def test_a_pod_that_found_another_place_gives_its_room_back() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
-    world.machine("b")
+    world.existing_node("a", pods=(one,))
+    world.existing_node("b")
     effects = world.cluster.pod_changed(one, bound(one, "b"))
     assert effects == [PodSettled(A, "one", "absorbed")]
     assert world.view("a").room["cpu"] == 3900
@@ -56,8 +56,8 @@ def test_equals_that_took_each_others_places_are_on_plan_and_nobody_is_displaced
     """A hard spread decides the order: kube-scheduler binds a pod where its brother was planned, and the other way round."""
     world, one, two = World(), pod("one", cpu="3"), pod("two", cpu="3")
     world.add(one, two)
-    world.machine("a", pods=(one,))
-    world.machine("b", pods=(two,))
+    world.existing_node("a", pods=(one,))
+    world.existing_node("b", pods=(two,))
     assert world.cluster.pod_changed(one, bound(one, "b")) == [PodSettled(NodeKey("b"), "one", "planned")]
     assert world.cluster.expire() == []
     assert world.assigned("a") == ["two"]
@@ -69,8 +69,8 @@ def test_equals_that_took_each_others_places_are_on_plan_and_nobody_is_displaced
 def test_a_pod_that_took_the_place_of_one_that_is_gone_leaves_its_own_to_the_successor() -> None:
     world, one, two, three = World(), pod("one"), pod("two"), pod("three")
     world.add(one, two)
-    world.machine("a", pods=(one,))
-    world.machine("b", pods=(two,))
+    world.existing_node("a", pods=(one,))
+    world.existing_node("b", pods=(two,))
     world.cluster.pod_changed(two, None)
     assert world.cluster.pod_changed(one, bound(one, "b")) == [PodSettled(NodeKey("b"), "one", "planned")]
     world.add(three)
@@ -81,8 +81,8 @@ def test_a_pod_that_took_the_place_of_one_that_is_gone_leaves_its_own_to_the_suc
 def test_pods_of_different_owners_do_not_swap() -> None:
     world, one, two = World(), pod("one"), pod("two", owner="other")
     world.add(one, two)
-    world.machine("a", pods=(one,))
-    world.machine("b", pods=(two,))
+    world.existing_node("a", pods=(one,))
+    world.existing_node("b", pods=(two,))
     assert world.cluster.pod_changed(one, bound(one, "b")) == [PodSettled(A, "one", "absorbed")]
     assert world.assigned("b") == ["two"]
 
@@ -113,7 +113,7 @@ def test_an_unlaunched_claim_that_lost_all_its_pods_is_not_needed() -> None:
     world, one = World(), pod("one")
     world.add(one)
     world.cluster.claim_changed(None, claim("a", pods=(one,)))
-    world.machine("b")
+    world.existing_node("b")
     assert ClaimUnneeded("a") in world.cluster.pod_changed(one, bound(one, "b"))
     assert world.cluster.is_unneeded("a")
 
@@ -121,8 +121,8 @@ def test_an_unlaunched_claim_that_lost_all_its_pods_is_not_needed() -> None:
 def test_a_launched_claim_that_lost_its_pods_stays_for_emptiness_to_judge() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
-    world.machine("b")
+    world.existing_node("a", pods=(one,))
+    world.existing_node("b")
     assert ClaimUnneeded("a") not in world.cluster.pod_changed(one, bound(one, "b"))
     assert not world.cluster.is_unneeded("a")
 
@@ -130,7 +130,7 @@ def test_a_launched_claim_that_lost_its_pods_stays_for_emptiness_to_judge() -> N
 def test_a_claim_whose_pods_found_places_while_it_was_created_is_not_needed() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("b")
+    world.existing_node("b")
     assert world.cluster.announce(announced("a", one), (one,)) is True
     world.cluster.pod_changed(one, bound(one, "b"))
     assert world.cluster.is_unneeded("a")
@@ -141,7 +141,7 @@ def test_a_claim_whose_pods_found_places_while_it_was_created_is_not_needed() ->
 def test_a_claim_is_not_made_whose_only_pod_while_it_was_planned(now: Pod | None) -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("b")
+    world.existing_node("b")
     world.cluster.pod_changed(one, now)
     assert world.cluster.announce(announced("a", one), (one,)) is None
     assert world.cluster.claim("a") is None
@@ -192,7 +192,7 @@ def without_pods(mark: str) -> tuple[World, NodeClaim]:
     made = claim("a", pods=(one,))
     made.metadata.annotations[names.LAUNCH_ANNOTATION] = mark
     world.cluster.claim_changed(None, made)
-    world.machine("b")
+    world.existing_node("b")
     assert world.cluster.pod_changed(one, bound(one, "b")) == [PodSettled(A, "one", "absorbed")]
     return world, made
 
@@ -235,7 +235,7 @@ def test_a_plan_without_uids_is_shared_among_the_pods_that_wait() -> None:
 def test_a_name_that_is_taken_is_not_announced_and_the_live_node_stays() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a")
+    world.existing_node("a")
     assert world.cluster.announce(announced("a", one), (one,)) is False
     found = world.cluster.claim("a")
     assert found is not None
@@ -286,7 +286,7 @@ GOING: dict[str, dict[str, Any]] = {
 def test_no_pod_is_planned_onto_a_node_that_goes(what: str) -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", **GOING[what])
+    world.existing_node("a", **GOING[what])
     if what == "its Node":
         world.cluster.node_changed(None, node("a", deletionTimestamp=NOON.isoformat()))
     if what == "the taint of a disruption":
@@ -316,7 +316,7 @@ def test_so_are_those_of_a_node_that_is_closed(interrupted: bool) -> None:
     world, one = World(), pod("one")
     world.add(one)
     mark = {names.INTERRUPTION_ANNOTATION: "{}"} if interrupted else {}
-    world.machine("a", annotations={names.PLAN_ANNOTATION: plan_text((one,)), **mark})
+    world.existing_node("a", annotations={names.PLAN_ANNOTATION: plan_text((one,)), **mark})
     effects = world.cluster.node_changed(None, node("a", taints=(DISRUPTED,)))
     assert effects == ([PodSettled(A, "one", "lost")] if interrupted else [])
     assert world.cluster.is_planned("one") is not interrupted
@@ -336,7 +336,7 @@ def test_so_are_those_of_an_unmanaged_node_that_is_gone() -> None:
 def test_an_assignment_ends_two_minutes_after_its_node_is_ready() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.clock.advance(119)
     assert world.cluster.expire() == []
     world.clock.advance(2)
@@ -368,7 +368,7 @@ def test_a_claim_that_is_not_launched_until_its_plan_is_over_is_not_needed() -> 
 def test_the_time_of_a_plan_counts_from_what_we_saw_where_the_clock_of_who_wrote_it(age: float) -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,), age=age)
+    world.existing_node("a", pods=(one,), age=age)
     world.clock.advance(119)
     assert world.cluster.expire() == []
     world.clock.advance(2)
@@ -377,7 +377,7 @@ def test_the_time_of_a_plan_counts_from_what_we_saw_where_the_clock_of_who_wrote
 
 def test_a_pod_that_is_planned_onto_an_old_node_has_the_same_time_as_any() -> None:
     world, one = World(), pod("one")
-    world.machine("a")
+    world.existing_node("a")
     world.clock.advance(3600)
     world.add(one)
     world.cluster.assign(A, (one,))
@@ -403,7 +403,7 @@ def test_a_recreated_pod_takes_its_brothers_place() -> None:
 def test_a_place_that_nobody_takes_is_given_back_after_a_while() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.cluster.pod_changed(one, None)
     assert world.view("a").room["cpu"] == 2900
     world.clock.advance(31)
@@ -417,7 +417,7 @@ def test_a_place_that_nobody_takes_is_given_back_after_a_while() -> None:
 def test_a_pod_whose_room_others_took_is_planned_again_at_once() -> None:
     world, planned, stranger = World(), pod("planned", cpu="3"), pod("stranger", cpu="2")
     world.add(planned)
-    world.machine("a", pods=(planned,))
+    world.existing_node("a", pods=(planned,))
     world.add(bound(stranger, "a"))
     assert world.cluster.expire() == [PodSettled(A, "planned", "displaced")]
     assert pending(world) == ["planned"]
@@ -427,7 +427,7 @@ def test_a_cleared_nomination_of_a_planned_pod_is_told() -> None:
     world, one = World(), pod("one")
     nominated = msgspec.structs.replace(one, nominated_node_name="a")
     world.add(nominated)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     assert world.cluster.pod_changed(nominated, one) == [NominationLost("a", one)]
 
 
@@ -490,7 +490,7 @@ def test_a_text_that_names_a_successor_moves_nobody_who_was_planned_again_since(
     world.add(one)
     old = claim("b", creationTimestamp=(NOON - timedelta(seconds=60)).isoformat())
     world.cluster.claim_changed(None, old)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.cluster.pod_changed(one, None)
     successor = pod("one-again")
     world.add(successor)
@@ -533,7 +533,7 @@ def test_pods_that_the_leader_adds_to_a_plan_are_planned_for_a_standby_too() -> 
 def test_a_text_that_is_told_again_plans_nobody_a_second_time() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.clock.advance(121)
     world.cluster.expire()
     every = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
@@ -544,10 +544,10 @@ def test_a_text_that_is_told_again_plans_nobody_a_second_time() -> None:
     assert not world.cluster.is_planned("one")
 
 
-def annotated(machine: Node, *pods: Pod) -> Node:
+def annotated(existing_node: Node, *pods: Pod) -> Node:
     """The Node with a plan on it."""
-    meta = msgspec.structs.replace(machine.metadata, annotations={names.PLAN_ANNOTATION: plan_text(pods)})
-    return msgspec.structs.replace(machine, metadata=meta)
+    meta = msgspec.structs.replace(existing_node.metadata, annotations={names.PLAN_ANNOTATION: plan_text(pods)})
+    return msgspec.structs.replace(existing_node, metadata=meta)
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["a node of ours", "a node that is not ours"])
@@ -555,12 +555,12 @@ def test_a_plan_that_a_kubelet_writes_on_its_own_node_is_not_read_on(ours: bool)
     world, one = World(), pod("one")
     world.add(one)
     if ours:
-        world.machine("a")
+        world.existing_node("a")
     else:
         world.cluster.node_changed(None, node("a"))
-    machine = world.cluster.node("a")
-    assert machine is not None
-    world.cluster.node_changed(machine, annotated(machine, one))
+    existing_node = world.cluster.node("a")
+    assert existing_node is not None
+    world.cluster.node_changed(existing_node, annotated(existing_node, one))
     assert not world.cluster.is_planned("one")
 
 
@@ -575,7 +575,7 @@ def written(world: World) -> dict[str, tuple[int, tuple[str, ...]]]:
 def test_a_plan_counts_the_brothers_that_are_bound_with_those_to_come() -> None:
     # how its readers tell that a place is taken
     world, here, comes, other = World(), pod("here", node="a"), pod("comes"), pod("other", cpu="2", node="a")
-    world.machine("a")
+    world.existing_node("a")
     world.add(here, comes, other)
     world.cluster.assign(A, (comes,))
     assert written(world) == {here.shape.key: (2, ("comes", "here"))}
@@ -592,14 +592,14 @@ def test_a_plan_keeps_a_place_for_a_successor_without_naming_it() -> None:
 def test_a_plan_of_which_nobody_is_to_come_is_empty() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     world.cluster.pod_changed(one, bound(one, "a"))
     assert world.cluster.plan_of(A) == Plan()
 
 
 def test_a_plan_that_we_wrote_is_read_without_harm() -> None:
     world, here, comes = World(), pod("here", node="a"), pod("comes")
-    world.machine("a")
+    world.existing_node("a")
     world.add(here, comes)
     world.cluster.assign(A, (comes,))
     text = encode_plan(world.cluster.plan_of(A))
@@ -619,13 +619,13 @@ def told(one: Pod, architectures: str) -> Pod:
 def test_a_waiting_pod_is_planned_again_when_it_becomes_known_where_its_images_run() -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     now = told(one, "arm64")
     assert world.cluster.pod_changed(one, now) == [PodSettled(A, "one", "displaced")]
     assert pending(world) == ["one"]
     world.cluster.pod_changed(now, told(one, "arm64"))
     runs, known = World(), bound(one, "a")
-    runs.machine("a", pods=(one,))
+    runs.existing_node("a", pods=(one,))
     runs.cluster.pod_changed(None, known)
     assert runs.cluster.pod_changed(known, told(known, "amd64")) == [], "it runs there already"
 
@@ -634,7 +634,7 @@ def test_a_waiting_pod_is_planned_again_when_it_becomes_known_where_its_images_r
 def test_a_place_on_a_node_that_runs_the_images_is_kept(architectures: str, stays: bool) -> None:
     world, one = World(), pod("one")
     world.add(one)
-    world.machine("a", pods=(one,))
+    world.existing_node("a", pods=(one,))
     plain = node("a", labels={names.NODEPOOL_LABEL: "general"})
     world.cluster.node_changed(plain, node("a", labels={names.NODEPOOL_LABEL: "general", names.ARCH_LABEL: "arm64"}))
     done = world.cluster.pod_changed(one, told(one, architectures))

@@ -1,4 +1,4 @@
-"""Pods that cannot be evicted get no machine made for them; they would leave it empty."""
+"""Pods that cannot be evicted get no node made for them; they would leave it empty."""
 
 from datetime import timedelta
 from typing import Any
@@ -70,9 +70,9 @@ def test_the_annotation_holds_a_pod_for_as_long_as_it_says() -> None:
 
 @pytest.fixture
 def world() -> World:
-    """A machine that goes, with one pod under a budget that lets none go and one that may not be disrupted."""
+    """A node that goes, with one pod under a budget that lets none go and one that may not be disrupted."""
     world = World()
-    world.machine("old")
+    world.existing_node("old")
     world.cluster.node_changed(None, node("old", labels={names.NODEPOOL_LABEL: "general"}, taints=(GOING,)))
     world.cluster.budget_changed(None, budget(maxUnavailable=0))
     world.add(pod("a", node="old", labels={"app": "web"}), pod("b", node="old"))
@@ -90,7 +90,7 @@ def test_a_pod_that_cannot_be_evicted_does_not_leave(world: World) -> None:
     assert leaving(world) == ["a", "b"]
 
 
-def test_on_an_interrupted_machine_every_pod_leaves(world: World) -> None:
+def test_on_an_interrupted_node_every_pod_leaves(world: World) -> None:
     interrupted = claim(
         "old",
         provider_id="kwok://old",

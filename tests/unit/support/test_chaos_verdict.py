@@ -45,7 +45,7 @@ def claim(uid: str, identity: str = "aws:///a/i-1") -> dict[str, Any]:
     return {"metadata": {"uid": uid, "name": "general-x"}, "status": {"providerID": identity}}
 
 
-def machine(ended: int | None, why: str = "User initiated (2026-11-22 12:00:00 GMT)") -> dict[str, Any]:
+def instance(ended: int | None, why: str = "User initiated (2026-11-22 12:00:00 GMT)") -> dict[str, Any]:
     """It was asked to end so many seconds after noon."""
     at = "" if ended is None else datetime.fromtimestamp(NOON.timestamp() + ended, UTC).isoformat()
     return {"id": "i-1", "node": "n1", "ended": at, "terminated_by": "" if ended is None else why}
@@ -57,21 +57,21 @@ def machine(ended: int | None, why: str = "User initiated (2026-11-22 12:00:00 G
         pytest.param(None, 60, 1, id="it still runs"),
         pytest.param(70, 60, 1, id="it was asked to leave afterwards"),
         pytest.param(50, 60, 0, id="it was asked to leave before"),
-        pytest.param(None, None, 0, id="the machine runs too"),
+        pytest.param(None, None, 0, id="the instance runs too"),
     ],
 )
 def test_an_instance_that_ended_with_a_live_pod(leaves: int | None, ended: int | None, wrong: int) -> None:
     lives = Lives()
     lives.take_pod("ADDED", pod(1, "n1", leaves=leaves))
     lives.pods["p"].bound_at = NOON.timestamp()
-    assert len(instances_ended_with_live_pods([machine(ended)], lives)) == wrong
+    assert len(instances_ended_with_live_pods([instance(ended)], lives)) == wrong
 
 
 def test_what_ec2_takes_back_may_have_pods() -> None:
     lives = Lives()
     lives.take_pod("ADDED", pod(1, "n1"))
     lives.pods["p"].bound_at = NOON.timestamp()
-    taken = machine(60, "Server.SpotInstanceTermination: Spot instance termination")
+    taken = instance(60, "Server.SpotInstanceTermination: Spot instance termination")
     assert instances_ended_with_live_pods([taken], lives) == []
 
 
@@ -127,7 +127,7 @@ DELETIONS: dict[str, tuple[dict[str, Any], int]] = {
     ),
     "the kubelet has ended it": ({"userAgent": "kwok/v0.7.0"}, 0),
     "a tenant of the test removes it": ({"userAgent": "dovetail-demo"}, 0),
-    "its machine was interrupted": (OURS | {"objectRef": {"name": "web-2"}}, 0),
+    "its instance was interrupted": (OURS | {"objectRef": {"name": "web-2"}}, 0),
     "another object": (OURS | {"objectRef": {"resource": "nodes"}}, 0),
 }
 

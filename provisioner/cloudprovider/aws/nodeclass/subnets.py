@@ -105,7 +105,7 @@ class SubnetBook:
 
     Args:
         is_open: whether a subnet may be tried at a time: `Shortages.subnet_open`.
-        per_machine: addresses that one instance takes at least.
+        per_instance: addresses that one instance takes at least.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from provisioner.support.errors import UserError
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, plan_text, pod_budget, pool
 from tests.support.cluster import pod as short_pod
-from tests.support.dumps import machine, plain, wire_pod
+from tests.support.dumps import existing_node, plain, wire_pod
 from tests.support.kube import FakeApi, Sent, ok, refusal
 
 AT = ("--at", "2026-11-21T13:00:00Z")
@@ -69,7 +69,7 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_a_pod_that_is_too_large_is_told_for_every_pool_which_types_refuse_it(file: pathlib.Path) -> None:
     arm = pool("arm", requirements=({"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]},))
-    dump = Dump(file, arm, wire_pod("big", "400"), *machine("n"))
+    dump = Dump(file, arm, wire_pod("big", "400"), *existing_node("n"))
     found = dump.json("pod", "default/big")
     assert found["state"] == "Unschedulable"
     assert found["scheduler"] == "0/0 nodes are available"
@@ -173,7 +173,7 @@ STATES = {
 
 @pytest.mark.parametrize(("one", "state"), STATES.values(), ids=STATES)
 def test_the_state_of_a_pod(file: pathlib.Path, one: dict[str, Any], state: str) -> None:
-    found = Dump(file, one, *machine("n")).json("pod", "web")
+    found = Dump(file, one, *existing_node("n")).json("pod", "web")
     assert found["state"] == state
     assert found["summary"].startswith("Pod default/web ")
 
@@ -218,7 +218,7 @@ def planned_for(name: str) -> str:
 
 
 def test_a_node_under_a_budget_says_which(file: pathlib.Path) -> None:
-    dump = Dump(file, *machine("n"), wire_pod("web", on="n"), pod_budget(allowed=0))
+    dump = Dump(file, *existing_node("n"), wire_pod("web", on="n"), pod_budget(allowed=0))
     found = dump.json("node", "n")
     assert (found["state"], found["reasons"][0]["type"]) == ("Blocked", "PodBudget")
     assert found["summary"] == (
@@ -233,13 +233,13 @@ def test_a_node_under_a_budget_says_which(file: pathlib.Path) -> None:
 
 def test_until_when_a_pod_protects_its_node_is_said(file: pathlib.Path) -> None:
     kept = wire_pod("web", on="n", metadata__annotations={names.DO_NOT_DISRUPT: "90m"})
-    found = Dump(file, *machine("n"), kept).json("node", "n-claim")
+    found = Dump(file, *existing_node("n"), kept).json("node", "n-claim")
     assert (found["reasons"][0]["type"], found["reasons"][0]["until"]) == ("PodProtected", "2026-11-21T13:30:00Z")
 
 
 def test_a_node_that_is_young_says_from_when_on_it_may_go(file: pathlib.Path) -> None:
     patient = pool(disruption={"consolidateAfter": "2h"})
-    found = Dump(file, patient, *machine("n")).json("node", "n")
+    found = Dump(file, patient, *existing_node("n")).json("node", "n")
     empty = next(one for one in found["methods"] if one["reason"] == "Empty")
     assert empty == {
         "reason": "Empty",
@@ -251,11 +251,11 @@ def test_a_node_that_is_young_says_from_when_on_it_may_go(file: pathlib.Path) ->
 
 
 def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: pathlib.Path) -> None:
-    found = Dump(file, pool(disruption={"consolidateAfter": "0s"}), *machine("n")).json("node", "n")
+    found = Dump(file, pool(disruption={"consolidateAfter": "0s"}), *existing_node("n")).json("node", "n")
     assert found["state"] == "Candidate"
     assert found["summary"].startswith("Node n would be disrupted now (Empty")
     closed = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
-    found = Dump(file, closed, *machine("n")).json("node", "n")
+    found = Dump(file, closed, *existing_node("n")).json("node", "n")
     assert found["state"] == "Blocked"
     assert {one["reason"]: one["allowed"] for one in found["methods"]}["Empty"] == 0
     assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
@@ -267,7 +267,7 @@ GONE_SOON = {"consolidateAfter": "0s"}
 def test_a_pool_that_is_paused_says_so(file: pathlib.Path) -> None:
     paused = pool(disruption=GONE_SOON)
     paused.metadata.annotations[names.PAUSED] = "true"
-    found = Dump(file, paused, *machine("n")).json("node", "n")
+    found = Dump(file, paused, *existing_node("n")).json("node", "n")
     assert found["state"] == "Blocked"
     assert found["reasons"][0]["type"] == "Paused"
     assert 'paused by the annotation "dovetail.dev/paused" of NodePool "general"' in found["summary"]
@@ -283,7 +283,7 @@ def test_a_pause_of_everything_is_seen_in_its_config_map(file: pathlib.Path, nam
         "metadata": {"name": names.SETTINGS_CONFIGMAP, "namespace": namespace},
         "data": {"paused": "true"},
     }
-    found = Dump(file, pool(disruption=GONE_SOON), *machine("n"), settings).json("node", "n")
+    found = Dump(file, pool(disruption=GONE_SOON), *existing_node("n"), settings).json("node", "n")
     assert found["state"] == state
 
 
@@ -293,14 +293,14 @@ def test_a_loop_that_node_claims_tell_of_holds_a_node(file: pathlib.Path) -> Non
         names.PLAN_ANNOTATION: plan_text((short_pod("gone", owner="web"),)),
         names.REMOVALS_ANNOTATION: json.dumps({"web": times}),
     }
-    looping = machine("n", annotations=marks, creationTimestamp=(NOON + timedelta(minutes=40)).isoformat())
+    looping = existing_node("n", annotations=marks, creationTimestamp=(NOON + timedelta(minutes=40)).isoformat())
     found = Dump(file, pool(disruption=GONE_SOON), *looping).json("node", "n")
     assert (found["reasons"][0]["type"], found["reasons"][0]["until"]) == ("Loop", "2026-11-21T13:10:00Z")
     assert "launched and removed 3 times within an hour" in found["summary"]
 
 
 def test_consolidation_waits_for_a_node_to_be_still(file: pathlib.Path) -> None:
-    moved = machine("n")
+    moved = existing_node("n")
     moved[0]["status"]["lastPodEventTime"] = "2026-11-21T12:59:50Z"
     found = Dump(file, pool(disruption=GONE_SOON), *moved, wire_pod("web", on="n")).json("node", "n")
     under = next(one for one in found["methods"] if one["reason"] == "Underutilized")
@@ -313,7 +313,7 @@ def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
     pods = [wire_pod(f"w{number}", "20m", on="n") for number in range(40)]
     for one in pods:
         one["spec"]["containers"][0]["resources"]["requests"]["memory"] = "16Mi"
-    dump = Dump(file, pool(disruption=GONE_SOON), *machine("n"), *pods)
+    dump = Dump(file, pool(disruption=GONE_SOON), *existing_node("n"), *pods)
     states = {one: dump.json("node", "n", f"--consolidation={one}")["state"] for one in ("saving", "karpenter")}
     assert states == {"saving": "Blocked", "karpenter": "Candidate"}
 
@@ -325,13 +325,13 @@ def test_overlays_change_prices_where_their_gate_is_on(file: pathlib.Path) -> No
         "metadata": {"name": "dear", "uid": "u"},
         "spec": {"requirements": [], "price": "7.5"},
     }
-    dump = Dump(file, *machine("n"), overlay)
+    dump = Dump(file, *existing_node("n"), overlay)
     assert "$7.5000 per hour" not in dump.ask("node", "n")
     assert "$7.5000 per hour" in dump.ask("node", "n", "--feature-gates=NodeOverlay=true")
 
 
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
-    going = machine("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
+    going = existing_node("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
     going[0]["spec"]["terminationGracePeriod"] = "1h"
     dump = Dump(file, *going, wire_pod("web", on="n"), pod_budget(healthy=1, required=1, allowed=0))
     found = dump.json("node", "n")
@@ -348,8 +348,50 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
 
 
+NO_DEADLINE = "Its drain is paused, and no deadline counts until it resumes: Disruption is paused by "
+OF_POOL = 'the annotation "dovetail.dev/paused" of NodePool "general"'
+
+
+@pytest.mark.parametrize(
+    ("annotations", "paused"),
+    [
+        ({names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}, True),
+        ({names.ENDED_FOR: "expired"}, True),
+        ({}, False),
+        ({names.ENDED_FOR: "expired", names.INTERRUPTION_ANNOTATION: "{}"}, False),
+    ],
+    ids=["of a command", "that has expired", "that a user deletes", "that is interrupted"],
+)
+def test_a_paused_drain_has_no_deadline(file: pathlib.Path, annotations: dict[str, str], paused: bool) -> None:
+    settings = pool()
+    settings.metadata.annotations[names.PAUSED] = "true"
+    going = existing_node("n", deletionTimestamp=NOON.isoformat(), annotations=annotations)
+    going[0]["spec"]["terminationGracePeriod"] = "1h"
+    dump = Dump(file, settings, *going, wire_pod("web", on="n"))
+    found = dump.json("node", "n")
+    assert found["state"] == "Terminating"
+    assert "1 pod has to leave it first" in found["summary"]
+    if paused:
+        assert (found["drain"]["paused"], found["drain"].get("deadline")) == (
+            f"Disruption is paused by {OF_POOL}",
+            None,
+        )
+        assert dump.ask("node", "n").splitlines()[0].endswith(f"{NO_DEADLINE}{OF_POOL}.")
+    else:
+        assert found["drain"].get("paused", "") == ""
+        assert found["summary"].endswith("All pods will be deleted by 2026-11-21T13:00:00Z.")
+
+
+def test_a_pause_holds_no_node_that_is_drained(file: pathlib.Path) -> None:
+    settings = pool()
+    settings.metadata.annotations[names.PAUSED] = "true"
+    going = existing_node("n", deletionTimestamp=NOON.isoformat(), annotations={names.ENDED_FOR: "expired"})
+    found = Dump(file, settings, *going).json("node", "n")
+    assert found["summary"] == "Node n is being terminated; it is drained, and its instance is terminated next."
+
+
 def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pathlib.Path) -> None:
-    going = machine(
+    going = existing_node(
         "n", deletionTimestamp=NOON.isoformat(), finalizers=[names.TERMINATION_FINALIZER, "example.com/hold"]
     )
     found = Dump(file, *going).json("node", "n")

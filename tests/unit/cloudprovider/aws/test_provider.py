@@ -22,11 +22,11 @@ from tests.support import ec2pages
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import claim
 
-MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
+INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 REFERENCE = NodeClassReference(group=ec2.GROUP, kind=ec2.KIND, name="default")
 
 
-class Machines:
+class Instances:
     """Launches nothing; remembers what it was asked."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Machines:
 
     def create(self, claim: NodeClaim) -> LaunchedInstance:
         self.asked.append(f"create {claim.name}")
-        return MACHINE
+        return INSTANCE
 
     def listen(self, answered: Callable[[str], None]) -> None:
         answered("heard")
@@ -43,11 +43,11 @@ class Machines:
         raise InstanceNotFoundError(claim.status.provider_id)
 
     def get(self, provider_id: str) -> LaunchedInstance:
-        assert provider_id == MACHINE.provider_id
-        return MACHINE
+        assert provider_id == INSTANCE.provider_id
+        return INSTANCE
 
     def list(self) -> Sequence[LaunchedInstance]:
-        return (MACHINE,)
+        return (INSTANCE,)
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
         self.asked.extend(f"resume {claim.name}" for claim in claims)
@@ -73,7 +73,7 @@ def region() -> Region:
 
 def provider(
     found: EC2NodeClass | None, clock: FakeClock, *, read: bool = True, drifted: str = ""
-) -> tuple[AwsProvider, Machines]:
+) -> tuple[AwsProvider, Instances]:
     market = RegionMarket(
         AwsSettings(cluster_name="blue", region="us-east-1"),
         Reads(region, lambda: ()),
@@ -84,9 +84,9 @@ def provider(
     )
     if read:
         market.refresh(CATALOGUE)
-    machines = Machines()
+    instances = Instances()
     classes = {} if found is None else {found.name: found}
-    return AwsProvider(machines, market, classes.get, lambda _: drifted, clock), machines
+    return AwsProvider(instances, market, classes.get, lambda _: drifted, clock), instances
 
 
 def aws_pool(group: str = ec2.GROUP, kind: str = ec2.KIND) -> NodePool:
@@ -150,19 +150,19 @@ def test_before_the_first_answer_of_ec2_a_plan_gets_an_error_and_no_empty_list()
     assert made.known_types(aws_pool()) == (), "nobody who must not wait is refused"
 
 
-def test_machines_are_left_to_those_who_launch() -> None:
-    made, machines = provider(node_class(), FakeClock(), drifted="AMIDrift")
+def test_instances_are_left_to_those_who_launch() -> None:
+    made, instances = provider(node_class(), FakeClock(), drifted="AMIDrift")
     heard: list[str] = []
     made.listen(heard.append)
     made.resume([claim("a")])
-    assert made.create(claim("b")) is made.get(MACHINE.provider_id) is made.list()[0]
-    assert (machines.asked, heard) == (["resume a", "create b"], ["heard"])
+    assert made.create(claim("b")) is made.get(INSTANCE.provider_id) is made.list()[0]
+    assert (instances.asked, heard) == (["resume a", "create b"], ["heard"])
     with pytest.raises(InstanceNotFoundError):
         made.delete(claim("b"))
     assert made.is_drifted(claim("b")) == "AMIDrift"
 
 
-def test_conditions_that_mean_a_broken_machine() -> None:
+def test_conditions_that_mean_a_broken_instance() -> None:
     made, _ = provider(None, FakeClock())
     found = {
         (one.condition_type, one.condition_status): one.toleration.total_seconds() / 60

@@ -86,7 +86,7 @@ class World:
         return node
 
     def ids(self) -> list[str]:
-        return [machine.provider_id for machine in self.provider.list()]
+        return [instance.provider_id for instance in self.provider.list()]
 
 
 def claim_of(
@@ -108,7 +108,7 @@ def claim_of(
 
 
 def launched(
-    claim: NodeClaim, machine: LaunchedInstance, *, registered: bool = False, seconds_ago: float = 0
+    claim: NodeClaim, instance: LaunchedInstance, *, registered: bool = False, seconds_ago: float = 0
 ) -> NodeClaim:
     """The claim as its controller leaves it after a launch."""
     since = NOON - timedelta(seconds=seconds_ago)
@@ -116,13 +116,13 @@ def launched(
     if registered:
         conditions.append(Condition(type=names.REGISTERED, status="True", reason="Registered"))
     status = NodeClaimStatus(
-        provider_id=machine.provider_id,
-        node_name=machine.node_name if registered else "",
-        capacity={**machine.capacity.to_wire()},
-        allocatable={**machine.allocatable.to_wire()},
+        provider_id=instance.provider_id,
+        node_name=instance.node_name if registered else "",
+        capacity={**instance.capacity.to_wire()},
+        allocatable={**instance.allocatable.to_wire()},
         conditions=tuple(conditions),
     )
-    metadata = msgspec.structs.replace(claim.metadata, labels={**machine.labels, **claim.metadata.labels})
+    metadata = msgspec.structs.replace(claim.metadata, labels={**instance.labels, **claim.metadata.labels})
     return msgspec.structs.replace(claim, metadata=metadata, status=status)
 
 
@@ -173,14 +173,14 @@ CHOICES: dict[str, tuple[NodeClaim, tuple[str, str, str]]] = {
 
 @pytest.mark.parametrize(("claim", "want"), CHOICES.values(), ids=CHOICES)
 def test_create_chooses(claim: NodeClaim, want: tuple[str, str, str]) -> None:
-    machine = World().provider.create(claim)
-    assert (machine.instance_type, machine.zone, machine.capacity_type) == want
+    instance = World().provider.create(claim)
+    assert (instance.instance_type, instance.zone, instance.capacity_type) == want
 
 
 def test_the_node_is_that_of_its_type() -> None:
     world = World()
     claim = claim_of(("team", "In", ("a",)), ("size", "In", ("1", "2")), example="b")
-    machine = world.provider.create(claim)
+    instance = world.provider.create(claim)
     labels = {
         names.NODEPOOL_LABEL: "general",
         "team": "a",
@@ -205,7 +205,7 @@ def test_the_node_is_that_of_its_type() -> None:
     assert node.status.capacity == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.allocatable == {"cpu": "3900m", "memory": "8182Mi", "ephemeral-storage": "20Gi", "pods": "64"}
     assert node.status.conditions == ()
-    assert machine == LaunchedInstance(
+    assert instance == LaunchedInstance(
         provider_id=f"kwok://{NODE_NAME}",
         instance_type="c-4x-amd64-linux",
         zone="test-zone-a",
@@ -328,7 +328,7 @@ def test_a_registration_delay_that_cannot_be_read_names_the_field() -> None:
 # --- once and only once -----------------------------------------------------------------------------------------
 
 
-def test_create_again_is_the_same_machine() -> None:
+def test_create_again_is_the_same_instance() -> None:
     world = World()
     first = world.provider.create(claim_of())
     assert world.provider.create(claim_of()) == first
@@ -348,19 +348,19 @@ def test_create_again_after_a_crash_adopts_a_node_that_the_cache_lacks() -> None
     world.restart()
     other = KwokProvider(world.nodes, Store(), world.classes, world.clock)
     first = other.create(claim_of())
-    # The second process would choose otherwise; the machine that runs decides.
+    # The second process would choose otherwise; the instance that runs decides.
     assert world.provider.create(claim_of((names.ZONE_LABEL, "In", ("test-zone-d",)))) == first
     assert world.nodes.requests == {"create": 2, "get": 1}
     assert len(world.nodes.server) == 1
 
 
-def test_labels_that_others_write_on_the_node_while_it_joins_are_not_the_machine_s() -> None:
+def test_labels_that_others_write_on_the_node_while_it_joins_are_not_the_instance_s() -> None:
     world = World()
-    machine = world.provider.create(claim_of())
+    instance = world.provider.create(claim_of())
     more = {"beta.kubernetes.io/arch": "amd64", names.REGISTERED_LABEL: "true", names.INITIALIZED_LABEL: "true"}
     world.nodes.change(NODE_NAME, labels={**world.node.metadata.labels, **more})
     world.restart()
-    assert world.provider.create(claim_of()) == machine
+    assert world.provider.create(claim_of()) == instance
 
 
 def test_a_node_of_another_claim_is_not_adopted() -> None:
@@ -402,17 +402,17 @@ def test_long_names_that_begin_alike_differ() -> None:
 # --- the registration delay -------------------------------------------------------------------------------------
 
 
-def test_a_delayed_node_comes_after_the_delay_and_its_machine_at_once() -> None:
+def test_a_delayed_node_comes_after_the_delay_and_its_instance_at_once() -> None:
     world = World(delay="1m30s")
-    machine = world.provider.create(claim_of())
-    assert machine.provider_id == f"kwok://{NODE_NAME}"
+    instance = world.provider.create(claim_of())
+    assert instance.provider_id == f"kwok://{NODE_NAME}"
     assert world.queue.waiting == {NODE_NAME: 90.0}
     assert world.nodes.server == {}
-    assert world.provider.get(machine.provider_id) == machine
-    assert world.ids() == [machine.provider_id]
+    assert world.provider.get(instance.provider_id) == instance
+    assert world.ids() == [instance.provider_id]
     world.queue.run(NODE_NAME)
     assert world.node.metadata.name == NODE_NAME
-    assert world.ids() == [machine.provider_id]
+    assert world.ids() == [instance.provider_id]
     assert world.nodes.requests == {"create": 1}
 
 
@@ -480,18 +480,18 @@ def test_a_claim_that_ends_while_its_node_is_being_made_leaves_none() -> None:
 
 def test_a_launched_claim_whose_node_was_never_made_gets_it_after_a_restart() -> None:
     world = World(delay="60s")
-    machine = world.provider.create(claim_of(example="b"))
-    promised = launched(claim_of(example="b"), machine, seconds_ago=20)
+    instance = world.provider.create(claim_of(example="b"))
+    promised = launched(claim_of(example="b"), instance, seconds_ago=20)
     world.restart()
     with pytest.raises(InstanceNotFoundError):
-        world.provider.get(machine.provider_id)
+        world.provider.get(instance.provider_id)
     world.provider.resume([promised])
     assert world.queue.waiting == {NODE_NAME: 40.0}
-    assert world.provider.get(machine.provider_id) == machine
+    assert world.provider.get(instance.provider_id) == instance
     world.queue.run(NODE_NAME)
-    assert world.node.metadata.labels == {**machine.labels, names.HOSTNAME_LABEL: NODE_NAME}
-    assert world.node.status.capacity == machine.capacity.to_wire()
-    assert world.node.status.allocatable == machine.allocatable.to_wire()
+    assert world.node.metadata.labels == {**instance.labels, names.HOSTNAME_LABEL: NODE_NAME}
+    assert world.node.status.capacity == instance.capacity.to_wire()
+    assert world.node.status.allocatable == instance.allocatable.to_wire()
 
 
 def test_a_delay_that_is_over_at_the_restart_is_not_waited_for_again() -> None:
@@ -513,11 +513,11 @@ def test_a_node_that_was_promised_comes_though_its_class_is_gone() -> None:
 
 def test_resume_leaves_alone_what_needs_nothing() -> None:
     world = World()
-    machine = world.provider.create(claim_of())
+    instance = world.provider.create(claim_of())
     other = claim_of(name="other")
-    there = launched(claim_of(), machine)
-    was_there = launched(other, replace(machine, provider_id="kwok://kwok-other"), registered=True)
-    deleting = launched(claim_of(name="ends"), replace(machine, provider_id="kwok://kwok-ends"))
+    there = launched(claim_of(), instance)
+    was_there = launched(other, replace(instance, provider_id="kwok://kwok-other"), registered=True)
+    deleting = launched(claim_of(name="ends"), replace(instance, provider_id="kwok://kwok-ends"))
     metadata = msgspec.structs.replace(deleting.metadata, deletion_timestamp=NOON)
     deleting = msgspec.structs.replace(deleting, metadata=metadata)
     not_launched = claim_of(name="new")
@@ -549,10 +549,10 @@ def test_a_node_whose_claim_is_gone_is_deleted_at_the_restart_and_no_other() -> 
     assert sorted(world.nodes.server) == ["kwok-kept", "stranger"]
 
 
-# --- the end of a machine ---------------------------------------------------------------------------------------
+# --- the end of an instance ---------------------------------------------------------------------------------------
 
 
-def test_a_machine_whose_node_is_being_deleted_is_gone_without_a_request() -> None:
+def test_an_instance_whose_node_is_being_deleted_is_gone_without_a_request() -> None:
     world = World()
     claim = launched(claim_of(), world.provider.create(claim_of()), registered=True)
     world.nodes.change(NODE_NAME, finalizers=(names.TERMINATION_FINALIZER,), deletion_timestamp=NOON)
@@ -563,7 +563,7 @@ def test_a_machine_whose_node_is_being_deleted_is_gone_without_a_request() -> No
     assert world.nodes.requests == {}
 
 
-def test_a_registered_machine_whose_node_was_seen_to_go_is_gone_without_a_request() -> None:
+def test_a_registered_instance_whose_node_was_seen_to_go_is_gone_without_a_request() -> None:
     world = World()
     claim = launched(claim_of(), world.provider.create(claim_of()), registered=True)
     world.nodes.server.clear()
@@ -573,7 +573,7 @@ def test_a_registered_machine_whose_node_was_seen_to_go_is_gone_without_a_reques
     assert world.nodes.requests == {}
 
 
-def test_a_machine_whose_node_lives_is_terminated_by_one_delete() -> None:
+def test_an_instance_whose_node_lives_is_terminated_by_one_delete() -> None:
     world = World()
     claim = launched(claim_of(), world.provider.create(claim_of()), registered=True)
     world.restart()
@@ -606,7 +606,7 @@ def test_a_node_that_the_cache_lacks_is_looked_up_before_its_claim_goes() -> Non
     assert world.nodes.requests == {"create": 1, "get": 1, "delete": 1}
 
 
-def test_a_claim_that_never_had_a_machine_is_looked_up_once() -> None:
+def test_a_claim_that_never_had_an_instance_is_looked_up_once() -> None:
     world = World()
     assert_gone(world, claim_of())
     assert world.nodes.requests == {"get": 1}
@@ -635,8 +635,8 @@ def test_a_node_that_karpenter_made_is_deleted_by_its_provider_id() -> None:
         metadata=ObjectMeta(name="wise-owl-7", uid="7"), spec=NodeSpec(provider_id="kwok://wise-owl-7")
     )
     world.restart()
-    machine = world.provider.get("kwok://wise-owl-7")
-    assert_gone(world, launched(claim_of(), machine, registered=True))
+    instance = world.provider.get("kwok://wise-owl-7")
+    assert_gone(world, launched(claim_of(), instance, registered=True))
     assert world.nodes.server == {}
 
 
@@ -654,7 +654,7 @@ def test_a_failed_delete_is_the_caller_s_to_try_again() -> None:
 # --- what there is ----------------------------------------------------------------------------------------------
 
 
-def test_list_has_kwok_machines_only_in_order_of_id() -> None:
+def test_list_has_kwok_instances_only_in_order_of_id() -> None:
     world = World()
     for name in ("b", "a"):
         world.provider.create(claim_of(name=name))
@@ -662,7 +662,7 @@ def test_list_has_kwok_machines_only_in_order_of_id() -> None:
     world.nodes.sync()
     world.provider.create(claim_of(name="c"))
     assert world.ids() == ["kwok://kwok-a", "kwok://kwok-b", "kwok://kwok-c"]
-    assert [machine.claim_name for machine in world.provider.list()] == ["a", "b", "c"]
+    assert [instance.claim_name for instance in world.provider.list()] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("provider_id", ["", "kwok://", "kwok://none", "aws:///a/i-1"])
@@ -671,16 +671,16 @@ def test_get_of_what_is_not_there(provider_id: str) -> None:
         World().provider.get(provider_id)
 
 
-def test_a_node_that_somebody_else_deletes_is_no_machine_any_more() -> None:
+def test_a_node_that_somebody_else_deletes_is_no_instance_any_more() -> None:
     world = World()
-    machine = world.provider.create(claim_of())
+    instance = world.provider.create(claim_of())
     world.nodes.server.clear()
     world.clock.advance(29)
-    assert world.ids() == [machine.provider_id]  # the watch may lag
+    assert world.ids() == [instance.provider_id]  # the watch may lag
     world.clock.advance(2)
     assert world.ids() == []
     with pytest.raises(InstanceNotFoundError):
-        world.provider.get(machine.provider_id)
+        world.provider.get(instance.provider_id)
 
 
 def test_the_provider_serves_one_catalogue_and_never_drifts() -> None:

@@ -159,7 +159,7 @@ def test_room_is_launched_once_and_kept_and_nobody_is_told_of_pods_that_do_not_e
 
 def ready(stage: Stage, *names_of: str) -> None:
     for name in names_of:
-        stage.world.machine(name, age=3600)
+        stage.world.existing_node(name, age=3600)
 
 
 def test_a_pod_takes_the_room_at_once_and_the_room_is_bought_again() -> None:

@@ -1,4 +1,4 @@
-"""A disruption from its decision to its end: what spares a machine, what calls it off, and that no call holds up another."""
+"""A disruption from its decision to its end: what spares a node, what calls it off, and that no call holds up another."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def stages() -> Iterator[Make]:
         yield make
 
 
-def test_an_empty_machine_goes_after_a_look_at_the_api_server(stages: Make) -> None:
+def test_an_empty_node_goes_after_a_look_at_the_api_server(stages: Make) -> None:
     stage = stages()
     stage.run()
     assert stage.goes()
@@ -85,7 +85,7 @@ SPARED: dict[str, Callable[[Stage], None]] = {
 
 
 @pytest.mark.parametrize("put", SPARED.values(), ids=SPARED)
-def test_a_machine_that_is_not_empty_after_all_is_spared_and_opened_again(
+def test_a_node_that_is_not_empty_after_all_is_spared_and_opened_again(
     stages: Make, put: Callable[[Stage], None]
 ) -> None:
     stage = stages()
@@ -186,14 +186,14 @@ def hang_at(stage: Stage, path: str, may_go: threading.Event) -> threading.Event
     return hangs
 
 
-def test_one_call_that_hangs_holds_up_no_other_machine(stages: Make) -> None:
+def test_one_call_that_hangs_holds_up_no_other_node(stages: Make) -> None:
     stage, may_go = stages("a", "b"), threading.Event()
     hangs = hang_at(stage, "/api/v1/nodes/a", may_go)
     stage.disruption.run_once()
     stage.world.clock.advance(VALIDATION.total_seconds())
     stage.disruption.run_once()
     assert hangs.wait(10)
-    eventually(lambda: stage.goes("b"), "the other machine goes", 10.0, 0.01)
+    eventually(lambda: stage.goes("b"), "the other node goes", 10.0, 0.01)
     stage.disruption.run_once()
     may_go.set()
     eventually(stage.goes, "and in the end this one too", 10.0, 0.01)

@@ -29,10 +29,8 @@ POLICY = RepairPolicy(names.READY, names.FALSE, timedelta(minutes=10))
 def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
     made: list[tuple[Stage, ForcefulDisruption]] = []
 
-    def make(
-        *machines: str, policies: tuple[RepairPolicy, ...] = (), **options: Any
-    ) -> tuple[Stage, ForcefulDisruption]:
-        stage = Stage(*machines, **options)
+    def make(*nodes: str, policies: tuple[RepairPolicy, ...] = (), **options: Any) -> tuple[Stage, ForcefulDisruption]:
+        stage = Stage(*nodes, **options)
         server = stage.server
         forceful = ForcefulDisruption(
             stage.world.cluster,

@@ -1,4 +1,4 @@
-"""Machines without a claim, claims without a machine: who is ended, and who only almost."""
+"""Instances without a claim, claims without an instance: who is ended, and who only almost."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,17 +24,17 @@ REGISTERED = (names.LAUNCHED, names.REGISTERED)
 
 
 class Stage:
-    """A collector over machines that the test lists, and an API server."""
+    """A collector over instances that the test lists, and an API server."""
 
     def __init__(self) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.machines: list[Instance] = [ORPHAN]
+        self.instances: list[Instance] = [ORPHAN]
         self.terminated: list[str] = []
         self.again: list[str] = []
         self.broken: CloudError | None = None
         self.collector = InstanceCollector(
-            lambda: self.machines,
+            lambda: self.instances,
             sort_out,
             self._fresh,
             lambda one: self.server.terminator().end_orphan(one, self._terminate),
@@ -62,7 +62,7 @@ class Stage:
             left -= wait
 
 
-def test_a_machine_of_nobody_is_terminated_after_five_minutes() -> None:
+def test_an_instance_of_nobody_is_terminated_after_five_minutes() -> None:
     stage = Stage()
     stage.poll_for(270)
     assert stage.terminated == []
@@ -77,7 +77,7 @@ def test_its_node_goes_with_it() -> None:
     assert stage.server.done == ["PATCH nodes/n", "DELETE nodes/n"]
 
 
-def test_live_pods_of_a_machine_of_nobody_are_evicted_before_it_is_terminated() -> None:
+def test_live_pods_of_an_instance_of_nobody_are_evicted_before_it_is_terminated() -> None:
     stage = Stage()
     stage.server.put(node("n", provider_id=ORPHAN.provider_id))
     stage.server.bind("web", "n")
@@ -90,7 +90,7 @@ def test_live_pods_of_a_machine_of_nobody_are_evicted_before_it_is_terminated() 
     assert stage.terminated == [ORPHAN.provider_id]
 
 
-def test_a_machine_of_nobody_stays_while_its_pods_cannot_be_listed() -> None:
+def test_an_instance_of_nobody_stays_while_its_pods_cannot_be_listed() -> None:
     stage = Stage()
     stage.server.put(node("n", provider_id=ORPHAN.provider_id))
     stage.server.refuse["pods"] = 403
@@ -101,9 +101,9 @@ def test_a_machine_of_nobody_stays_while_its_pods_cannot_be_listed() -> None:
 def test_five_minutes_without_a_break() -> None:
     stage = Stage()
     stage.poll_for(200)
-    stage.machines = []
+    stage.instances = []
     stage.collector.poll()
-    stage.machines = [ORPHAN]
+    stage.instances = [ORPHAN]
     stage.poll_for(200)
     assert stage.terminated == []
 
@@ -115,7 +115,7 @@ def test_the_api_server_is_asked_before_anything_is_ended() -> None:
     stage.poll_for(400)
     assert stage.terminated == []
     asked = [sent for sent in stage.server.api.sent if sent.method == "GET"]
-    assert asked, "the machine looked like nobody's"
+    assert asked, "the instance looked like nobody's"
 
 
 def test_nothing_is_ended_while_the_api_server_does_not_answer() -> None:
@@ -128,9 +128,9 @@ def test_nothing_is_ended_while_the_api_server_does_not_answer() -> None:
     assert stage.terminated == []
 
 
-def test_a_machine_of_a_launch_under_way_is_taken_over_by_its_claim() -> None:
+def test_an_instance_of_a_launch_under_way_is_taken_over_by_its_claim() -> None:
     stage = Stage()
-    stage.machines = [replace(ORPHAN, tags={ec2.NODECLAIM_TAG: "mine"})]
+    stage.instances = [replace(ORPHAN, tags={ec2.NODECLAIM_TAG: "mine"})]
     stage.server.put(claim("mine"))
     stage.poll_for(600)
     assert stage.terminated == []
@@ -153,7 +153,7 @@ def test_a_termination_that_fails_is_tried_again(error: CloudError) -> None:
 
 def test_it_looks_often_at_first() -> None:
     stage = Stage()
-    stage.machines = []
+    stage.instances = []
     assert [stage.collector.poll() for _ in range(22)] == [10.0] * 20 + [120.0] * 2
 
 
@@ -202,7 +202,7 @@ def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False) 
 LOST = claim("a", provider_id="kwok://a", true=REGISTERED)
 
 
-def test_a_claim_whose_machine_is_gone_is_deleted() -> None:
+def test_a_claim_whose_instance_is_gone_is_deleted() -> None:
     assert collected(Cloud(), LOST)
     assert collected(Cloud("kwok://b"), LOST, node("a", ready=False))
 
@@ -227,11 +227,11 @@ def test_a_claim_that_is_not_registered_stays() -> None:
     assert not collected(Cloud(), claim("a", provider_id="kwok://a", true=(names.LAUNCHED,)))
 
 
-def test_a_claim_whose_machine_nobody_can_be_sure_about_stays() -> None:
+def test_a_claim_whose_instance_nobody_can_be_sure_about_stays() -> None:
     assert not collected(Cloud(), LOST, uncertain=True)
 
 
-def test_a_claim_whose_machine_ec2_did_not_describe_once_stays() -> None:
+def test_a_claim_whose_instance_ec2_did_not_describe_once_stays() -> None:
     """The provider of EC2 says so, and does not say that it is gone."""
     cloud = Cloud()
     cloud.unseen = True

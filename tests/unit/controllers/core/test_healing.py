@@ -20,7 +20,7 @@ LATER = Interruption("scheduled_change", begins=NOON + timedelta(hours=1), budge
 CASES: dict[str, tuple[Interruption | None, bool]] = {
     "a command of a former leader": (None, True),
     "an interruption": (SPOT, False),
-    "a command of a former leader, on a machine that is interrupted tomorrow": (LATER, True),
+    "a command of a former leader, on a node that is interrupted tomorrow": (LATER, True),
 }
 
 

@@ -1,4 +1,4 @@
-"""Interrupted machines: what is written, in which order, and what a crash or a refusal leaves."""
+"""Interrupted nodes: what is written, in which order, and what a crash or a refusal leaves."""
 
 import contextlib
 import threading
@@ -58,7 +58,7 @@ class Stage:
             patience=self.patience,
         )
 
-    def machine(self, name: str, *pods: Pod, promised: tuple[Pod, ...] = (), **metadata: Any) -> None:
+    def existing_node(self, name: str, *pods: Pod, promised: tuple[Pod, ...] = (), **metadata: Any) -> None:
         self.server.put(
             claim(name, pods=promised, provider_id=f"kwok://{name}", true=ALL_TRUE, **metadata),
             node(name, labels={names.NODEPOOL_LABEL: "general"}, finalizers=[names.TERMINATION_FINALIZER]),
@@ -80,16 +80,16 @@ def workers() -> Iterator[Pool]:
 
 def test_the_mark_is_written_once_however_often_it_is_told(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a")
+    stage.existing_node("a")
     assert stage.mark("a")
     assert not stage.mark("a")
     assert stage.server.done == ["PATCH nodeclaims/a"]
     assert interruption_of(stage.server.claim("a").metadata.annotations) == SPOT
 
 
-def test_two_notices_of_one_machine_are_merged_although_both_saw_it_unmarked(workers: Pool) -> None:
+def test_two_notices_of_one_node_are_merged_although_both_saw_it_unmarked(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a")
+    stage.existing_node("a")
     seen = stage.server.claim("a")
     stage.interruptions.mark(seen, LATER)
     stage.interruptions.mark(seen, SPOT)
@@ -100,7 +100,7 @@ def test_two_notices_of_one_machine_are_merged_although_both_saw_it_unmarked(wor
 
 def test_a_mark_that_cannot_be_written_is_an_error(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a")
+    stage.existing_node("a")
     stage.server.refuse["a"] = 403
     with pytest.raises(ApiError):
         stage.mark("a")
@@ -108,15 +108,15 @@ def test_a_mark_that_cannot_be_written_is_an_error(workers: Pool) -> None:
 
 def test_a_claim_that_is_gone_needs_no_mark(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a")
+    stage.existing_node("a")
     del stage.server.objects["nodeclaims", "a"]
     assert not stage.interruptions.mark(claim("a"), SPOT)
 
 
-def test_the_way_of_an_interrupted_machine(workers: Pool) -> None:
+def test_the_way_of_an_interrupted_node(workers: Pool) -> None:
     stage = Stage(workers)
     moving = pod("p", node="a")
-    stage.machine("a", moving)
+    stage.existing_node("a", moving)
     stage.mark("a")
 
     stage.interruptions.run_once()
@@ -133,7 +133,7 @@ def test_the_way_of_an_interrupted_machine(workers: Pool) -> None:
     stage.interruptions.run_once()
     assert stage.planned == ["interrupted/a"] * 2
 
-    stage.machine("b", promised=(moving,))
+    stage.existing_node("b", promised=(moving,))
     stage.interruptions.run_once()
     assert not stage.server.has("nodeclaims", "a")
     assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:02:00Z"
@@ -155,7 +155,7 @@ def disrupted_pods() -> float:
 def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: Pool) -> None:
     stage = Stage(workers)
     before = disrupted_pods()
-    stage.machine("a", pod("p", node="a"), pod("daemon", node="a", kind="DaemonSet"))
+    stage.existing_node("a", pod("p", node="a"), pod("daemon", node="a", kind="DaemonSet"))
     stage.mark("a")
     stage.interruptions.run_once()
     stage.world.clock.advance(45)
@@ -166,7 +166,7 @@ def test_without_a_replacement_it_is_drained_when_time_runs_out(workers: Pool) -
 
 def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a", annotations={names.TERMINATION_TIMESTAMP: "2026-11-21T12:01:00Z"})
+    stage.existing_node("a", annotations={names.TERMINATION_TIMESTAMP: "2026-11-21T12:01:00Z"})
     stage.mark("a", Interruption("instance_status", ends=NOON + timedelta(minutes=2)))
     stage.interruptions.run_once()
     assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:01:00Z"
@@ -174,7 +174,7 @@ def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
 
 def test_the_next_leader_goes_on(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a", pod("p", node="a"))
+    stage.existing_node("a", pod("p", node="a"))
     stage.mark("a")
     stage.interruptions.run_once()
     successor = stage.another(workers)
@@ -189,13 +189,13 @@ def test_the_next_leader_goes_on(workers: Pool) -> None:
 def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: Pool, writes: int) -> None:
     stage = Stage(workers)
     moving = pod("p", node="a")
-    stage.machine("a", moving)
+    stage.existing_node("a", moving)
 
     def live(one: Interruptions) -> None:
         one.mark(stage.server.claim("a"), SPOT)
         one.run_once()
         if "b" not in {claim.name for claim in stage.world.cluster.claims()}:
-            stage.machine("b", promised=(moving,))
+            stage.existing_node("b", promised=(moving,))
         one.run_once()
 
     stage.server.dies_after = writes
@@ -215,7 +215,7 @@ def test_a_crash_after_any_write_is_made_good_by_the_next_leader(workers: Pool, 
 def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: Pool) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
-        stage.machine(name)
+        stage.existing_node(name)
         stage.mark(name)
     stage.server.refuse["a"] = 403
     stage.interruptions.run_once()
@@ -227,7 +227,7 @@ def test_a_refused_write_is_tried_again_and_holds_up_no_other(workers: Pool) -> 
 
 def test_what_has_not_begun_can_be_called_off(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a")
+    stage.existing_node("a")
     stage.mark("a", LATER)
     assert stage.interruptions.call_off(stage.server.claim("a"))
     assert names.INTERRUPTION_ANNOTATION not in stage.server.claim("a").metadata.annotations
@@ -236,9 +236,9 @@ def test_what_has_not_begun_can_be_called_off(workers: Pool) -> None:
     assert not stage.interruptions.call_off(stage.server.claim("a")), "it has begun"
 
 
-def test_a_machine_that_a_budget_holds_says_so(workers: Pool) -> None:
+def test_a_node_that_a_budget_holds_says_so(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.machine("a", annotations={names.DO_NOT_DISRUPT: "true"})
+    stage.existing_node("a", annotations={names.DO_NOT_DISRUPT: "true"})
     stage.mark("a", Interruption("event_status", budgeted=True, replaced=True))
     stage.interruptions.run_once()
     assert not stage.is_closed("a")
@@ -249,7 +249,7 @@ def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers:
     stage = Stage(workers)
     stage.world.cluster.pool_changed(None, pool_of(disruption={"budgets": [{"nodes": "1"}]}))
     for name in ("a", "b"):
-        stage.machine(name)
+        stage.existing_node(name)
     mark = Interruption("event_status", budgeted=True, replaced=True)
     stage.mark("a", mark)
     record = CommandRecord(id="c", reason="Drifted", method="drift", candidates=(Candidate("b", "uid-b"),))
@@ -268,11 +268,11 @@ def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
     assert not stage.interruptions._thread.is_alive()
 
 
-def test_one_machine_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:
+def test_one_node_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:
     stage, may_go = Stage(workers, patience=0.2), threading.Event()
     answer = stage.server.api.respond
     for name in ("a", "b"):
-        stage.machine(name, pod(f"p-{name}", node=name))
+        stage.existing_node(name, pod(f"p-{name}", node=name))
         stage.mark(name)
 
     def respond(sent: Sent) -> FakeAnswer:

@@ -38,7 +38,7 @@ from tests.support.cluster import World, bound, claim, node, plan_text, pod
 from tests.support.instances import FakeInstances
 from tests.support.tinyserver import TinyServer
 
-MACHINE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
+INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
 SHORT = InsufficientCapacityError("c", "all are sold out", 7.0)
 OPEN = InsufficientCapacityError("c", "not all are sold out", 7.0, exhausted=False)
 NEVER = InsufficientCapacityError("c", "there is no such type")
@@ -186,9 +186,9 @@ CASES = {
     ),
     "a class that is not ready": Case(lambda: Stage(NodeClassNotReadyError("k", "n", "no")), Result(), deleted=True),
     "an old claim that nobody looked at is launched": Case(
-        lambda: Stage(MACHINE, age=HOUR), Result(requeue_after=900.0), reason="True/Launched"
+        lambda: Stage(INSTANCE, age=HOUR), Result(requeue_after=900.0), reason="True/Launched"
     ),
-    "an old claim whose machine may have been launched": Case(
+    "an old claim whose instance may have been launched": Case(
         lambda: Stage(LaunchUnderWayError("c"), age=HOUR, mark="b/1/0"), Result(requeue_after=1.0)
     ),
     "an old claim whose launch fails is tried again, we have just come": Case(
@@ -229,17 +229,17 @@ def test_a_claim_that_waits_is_written_once() -> None:
     assert set(stage.told) == {"InsufficientCapacityError"}
 
 
-def test_a_machine_in_the_end() -> None:
+def test_an_instance_in_the_end() -> None:
     stage = Stage(SHORT)
     stage.look()
-    stage.provider.answer = MACHINE
+    stage.provider.answer = INSTANCE
     stage.look()
-    assert stage.server.claim("c").status.provider_id == MACHINE.provider_id
+    assert stage.server.claim("c").status.provider_id == INSTANCE.provider_id
     assert stage.reason == "True/Launched"
 
 
 def test_an_end_that_fails_is_told_and_tried_again() -> None:
-    stage = Stage(MACHINE, deleted=True)
+    stage = Stage(INSTANCE, deleted=True)
     stage.provider.ends = [CloudError("UnauthorizedOperation"), InstanceNotFoundError("i-1")]
     assert stage.look() == Result(failed=True)
     assert stage.told == ["FailedTermination"]
@@ -294,7 +294,7 @@ def launched(stage: Stage, *, age: timedelta, joined: bool) -> None:
 
 
 def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> None:
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=True)
     assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     assert stage.registering == ["c"]
@@ -302,7 +302,7 @@ def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> 
 
 
 def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node() -> None:
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
     wait = stage.look().requeue_after
     assert wait == TIMEOUTS.registration.total_seconds()
@@ -315,7 +315,7 @@ def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node()
 
 
 def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None:
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
     stage.clock.advance(TIMEOUTS.registration.total_seconds())
@@ -324,7 +324,7 @@ def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None
     assert not stage.gone
     stage.stale = False
     stage.look()
-    assert not stage.gone, "its machine could not join either"
+    assert not stage.gone, "its instance could not join either"
     stage.clock.advance(TIMEOUTS.registration.total_seconds())
     stage.look()
     assert stage.gone
@@ -332,7 +332,7 @@ def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None
 
 @pytest.mark.parametrize("skew", [-HOUR, HOUR], ids=["an hour behind", "an hour ahead"])
 def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> None:
-    stage = Stage(MACHINE, age=timedelta(0))
+    stage = Stage(INSTANCE, age=timedelta(0))
     launched(stage, age=skew, joined=False)
     assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
     other = Stage(DENIED, age=timedelta(0))
@@ -347,7 +347,7 @@ def test_no_timeout_depends_on_the_clock_of_another_machine(skew: timedelta) -> 
 
 
 def test_a_claim_of_the_same_name_waits_anew() -> None:
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
     stage.clock.advance(TIMEOUTS.registration.total_seconds())
@@ -360,7 +360,7 @@ def test_a_claim_of_the_same_name_waits_anew() -> None:
 
 
 def test_the_next_leader_waits_a_whole_timeout() -> None:
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
     stage.clock.advance(TIMEOUTS.registration.total_seconds() - 1)
@@ -378,7 +378,7 @@ class Ending:
     """A registered claim that is being deleted, with an instance that is there."""
 
     def __init__(self) -> None:
-        self.stage = Stage(MACHINE)
+        self.stage = Stage(INSTANCE)
         self.cloud = FakeInstances(ID)
         self.stage.provider = self.cloud  # type: ignore[assignment]  # from here on only its end matters
         self.stale = False
@@ -451,7 +451,7 @@ def test_a_list_that_fails_means_that_a_claim_waits(what: str) -> None:
 
 
 def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
-    stage, one = Stage(MACHINE), pod("one")
+    stage, one = Stage(INSTANCE), pod("one")
     stage.world.add(one)
     stage.server.put(claim("c", pods=(one,)))
     stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
@@ -462,8 +462,8 @@ def test_a_claim_whose_pods_found_other_nodes_is_not_launched() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "created", "gone"),
-    [(MACHINE, 1, False), (SHORT, 1, True), (LaunchUnderWayError("c", 2.0), 2, False)],
-    ids=["with a machine", "without one", "which takes long"],
+    [(INSTANCE, 1, False), (SHORT, 1, True), (LaunchUnderWayError("c", 2.0), 2, False)],
+    ids=["with an instance", "without one", "which takes long"],
 )
 def test_a_launch_that_was_begun_comes_to_its_end_though_the_pods_found_other_nodes(
     answer: CloudError | LaunchedInstance, created: int, gone: bool
@@ -483,7 +483,7 @@ def test_a_launch_that_was_begun_comes_to_its_end_though_the_pods_found_other_no
     [(SHORT, True), (LATER, True), (LaunchUnderWayError("c"), False), (CloudError("who knows"), False)],
     ids=["short", "throttled", "under way", "of unknown outcome"],
 )
-def test_a_claim_may_be_planned_again_after_its_provider_said_that_there_is_no_machine(
+def test_a_claim_may_be_planned_again_after_its_provider_said_that_there_is_no_instance(
     answer: CloudError, *, idle: bool
 ) -> None:
     stage, one = Stage(answer), pod("one")
@@ -513,7 +513,7 @@ def test_a_claim_whose_pods_are_being_planned_again_is_not_launched_meanwhile() 
 
 def sharing(true: tuple[str, ...], *, deleted: str = "") -> Stage:
     """The claims `b` and `c` have one instance, which has joined."""
-    stage = Stage(MACHINE)
+    stage = Stage(INSTANCE)
     for name in "bc":
         gone = {"deletionTimestamp": NOON.isoformat()} if name in deleted else {}
         stage.server.put(claim(name, provider_id=ID, true=true, **gone))  # type: ignore[arg-type]
@@ -557,7 +557,7 @@ def ends(stage: Stage) -> str | None:
 
 def going(grace: str | None, *, drain: timedelta | None = None, **metadata: Any) -> Stage:
     """A claim that is being deleted since NOON."""
-    stage = Stage(MACHINE, timeouts=Timeouts(drain=drain))
+    stage = Stage(INSTANCE, timeouts=Timeouts(drain=drain))
     made = claim("c", deletionTimestamp=NOON.isoformat(), **metadata)
     spec = msgspec.structs.replace(made.spec, termination_grace_period=grace)
     stage.server.put(msgspec.structs.replace(made, spec=spec))
@@ -601,7 +601,7 @@ def test_flags_become_timeouts() -> None:
 
 
 def test_a_claim_is_given_up_after_the_registration_timeout_that_was_asked_for() -> None:
-    stage = Stage(MACHINE, timeouts=Timeouts(registration=timedelta(seconds=3)))
+    stage = Stage(INSTANCE, timeouts=Timeouts(registration=timedelta(seconds=3)))
     stage.look()
     assert stage.look().requeue_after == 3.0
     stage.clock.advance(3)

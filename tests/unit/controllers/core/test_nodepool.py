@@ -76,11 +76,11 @@ def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
     assert told == ["general"] * 4
 
 
-def test_a_pool_without_machines_uses_zero_of_everything_that_is_told() -> None:
+def test_a_pool_without_nodes_uses_zero_of_everything_that_is_told() -> None:
     assert used_by([], {}).to_wire() == {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"}
 
 
-def test_a_pool_uses_what_its_machines_have_known_or_not() -> None:
+def test_a_pool_uses_what_its_nodes_have_known_or_not() -> None:
     capacities = {"a": Resources.parse({"cpu": "4", "memory": "8Gi"}), "b": Resources.parse({"cpu": "2", "x/gpu": "1"})}
     used = used_by([claim("a"), claim("b"), claim("unlaunched")], capacities)
     assert used.to_wire() == {
@@ -190,7 +190,7 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     one = Stage()
     one.world.cluster.pool_changed(None, one.pool)
     for name in ("a", "b"):
-        one.world.machine(name)
+        one.world.existing_node(name)
     one.controller.reconcile("general")  # writes the hash
     one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = limit
     one.controller.reconcile("general")

@@ -15,6 +15,7 @@ from provisioner.controllers.core.nominations import DEAR_FACTOR, MAX_WRITES, RO
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
+from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, bound, claim, node, pod
@@ -60,8 +61,8 @@ class Stage:
         self.nominations = self._made(workers)
         self.nominations.begin()
 
-    def machine(self, name: str, *pods: Pod, ready: bool = False) -> None:
-        """A machine planned for these pods; unless `ready` it has joined but is not let in."""
+    def existing_node(self, name: str, *pods: Pod, ready: bool = False) -> None:
+        """A node planned for these pods; unless `ready` it has joined but is not let in."""
         self.world.add(*(one for one in pods if self.world.cluster.pod(one.uid) is None))
         self._planned[name] = pods
         true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED) if ready else (names.LAUNCHED,)
@@ -74,9 +75,9 @@ class Stage:
         changed = claim(name, provider_id=f"kwok://{name}", true=true, pods=self._planned[name])
         self.world.cluster.claim_changed(known, changed)
 
-    def nominate(self, *machines: str) -> None:
+    def nominate(self, *nodes: str) -> None:
         pairs = []
-        for name in machines:
+        for name in nodes:
             known = self.world.cluster.claim(name)
             joined = self.world.cluster.node(name)
             assert known is not None
@@ -162,7 +163,7 @@ def stage(workers: Pool) -> Stage:
 
 
 def test_a_planned_pod_is_nominated_where_the_field_is_empty(stage: Stage) -> None:
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert [sent.body for sent in stage.api.sent] == [
         [
@@ -179,7 +180,7 @@ def test_a_pod_with_a_hard_spread_and_one_that_it_counts_go_without(stage: Stage
         count("nominations_withheld", reason="carries_spread"),
         count("nominations_withheld", reason="counted_by_spread"),
     )
-    stage.machine("a", pod("plain"), pod("counted", shape=counted, labels=counted.labels), web("spread"))
+    stage.existing_node("a", pod("plain"), pod("counted", shape=counted, labels=counted.labels), web("spread"))
     stage.nominate("a")
     assert stage.field == {"plain": "a"}
     after = (
@@ -191,29 +192,44 @@ def test_a_pod_with_a_hard_spread_and_one_that_it_counts_go_without(stage: Stage
 
 def test_a_spread_of_a_pod_that_runs_counts_too(stage: Stage) -> None:
     counted = shape(labels={"app": "web"})
-    stage.machine("old", ready=True)
+    stage.existing_node("old", ready=True)
     stage.world.add(bound(web("running"), "old"))
-    stage.machine("a", pod("counted", shape=counted, labels=counted.labels))
+    stage.existing_node("a", *(pod(name, shape=counted, labels=counted.labels) for name in ("one", "two")))
     stage.nominate("a")
     assert stage.api.sent == []
 
 
+def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is_planned_beside_it(
+    stage: Stage,
+) -> None:
+    nominated(stage, web("one"), pod("plain"))
+    assert stage.field == {"one": "a", "plain": "a"}
+    stage.write("one", "")  # a cycle failed
+    assert stage.field["one"] == "a", "given back"
+    late = web("late")
+    stage.world.add(late)
+    assert stage.review(1) == []
+    stage.world.cluster.assign(NodeKey("a"), [late])
+    assert len(stage.review(1)) == 1
+    assert stage.field == {"one": "", "plain": "a"}
+
+
 def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(stage: Stage) -> None:
     stage.watched = False
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert len(stage.api.sent) == ROUNDS
 
 
 def test_a_nomination_of_preemption_stays(stage: Stage) -> None:
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.write("one", "elsewhere")
     stage.nominate("a")
     assert stage.api.sent == []
 
 
 def test_preemption_that_was_first_is_not_overwritten_nor_taken_for_ours(stage: Stage) -> None:
-    stage.machine("a", pod("one"), ready=True)
+    stage.existing_node("a", pod("one"), ready=True)
     stage.field["one"] = "elsewhere"  # the watch has not told yet
     stage.nominate("a")
     assert stage.field == {"one": "elsewhere"}
@@ -223,16 +239,16 @@ def test_preemption_that_was_first_is_not_overwritten_nor_taken_for_ours(stage: 
 
 def test_a_nomination_of_ours_to_where_the_pod_was_planned_before_is_replaced(stage: Stage) -> None:
     one = pod("one")
-    stage.machine("a", one)
+    stage.existing_node("a", one)
     stage.nominate("a")
     stage.world.cluster.claim_changed(stage.world.cluster.claim("a"), None)
-    stage.machine("b", one)
+    stage.existing_node("b", one)
     stage.nominate("b")
     assert stage.field == {"one": "b"}
 
 
 def test_a_lost_nomination_is_given_back_and_not_for_ever(stage: Stage) -> None:
-    stage.machine("a", pod("one"), ready=True)
+    stage.existing_node("a", pod("one"), ready=True)
     stage.nominate("a")
     for _ in range(2 * MAX_WRITES):
         stage.write("one", "")  # a cycle failed
@@ -240,14 +256,14 @@ def test_a_lost_nomination_is_given_back_and_not_for_ever(stage: Stage) -> None:
 
 
 def test_a_pod_that_was_not_nominated_by_us_is_not_nominated_when_preemption_is_over(stage: Stage) -> None:
-    stage.machine("a", pod("one"), ready=True)
+    stage.existing_node("a", pod("one"), ready=True)
     stage.write("one", "elsewhere")
     stage.write("one", "")
     assert stage.api.sent == []
 
 
 def test_where_the_api_server_fails_the_pod_goes_without(stage: Stage) -> None:
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.answer = refusal(500, "InternalError")
     before = count("nominations", outcome="failed")
     stage.nominate("a")
@@ -256,7 +272,7 @@ def test_where_the_api_server_fails_the_pod_goes_without(stage: Stage) -> None:
 
 def test_nobody_is_nominated_where_that_is_turned_off_and_nothing_is_looked_at(workers: Pool) -> None:
     stage = Stage(workers, mode="false")
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert (stage.api.sent, stage.scans) == ([], 0)
 
@@ -264,7 +280,7 @@ def test_nobody_is_nominated_where_that_is_turned_off_and_nothing_is_looked_at(w
 def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spread(workers: Pool) -> None:
     stage = Stage(workers, mode="auto")
     stage.steering.heard()
-    stage.machine("a", pod("plain"), web("spread"))
+    stage.existing_node("a", pod("plain"), web("spread"))
     stage.nominate("a")
     assert stage.api.sent == []
     assert stage.steering._watched == {"plain"}
@@ -274,7 +290,7 @@ def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spr
 
 
 def nominated(stage: Stage, *pods: Pod) -> None:
-    stage.machine("a", *pods)
+    stage.existing_node("a", *pods)
     stage.nominate("a")
     stage.let_in("a")
     assert stage.review() == []
@@ -314,7 +330,7 @@ def test_what_was_taken_back_is_not_written_again(stage: Stage) -> None:
 
 
 def test_a_node_that_is_not_ready_is_waited_for(stage: Stage) -> None:
-    stage.machine("a", pod("one"))
+    stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert stage.review(600) == []
 
@@ -351,11 +367,11 @@ def test_a_pod_that_is_planned_elsewhere_gets_its_room_there_at_once(stage: Stag
 
 def test_a_pod_with_a_hard_spread_that_comes_later_frees_those_that_it_counts(stage: Stage) -> None:
     counted = shape(labels={"app": "web"})
-    nominated(stage, pod("counted", shape=counted, labels=counted.labels))
-    assert stage.field == {"counted": "a"}
+    nominated(stage, *(pod(name, shape=counted, labels=counted.labels) for name in ("one", "two")))
+    assert stage.field == {"one": "a", "two": "a"}
     stage.world.add(web("late"))
-    assert len(stage.review(1)) == 1
-    assert stage.field == {"counted": ""}
+    assert len(stage.review(1)) == 2
+    assert stage.field == {"one": "", "two": ""}
 
 
 def test_an_api_server_that_fails_is_asked_again_ever_more_rarely(stage: Stage) -> None:
@@ -391,7 +407,7 @@ def test_a_new_leader_that_does_not_nominate_does_so_too(stage: Stage, workers: 
 
 def test_a_new_leader_leaves_what_no_plan_of_ours_names(stage: Stage, workers: Pool) -> None:
     """Preemption and binding nominate to our Nodes too."""
-    stage.machine("a", pod("planned"), ready=True)
+    stage.existing_node("a", pod("planned"), ready=True)
     stage.world.add(pod("stranger", owner="other"))
     stage.write("stranger", "a")
     stage.restart(workers)

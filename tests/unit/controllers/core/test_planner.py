@@ -29,7 +29,7 @@ WIDE = instance_type("wide", "8", "64Gi", 4.0, capacity_types=("on-demand",))
 POOL = pool("pool", types=(LEAN, WIDE))
 GREEDY_USD, BEST_USD = 8.0, 2.0
 PATIENT = Patience(least=120.0, most=120.0, grace=60.0)
-"""A process answers as soon as it can; on a crowded machine that may take long."""
+"""A process answers as soon as it can; on a crowded node that may take long."""
 HASTY = Patience(least=0.4, most=0.4, grace=0.1)
 WINDOW = 120.0
 

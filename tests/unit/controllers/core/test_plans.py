@@ -181,8 +181,8 @@ def test_old_plans_are_taken_off_nodes_and_a_kubelet_that_writes_them_again_is_n
     remover = NodePlanRemover(server.client, world.clock)
     remover.queue.start()
     try:
-        for machine in (old, plain):
-            remover.seen(machine)
+        for existing_node in (old, plain):
+            remover.seen(existing_node)
         eventually(lambda: server.done == ["PATCH nodes/n"], "the plan is taken off")
         assert server.node("n").metadata.annotations == {"team": "a"}
         for _ in range(100):

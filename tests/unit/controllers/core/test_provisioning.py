@@ -1,4 +1,4 @@
-"""What one batch is asked: which pools, machines and pods take part."""
+"""What one batch is asked: which pools, nodes and pods take part."""
 
 from typing import Any
 
@@ -135,7 +135,7 @@ def test_a_pool_of_another_provider_takes_no_part() -> None:
 
 def test_a_pool_offers_what_remains_of_its_limits() -> None:
     world = world_of(pool(limits={"cpu": "10", "nodes": "3"}))
-    world.machine("m")
+    world.existing_node("m")
     (one,) = ask(world).pools
     assert one.remaining is not None
     assert dict(one.remaining) == {"cpu": 6000, "nodes": 2}
@@ -153,10 +153,10 @@ def test_a_pools_own_labels_are_requirements() -> None:
     assert one.requirements.requirement(names.ARCH_LABEL).single_value == "arm64"
 
 
-def test_machines_take_pods_unless_they_leave() -> None:
+def test_nodes_take_pods_unless_they_leave() -> None:
     world = world_of(pool())
     for name in ("stays", "claim-goes", "node-goes", "disrupted"):
-        world.machine(name)
+        world.existing_node(name)
     world.cluster.claim_changed(None, claim("coming"))
     world.cluster.claim_changed(
         None, claim("claim-goes", provider_id="kwok://claim-goes", deletionTimestamp=NOON.isoformat())
@@ -169,10 +169,10 @@ def test_machines_take_pods_unless_they_leave() -> None:
     assert {one.name for one in bins if one.leaving} == {"claim-goes", "node-goes", "disrupted"}
 
 
-def test_a_machine_on_its_way_shows_that_it_will_be_ready_and_one_of_nobody_only_what_it_says() -> None:
+def test_a_node_on_its_way_shows_that_it_will_be_ready_and_one_of_nobody_only_what_it_says() -> None:
     """Else a pod that selects ready nodes would have a new one though there is room on one that is coming."""
     world = world_of(pool())
-    world.machine("ready")
+    world.existing_node("ready")
     world.cluster.claim_changed(None, claim("coming"))
     world.cluster.claim_changed(
         None, claim("joins", provider_id="kwok://joins", true=(names.LAUNCHED, names.REGISTERED))
@@ -187,7 +187,7 @@ def test_a_machine_on_its_way_shows_that_it_will_be_ready_and_one_of_nobody_only
 def test_a_node_shows_its_room_less_what_is_kept() -> None:
     world = world_of(pool())
     world.add(pod("running", node="m", cpu="500m"), pod("waits", cpu="1"))
-    world.machine("m", pods=(pod("waits"),))
+    world.existing_node("m", pods=(pod("waits"),))
     (one,) = ask(world).bins
     full = next(kind for kind in TYPES if kind.name == "c-4x-amd64-linux").allocatable["cpu"]
     assert one.room["cpu"] == full - 1500
@@ -197,7 +197,7 @@ def test_a_node_shows_its_room_less_what_is_kept() -> None:
 def test_a_node_shows_its_pods_those_planned_on_it_and_its_volume_limits() -> None:
     world = world_of(pool())
     world.add(pod("here", node="m"), pod("planned"))
-    world.machine("m", pods=(pod("planned"),))
+    world.existing_node("m", pods=(pod("planned"),))
     drivers = [{"name": "disk", "nodeID": "m", "allocatable": {"count": 3}}]
     world.cluster.csi_node_changed(
         None, msgspec.convert({"metadata": {"name": "m"}, "spec": {"drivers": drivers}}, CSINode)
@@ -207,19 +207,19 @@ def test_a_node_shows_its_pods_those_planned_on_it_and_its_volume_limits() -> No
     assert dict(one.attach_limits) == {"disk": 3}
 
 
-def test_a_pod_that_moves_within_a_machine_is_shown_once() -> None:
+def test_a_pod_that_moves_within_a_node_is_shown_once() -> None:
     world, one = world_of(pool()), pod("one", node="m")
-    world.machine("m")
+    world.existing_node("m")
     world.add(one)
     world.cluster.assign(NodeKey("m"), (one,))
     (found,) = ask(world).bins
     assert [each.name for each in found.pods] == ["one"]
 
 
-def test_a_machine_is_the_same_object_until_something_of_it_changes() -> None:
+def test_a_node_is_the_same_object_until_something_of_it_changes() -> None:
     world, bins = world_of(pool()), BinCache()
-    world.machine("changes")
-    world.machine("stays")
+    world.existing_node("changes")
+    world.existing_node("stays")
     before = {one.name: one for one in ask(world, cache=bins).bins}
     world.add(pod("new", node="changes"))
     after = {one.name: one for one in ask(world, cache=bins).bins}
@@ -295,7 +295,7 @@ def test_without_a_claim_its_pods_wait_and_its_share_of_the_limits_is_free() -> 
     world.add(one)
     world.cluster.claim_changed(None, claim("a", pods=(one,)))
     world.cluster.claim_changed(None, claim("waits-too"))
-    world.machine("b")
+    world.existing_node("b")
     rest, pods = without(world.cluster.snapshot(), "a")
     assert pods == (one,)
     assert [str(view.key) for view in rest.nodes] == ["b"]

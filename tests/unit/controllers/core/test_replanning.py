@@ -47,7 +47,7 @@ def first_name() -> str:
 def test_a_generated_name_that_is_taken_is_not_used_and_the_live_node_stays() -> None:
     name = first_name()
     stage = Stage(pod("p"))
-    stage.world.machine(name)
+    stage.world.existing_node(name)
     stage.world.add(*(pod(f"fills-{number}", node=name) for number in range(4)))
     stage.run()
     (other,) = stage.created
@@ -110,7 +110,7 @@ def test_a_claim_whose_pods_find_nodes_while_it_is_created_goes_again() -> None:
 
 def test_pods_that_were_planned_onto_a_node_that_went_meanwhile_are_planned_again() -> None:
     stage = Stage(pod("p"))
-    stage.world.machine("old")
+    stage.world.existing_node("old")
     gone = claim("old", deletionTimestamp="2026-11-21T12:00:00Z", provider_id="kwok://old")
     stage.provider.meanwhile = lambda: stage.world.cluster.claim_changed(None, gone)
     stage.run()
@@ -140,7 +140,7 @@ def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
 def test_a_pod_that_was_missed_on_a_node_is_planned_elsewhere_as_itself() -> None:
     one = pod("p")
     stage = Stage(one)
-    stage.world.machine("old")
+    stage.world.existing_node("old")
     stage.run()
     assert stage.world.assigned("old") == ["p"]
     said = missed_on(stage, one, "old")
@@ -157,7 +157,7 @@ def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_wha
     stage = Stage(one)
     for number in range(3):
         name = f"n{number}"
-        stage.world.machine(name)
+        stage.world.existing_node(name)
         assert stage.world.cluster.assign(NodeKey(name), (one,)) == []
         one = missed_on(stage, one, name, f"{SAID} {number}")
     assert stage.run() is None
@@ -179,7 +179,7 @@ def test_other_pods_are_planned_while_a_class_is_stopped() -> None:
     stage = Stage(one, other)
     for number in range(3):
         name = f"n{number}"
-        stage.world.machine(name)
+        stage.world.existing_node(name)
         stage.world.cluster.assign(NodeKey(name), (one,))
         one = missed_on(stage, one, name, f"{SAID} {number}")
     batch = stage.run()

@@ -59,8 +59,8 @@ class Stage:
     def restart(self) -> None:
         """Another process goes on."""
         self.world = World()
-        self.world.machine("a")
-        self.world.machine("b")
+        self.world.existing_node("a")
+        self.world.existing_node("b")
         self.world.add(WEB)
         self.api = FakeApi(respond=self._answer, clock=self.world.clock)
         self.server = TinyServer(self.world)

@@ -74,7 +74,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Held:
+class Case:
     put: Callable[[Stage], None]
     says: str
     seconds: float = HELD_SECONDS
@@ -121,23 +121,23 @@ def of_another_claim_too(stage: Stage) -> None:
 
 
 HELD = {
-    "a live pod": Held(with_pod(), "1 pods are waiting to be evicted: default/web"),
-    "a pod that ends": Held(
+    "a live pod": Case(with_pod(), "1 pods are waiting to be evicted: default/web"),
+    "a pod that ends": Case(
         with_pod(metadata__deletionTimestamp=(NOON + timedelta(seconds=30)).isoformat()), "default/web"
     ),
-    "a pod that may not be disrupted": Held(
+    "a pod that may not be disrupted": Case(
         with_pod(metadata__annotations={names.DO_NOT_DISRUPT: "true"}), "default/web"
     ),
-    "a pod that cannot be decoded": Held(with_pod(raw=UNREADABLE), "default/odd", UNREADABLE_SECONDS),
-    "a pod with fields nested too deeply to be read, like any other": Held(with_pod(raw=TOO_DEEP), "default/deep"),
-    "a live pod under another name of the same instance": Held(under_two_names, "default/web"),
-    "a Node that cannot be decoded": Held(unreadable_node, "Node n", UNREADABLE_SECONDS),
-    "another claim has the instance": Held(of_another_claim_too, "NodeClaim other", UNREADABLE_SECONDS),
+    "a pod that cannot be decoded": Case(with_pod(raw=UNREADABLE), "default/odd", UNREADABLE_SECONDS),
+    "a pod with fields nested too deeply to be read, like any other": Case(with_pod(raw=TOO_DEEP), "default/deep"),
+    "a live pod under another name of the same instance": Case(under_two_names, "default/web"),
+    "a Node that cannot be decoded": Case(unreadable_node, "Node n", UNREADABLE_SECONDS),
+    "another claim has the instance": Case(of_another_claim_too, "NodeClaim other", UNREADABLE_SECONDS),
 }
 
 
 @pytest.mark.parametrize("case", HELD.values(), ids=HELD)
-def test_what_holds_the_end_of_an_instance(case: Held) -> None:
+def test_what_holds_the_end_of_an_instance(case: Case) -> None:
     stage = Stage()
     case.put(stage)
     stage.world.clock.advance(60)
@@ -527,7 +527,7 @@ def calls_that_end() -> list[str]:
             owner = ast.unparse(one.value)
             if one.attr in {"terminate", "terminate_instances"} or (
                 one.attr == "delete"
-                and owner.rpartition(".")[2].strip("_") in {"provider", "launcher", "machines", "cloud"}
+                and owner.rpartition(".")[2].strip("_") in {"provider", "launcher", "instances", "cloud"}
             ):
                 found.append(f"{path.name}:{one.lineno}: {ast.unparse(one)}")
     return found

@@ -186,7 +186,7 @@ def test_a_claim_that_its_provider_refused_is_planned_again() -> None:
     assert stage.pods_of(second) == ["p1", "p2", "p3"]
 
 
-@pytest.mark.parametrize("what", ["mark", "machine", "deletion", "another leader's"])
+@pytest.mark.parametrize("what", ["mark", "instance", "deletion", "another leader's"])
 def test_a_claim_is_left_alone_of_which_there_may_be_something(what: str) -> None:
     stage = Stage()
     (first,) = stage.batch(*wide(1))
@@ -196,7 +196,7 @@ def test_a_claim_is_left_alone_of_which_there_may_be_something(what: str) -> Non
     match what:
         case "mark":
             known.metadata.annotations[names.LAUNCH_ANNOTATION] = "batch/1/0"
-        case "machine":
+        case "instance":
             status = msgspec.structs.replace(known.status, provider_id="kwok://here")
             cluster.claim_written(msgspec.structs.replace(known, status=status))
         case "deletion":

@@ -70,7 +70,7 @@ class Stage:
         )
 
     def joined(self, name: str, *, ready: bool = True, spread: bool = False, tainted: bool = True) -> None:
-        """A launched machine whose Node, still with our taint, is planned for a pod named after it."""
+        """A launched node whose Node, still with our taint, is planned for a pod named after it."""
         one = pod(f"pod-of-{name}", shape=SPREAD) if spread else pod(f"pod-of-{name}")
         self.world.add(one)
         self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=(one,), version=1))

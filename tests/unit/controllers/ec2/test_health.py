@@ -20,14 +20,14 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
 
-MACHINE = "i-00000000000000001"
+INSTANCE = "i-00000000000000001"
 LONG_AGO = NOON - timedelta(minutes=10)
 IMPAIRED = {"Details": [{"Status": "failed", "ImpairedSince": LONG_AGO}]}
 
 
 def planned(hours: float, description: str = "") -> dict[str, Any]:
     event = {"Code": "instance-retirement", "Description": description, "NotBefore": NOON + timedelta(hours=hours)}
-    return {"InstanceId": MACHINE, "Events": [event]}
+    return {"InstanceId": INSTANCE, "Events": [event]}
 
 
 class Stage:
@@ -54,7 +54,7 @@ class Stage:
             AwsSettings(cluster_name="c", region="us-east-1"),
             self.world.clock,
         )
-        self.server.put(claim("mine", provider_id=f"aws:///us-east-1a/{MACHINE}"))
+        self.server.put(claim("mine", provider_id=f"aws:///us-east-1a/{INSTANCE}"))
 
     def _read(self) -> Iterator[Mapping[str, Any]]:
         if self.error is not None:
@@ -74,9 +74,9 @@ def workers() -> Iterator[Pool]:
 @pytest.mark.parametrize(
     ("field", "reason"), [("InstanceStatus", "instance_status"), ("SystemStatus", "system_status")]
 )
-def test_an_impaired_machine_is_ended_without_waiting_for_its_pods(workers: Pool, field: str, reason: str) -> None:
+def test_an_impaired_instance_is_ended_without_waiting_for_its_pods(workers: Pool, field: str, reason: str) -> None:
     stage = Stage(workers)
-    stage.rows = [{"InstanceId": MACHINE, field: IMPAIRED}]
+    stage.rows = [{"InstanceId": INSTANCE, field: IMPAIRED}]
     assert stage.poller.poll() == POLL_SECONDS
     assert stage.mark() == Interruption(reason, ends=NOON)
     stage.world.clock.advance(60)
@@ -109,7 +109,7 @@ def test_planned_work_that_is_cancelled_is_forgotten_unless_it_has_begun(workers
     assert stage.mark() is not None, "it is closed already, its pods may have left"
 
 
-def test_machines_of_others_are_nothing_to_us(workers: Pool) -> None:
+def test_instances_of_others_are_nothing_to_us(workers: Pool) -> None:
     stage = Stage(workers)
     stage.rows = [{**planned(1), "InstanceId": "i-00000000000000002"}]
     stage.poller.poll()
@@ -158,7 +158,7 @@ def test_a_claim_that_is_going_is_left(workers: Pool) -> None:
     stage.server.put(
         claim(
             "mine",
-            provider_id=f"aws:///us-east-1a/{MACHINE}",
+            provider_id=f"aws:///us-east-1a/{INSTANCE}",
             deletionTimestamp=going,
             annotations={names.DO_NOT_DISRUPT: "true"},
         )

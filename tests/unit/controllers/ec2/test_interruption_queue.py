@@ -24,7 +24,7 @@ from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
 
-MACHINE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
+INSTANCE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 BOUGHT = {
     names.NODEPOOL_LABEL: "general",
@@ -57,7 +57,7 @@ class FakeQueue:
         return len(gone)
 
 
-def event(detail_type: str, instance: str = MACHINE, **detail: Any) -> str:
+def event(detail_type: str, instance: str = INSTANCE, **detail: Any) -> str:
     return json.dumps(
         {
             "version": "0",
@@ -74,7 +74,7 @@ STATE, RESERVATION = "EC2 Instance State-change Notification", "EC2 Capacity Res
 
 
 class Stage:
-    """A reader over a queue, and a machine of ours; called in this thread."""
+    """A reader over a queue, and an instance of ours; called in this thread."""
 
     def __init__(self, workers: Pool, **settings: Any) -> None:
         self.world = World()
@@ -103,7 +103,7 @@ class Stage:
             workers,
             self.world.clock,
         )
-        provider_id = f"aws:///us-east-1a/{MACHINE}"
+        provider_id = f"aws:///us-east-1a/{INSTANCE}"
         self.server.put(
             claim("mine", provider_id=provider_id, true=ALL_TRUE, labels=BOUGHT), node("n", provider_id=provider_id)
         )
@@ -123,8 +123,8 @@ def workers() -> Iterator[Pool]:
 ACTED: dict[str, tuple[str, str, str]] = {
     "a spot notice": (event(SPOT), "spot_interrupted", "SpotInterrupted"),
     "a recommendation, which is ignored": (event(REBALANCE), "", "SpotRebalanceRecommendation"),
-    "a machine that stops": (event(STATE, state="stopping"), "instance_stopped", "InstanceStopping"),
-    "a machine that ends": (event(STATE, state="terminated"), "instance_terminated", "InstanceTerminating"),
+    "an instance that stops": (event(STATE, state="stopping"), "instance_stopped", "InstanceStopping"),
+    "an instance that ends": (event(STATE, state="terminated"), "instance_terminated", "InstanceTerminating"),
     "a reservation that is taken back": (
         event(RESERVATION),
         "capacity_reservation_interrupted",
@@ -134,7 +134,7 @@ ACTED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize(("body", "reason", "told"), ACTED.values(), ids=ACTED)
-def test_messages_about_our_machines_are_acted_upon_told_and_deleted(
+def test_messages_about_our_instances_are_acted_upon_told_and_deleted(
     workers: Pool, body: str, reason: str, told: str
 ) -> None:
     stage = Stage(workers)
@@ -149,9 +149,9 @@ DELETED: dict[str, str] = {
     "malformed": "what?",
     "unknown": event("EC2 Something New"),
     "empty": "",
-    "of a machine that starts": event(STATE, state="running"),
-    "of a machine that is not ours": event(STATE, OTHER, state="terminated"),
-    "of a spot machine that is not ours": event(SPOT, OTHER),
+    "of an instance that starts": event(STATE, state="running"),
+    "of an instance that is not ours": event(STATE, OTHER, state="terminated"),
+    "of a spot instance that is not ours": event(SPOT, OTHER),
 }
 
 
@@ -191,19 +191,19 @@ def test_a_message_that_comes_twice_is_written_once_and_closes_the_offering_once
     assert stage.shortages.standing(offer, NOON + timedelta(seconds=179)) is Standing.CLOSED
 
 
-def test_a_reservation_that_is_taken_back_has_no_machines_left(workers: Pool) -> None:
+def test_a_reservation_that_is_taken_back_has_no_instances_left(workers: Pool) -> None:
     stage = Stage(workers)
     stage.queue.put(event(RESERVATION))
     stage.reader.poll()
     assert stage.book.available("cr-1") == 0
 
 
-def test_a_machine_that_we_end_ourselves_says_nothing_new(workers: Pool) -> None:
+def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: Pool) -> None:
     stage = Stage(workers)
     stage.server.put(
         claim(
             "mine",
-            provider_id=f"aws:///us-east-1a/{MACHINE}",
+            provider_id=f"aws:///us-east-1a/{INSTANCE}",
             true=ALL_TRUE,
             labels=BOUGHT,
             deletionTimestamp=NOON.isoformat(),
@@ -214,7 +214,7 @@ def test_a_machine_that_we_end_ourselves_says_nothing_new(workers: Pool) -> None
     assert stage.server.recorder.events == []
 
 
-def test_a_spot_notice_of_a_machine_that_nobody_knows_yet_waits_for_its_launch_to_be_written(workers: Pool) -> None:
+def test_a_spot_notice_of_an_instance_that_nobody_knows_yet_waits_for_its_launch_to_be_written(workers: Pool) -> None:
     stage = Stage(workers)
     stage.server.put(claim("launching", labels=BOUGHT))
     stage.queue.put(event(SPOT, OTHER))

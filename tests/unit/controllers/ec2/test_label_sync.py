@@ -33,7 +33,7 @@ def owner(**fields: Any) -> Any:
 
 
 CASES: dict[str, tuple[Any, Instance, bool]] = {
-    "a machine that has left": (owner(), LEFT, True),
+    "an instance that has left": (owner(), LEFT, True),
     "one that stays": (owner(), STAYS, False),
     "one that never was in one": (owner(labels=ON_DEMAND), LEFT, False),
     "one that is going": (owner(deletionTimestamp=NOON.isoformat()), LEFT, False),
@@ -41,9 +41,9 @@ CASES: dict[str, tuple[Any, Instance, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("one", "machine", "left"), CASES.values(), ids=CASES)
-def test_who_has_left(one: Any, machine: Instance, left: bool) -> None:
-    assert bool(left_reservations([one], [machine])) is left
+@pytest.mark.parametrize(("one", "instance", "left"), CASES.values(), ids=CASES)
+def test_who_has_left(one: Any, instance: Instance, left: bool) -> None:
+    assert bool(left_reservations([one], [instance])) is left
 
 
 def sync(server: TinyServer) -> None:
@@ -84,11 +84,11 @@ GROUPED = {names.NODEPOOL_LABEL: "general", names.REGISTERED_LABEL: "true", labe
 
 
 class Partitions:
-    """A sync over one machine in a placement group."""
+    """A sync over one instance in a placement group."""
 
     def __init__(self, partition: int, state: str = "running") -> None:
         self.server = TinyServer(World())
-        self.machine = replace(LEFT, partition=partition, state=state)
+        self.instance = replace(LEFT, partition=partition, state=state)
         self.asked = 0
         self.broken = False
         cluster = self.server.world.cluster
@@ -103,7 +103,7 @@ class Partitions:
         self.asked += 1
         if self.broken:
             raise CloudError("throttled")
-        return dict.fromkeys(provider_ids, self.machine)
+        return dict.fromkeys(provider_ids, self.instance)
 
     def polled(self) -> str | None:
         """The label of the Node after one look, which the claim has too."""
@@ -128,14 +128,14 @@ def test_a_group_without_partitions_is_asked_about_once() -> None:
     assert one.asked == 1
 
 
-def test_a_machine_that_is_still_pending_is_asked_about_again() -> None:
+def test_an_instance_that_is_still_pending_is_asked_about_again() -> None:
     one = Partitions(0, "pending")
     one.polled()
-    one.machine = replace(one.machine, partition=2, state="running")
+    one.instance = replace(one.instance, partition=2, state="running")
     assert one.polled() == "2"
 
 
-def test_machines_are_asked_about_together() -> None:
+def test_instances_are_asked_about_together() -> None:
     one = Partitions(3)
     other = LEFT.provider_id.replace("0001", "0002")
     one.server.put(claim("b", provider_id=other, labels=GROUPED), node("m", provider_id=other, labels=GROUPED))

@@ -56,7 +56,7 @@ def workers() -> Iterator[Pool]:
         yield threads
 
 
-def test_machines_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
+def test_instances_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
     server = TinyServer(World())
     server.put(owner(), claim("b", provider_id="aws:///us-east-1a/i-00000000000000002"))
     asked: list[Sequence[str]] = []

@@ -1,4 +1,4 @@
-"""Tags that machines get once their Node has joined."""
+"""Tags that instances get once their Node has joined."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from provisioner.support.workers import DONE, Result
 from tests.support.cluster import World, claim
 from tests.support.tinyserver import TinyServer
 
-MACHINE = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
+INSTANCE = Instance("i-00000000000000001", "running", "m5.large", "us-east-1a", "spot")
 ALL = {ec2.NAME_TAG: "node-a", ec2.NODECLAIM_TAG: "a", ec2.CLUSTER_NAME_TAG: "blue"}
 TAGGED = {ec2.TAGGED_ANNOTATION: "true", ec2.CLUSTER_NAME_TAGGED_ANNOTATION: "true"}
 
@@ -23,11 +23,11 @@ class Stage:
     def __init__(self, tags: Mapping[str, str], **fields: Any) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.machine, self.tagged = replace(MACHINE, tags=tags), list[tuple[str, Mapping[str, str]]]()
+        self.instance, self.tagged = replace(INSTANCE, tags=tags), list[tuple[str, Mapping[str, str]]]()
         self.error: CloudError | None = None
         self.shifted: set[str] = set()
         self.controller = TaggingController(
-            lambda _: self.machine,
+            lambda _: self.instance,
             self._tag,
             self.world.cluster,
             self.server.writer,
@@ -35,7 +35,7 @@ class Stage:
             self.world.clock,
             shifted=lambda: self.shifted,
         )
-        given = {"provider_id": MACHINE.provider_id, "true": (names.LAUNCHED, names.REGISTERED), **fields}
+        given = {"provider_id": INSTANCE.provider_id, "true": (names.LAUNCHED, names.REGISTERED), **fields}
         self.server.put(claim("a", **given))
         stored = self.server.objects["nodeclaims", "a"]
         stored["status"]["nodeName"] = "node-a"
@@ -48,18 +48,18 @@ class Stage:
 
 
 LACKING: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "a machine without tags gets all": ({}, ALL),
+    "an instance without tags gets all": ({}, ALL),
     "what is there stays": ({ec2.NAME_TAG: "mine", ec2.NODECLAIM_TAG: "a"}, {ec2.CLUSTER_NAME_TAG: "blue"}),
-    "a machine with all": (ALL, {}),
+    "an instance with all": (ALL, {}),
 }
 
 
 @pytest.mark.parametrize(("present", "lacking"), LACKING.values(), ids=LACKING)
-def test_a_machine_gets_the_tags_that_it_lacks(present: dict[str, str], lacking: dict[str, str]) -> None:
+def test_an_instance_gets_the_tags_that_it_lacks(present: dict[str, str], lacking: dict[str, str]) -> None:
     stage = Stage(present)
     assert missing_tags(present, stage.server.claim("a"), "blue") == lacking
     assert stage.controller.reconcile("a") == DONE
-    assert stage.tagged == ([(MACHINE.id, lacking)] if lacking else [])
+    assert stage.tagged == ([(INSTANCE.id, lacking)] if lacking else [])
     found = stage.server.claim("a")
     assert {key: found.metadata.annotations.get(key) for key in TAGGED} == TAGGED
     assert not is_due(found)
@@ -86,7 +86,7 @@ def test_a_claim_tagged_by_an_old_karpenter_gets_what_is_new() -> None:
     assert is_due(stage.server.claim("a"))
 
 
-def test_a_machine_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() -> None:
+def test_an_instance_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() -> None:
     stage = Stage({})
     stage.error = InstanceNotFoundError("x")
     assert stage.controller.reconcile("a") == Result(failed=True)
@@ -95,9 +95,9 @@ def test_a_machine_that_ec2_does_not_know_is_tried_again_until_its_claim_goes() 
     assert stage.tagged
 
 
-def test_machines_in_a_zone_that_is_shifted_away_from_wait() -> None:
+def test_instances_in_a_zone_that_is_shifted_away_from_wait() -> None:
     stage = Stage({})
-    stage.machine = replace(stage.machine, zone_id="use1-az1")
+    stage.instance = replace(stage.instance, zone_id="use1-az1")
     stage.shifted = {"use1-az1"}
     assert stage.controller.reconcile("a") == Result(requeue_after=60.0)
     assert stage.tagged == []
@@ -109,7 +109,7 @@ def test_machines_in_a_zone_that_is_shifted_away_from_wait() -> None:
 @pytest.mark.parametrize(
     ("fields", "waits"),
     [({}, True), ({"true": (names.LAUNCHED,)}, False), ({"deletionTimestamp": "2026-11-21T12:00:00Z"}, False)],
-    ids=["a launch", "a machine that boots", "a claim that goes"],
+    ids=["a launch", "an instance that boots", "a claim that goes"],
 )
 def test_tags_give_way_to_launches_for_a_while(fields: dict[str, Any], waits: bool) -> None:
     stage = Stage({})
@@ -140,7 +140,7 @@ def test_tags_that_fail_are_tried_again_and_not_noted() -> None:
     assert is_due(stage.server.claim("a"))
 
 
-def test_at_most_two_machines_a_second_so_that_launches_come_first() -> None:
+def test_at_most_two_instances_a_second_so_that_launches_come_first() -> None:
     stage = Stage({})
     for _ in range(25):
         stage.server.objects["nodeclaims", "a"]["metadata"]["annotations"] = {}

@@ -16,7 +16,7 @@ PODS = 20_000
 def test_pods_are_written_one_by_one_and_nothing_of_them_is_kept() -> None:
     """With 100,000 pods all lines together are some tens of megabytes, which is what the whole program may take."""
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     one = bound(pod("web"), "a")
     pods = [msgspec.structs.replace(one, name=f"web-{number}", uid=f"uid-{number}") for number in range(PODS)]
     cluster = world.cluster

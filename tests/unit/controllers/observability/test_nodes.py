@@ -22,7 +22,7 @@ def figures(world: World) -> dict[str, list[str]]:
 
 def test_requests_of_pods_and_daemons_are_apart() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     world.add(bound(pod("one"), "a"), bound(pod("two", kind="DaemonSet", cpu="250m"), "a"))
     found = figures(world)
     assert [line.rpartition(" ")[2] for line in found["karpenter_nodes_total_pod_requests"] if '"cpu"' in line] == [
@@ -37,7 +37,7 @@ def test_requests_of_pods_and_daemons_are_apart() -> None:
 
 def test_a_node_that_says_nonsense_has_no_figures() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     bad = world.cluster.node("a")
     assert bad is not None
     broken = Node(metadata=bad.metadata, spec=bad.spec, status=type(bad.status)(allocatable={"cpu": "many"}))
@@ -52,8 +52,8 @@ def test_labels_are_named_by_what_stands_behind_the_slash() -> None:
 
 def test_a_pool_costs_what_its_nodes_cost_and_unknown_prices_are_told() -> None:
     world = World()
-    world.machine("a")
-    world.machine("b")
+    world.existing_node("a")
+    world.existing_node("b")
     known = {view.key: view for view in world.cluster.snapshot().nodes}
     lines, unknown = cost_lines(known.values(), ["general", "empty"], lambda _: {})
     assert unknown == {"a", "b"}

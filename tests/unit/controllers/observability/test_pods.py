@@ -70,7 +70,7 @@ def test_a_pod_created_in_our_future_has_waited_for_nothing() -> None:
 
 def test_a_state_says_where_the_pod_is() -> None:
     world = World()
-    world.machine("a")
+    world.existing_node("a")
     views = {view.name: view for view in world.cluster.snapshot().nodes}
     hostile = bound(pod('evil"\n', owner="x\\"), "a")
     _, line = state_lines([hostile], views.get)

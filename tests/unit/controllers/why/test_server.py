@@ -22,7 +22,7 @@ from provisioner.state.misses import Stop
 from provisioner.support.http.values import Request, Response
 from provisioner.support.metrics import render
 from tests.support.clock import FakeClock
-from tests.support.dumps import dumped, machine, wire_pod
+from tests.support.dumps import dumped, existing_node, wire_pod
 from tests.support.kube import FakeApi
 
 PATHS = {
@@ -118,7 +118,7 @@ def spy(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    one = Served(*machine("n"), *machine("other"), wire_pod("web", on="n"), wire_pod("big", "400"), spy())
+    one = Served(*existing_node("n"), *existing_node("other"), wire_pod("web", on="n"), wire_pod("big", "400"), spy())
     yield one
     one.server.stop()
 
@@ -175,7 +175,7 @@ def test_pods_of_namespaces_that_may_not_be_listed_are_counted(served: Served) -
 
 def test_a_node_of_many_namespaces_costs_a_bounded_number_of_reviews() -> None:
     pods = [wire_pod("web", "1m", on="n", metadata__namespace=f"space-{number}") for number in range(100)]
-    one = Served(*machine("n"), *pods, rule=lambda _, right: bool(right.namespace or right.name))
+    one = Served(*existing_node("n"), *pods, rule=lambda _, right: bool(right.namespace or right.name))
     found = one.json("/why/node/n")
     assert len(one.rights.asked) <= 3 + MOST_NAMESPACES
     assert (len(found["pods"]), found["podsElsewhere"]) == (MOST_NAMESPACES, 100 - MOST_NAMESPACES)
@@ -296,7 +296,7 @@ def told(instant: Any, node: str = "n") -> list[str]:
 
 
 def test_what_the_leader_remembers_of_a_node_is_told() -> None:
-    instant = dumped(*machine("n"), wire_pod("web", on="n"))
+    instant = dumped(*existing_node("n"), wire_pod("web", on="n"))
     assert told(instant) == []
     for memory, kind in (
         (Memory(leads=True, called_off=frozenset({"n-claim"})), "CalledOff"),
@@ -310,7 +310,7 @@ def test_what_the_leader_remembers_of_a_node_is_told() -> None:
 
 
 def test_a_node_that_keeps_room_for_a_buffer_says_so() -> None:
-    instant = dumped(*machine("n"))
+    instant = dumped(*existing_node("n"))
     view = replace(instant.view("n-claim"), buffered=lambda _: True, restless=frozenset({"n-claim"}))
     methods = {one.reason: one.message for one in why_node(remembering(instant, view=lambda _: view), "n").methods}
     assert methods["Empty"] == 'Node "n" has buffer pods'

@@ -21,7 +21,7 @@ from provisioner.controllers.why.visibility import (
 )
 from tests.support.clock import NOON
 from tests.support.cluster import pod_budget
-from tests.support.dumps import dumped, machine, wire_pod
+from tests.support.dumps import dumped, existing_node, wire_pod
 
 TEXTS = {
     "a pod": ("Pod has an annotation (Pod=team-a/web-1)", {"team-a"}),
@@ -72,7 +72,9 @@ def test_pods_elsewhere_are_counted_and_their_budget_is_not_named() -> None:
         },
         type(budget),
     )
-    whole = why_node(dumped(*machine("n"), wire_pod("web", on="n"), elsewhere("spy"), elsewhere("spy2"), moved), "n")
+    whole = why_node(
+        dumped(*existing_node("n"), wire_pod("web", on="n"), elsewhere("spy"), elsewhere("spy2"), moved), "n"
+    )
     assert "theirs/guard" in whole.summary
     assert namespaces_of(whole) == {"default", "theirs"}
     found = node_for(whole, theirs)
@@ -87,7 +89,7 @@ def test_pods_elsewhere_are_counted_and_their_budget_is_not_named() -> None:
 
 
 def test_what_blocks_a_drain_is_told_of_the_pods_that_may_be_seen() -> None:
-    going = machine("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
+    going = existing_node("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
     kept = {names.DO_NOT_DISRUPT: "true"}
     mine = wire_pod("web", on="n", metadata__annotations=kept)
     spy = elsewhere("spy", metadata__annotations=kept)

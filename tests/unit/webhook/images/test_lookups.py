@@ -214,6 +214,19 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes(monkeypatch: pytest.M
         assert set(at.ask(*(f"x{number}" for number in range(5)), keep=False).found) == {"x0", "x3", "x4"}
 
 
+def test_a_namespace_of_many_images_pushes_out_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KNOWN", 6)
+    many = [f"many{number}" for number in range(20)]
+    with bench(Registries(**{name: frozenset({AMD64}) for name in ("web", "shared", *many)})) as at:
+        assert at.learned("web", "shared", namespace="shop").found
+        at.ask("shared", namespace="crowd")
+        for name in many:
+            at.learned(name, namespace="crowd")
+        assert {*at.ask("web", "shared", keep=False).found} == {"web", "shared"}
+        assert {*at.ask(*many, namespace="crowd", keep=False).found} == {*many[-4:]}
+        assert len(at.lookups) == 6
+
+
 def test_what_waits_is_bounded_of_one_namespace_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAITING", 8)
     monkeypatch.setattr(module, "MAX_OF_NAMESPACE", 4)

@@ -272,8 +272,8 @@ def fleet_request(tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def template_request(tags: Mapping[str, str]) -> dict[str, Any]:
-    machine = templates.InstanceSpec("ami-1", "", "profile", ("sg-1",), names.CAPACITY_SPOT)
-    return templates.template(ec2.EC2NodeClass(), machine, tags, REGION).request()
+    instance = templates.InstanceSpec("ami-1", "", "profile", ("sg-1",), names.CAPACITY_SPOT)
+    return templates.template(ec2.EC2NodeClass(), instance, tags, REGION).request()
 
 
 def tags_by_kind(specifications: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -281,7 +281,7 @@ def tags_by_kind(specifications: Iterable[Mapping[str, Any]]) -> dict[str, dict[
 
 
 def launch(tags: Mapping[str, str], template_tags: Mapping[str, str] | None = None) -> list[Touched]:
-    """What CreateFleet touches for machines that our own requests make."""
+    """What CreateFleet touches for instances that our own requests make."""
     wanted = fleet_request(tags)
     template = template_request(template_tags or tags)
     made = tags_by_kind([*wanted["TagSpecifications"], *template["LaunchTemplateData"]["TagSpecifications"]])
@@ -337,7 +337,7 @@ def test_a_launch_that_is_not_the_clusters_is_not_allowed(
     assert judge(DEFAULTS, "ec2:CreateFleet", launch(tags, template_tags)) is Decision.NOT_ALLOWED
 
 
-MACHINES = {
+INSTANCES = {
     "ours": (OURS, Decision.ALLOWED),
     "another cluster's": ({"kubernetes.io/cluster/other": "owned", "karpenter.sh/nodepool": "d"}, Decision.NOT_ALLOWED),
     "shared with ours": ({OWNED: "shared", "karpenter.sh/nodepool": "default"}, Decision.NOT_ALLOWED),
@@ -347,7 +347,7 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize(("tags", "wanted"), MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize(("tags", "wanted"), INSTANCES.values(), ids=INSTANCES)
 @pytest.mark.parametrize(
     ("action", "kind"), [("ec2:TerminateInstances", "instance"), ("ec2:DeleteLaunchTemplate", "launch-template")]
 )
@@ -370,8 +370,8 @@ TAGGINGS = {
     "the name of another cluster": ({"eks:eks-cluster-name": "other"}, OURS, Decision.NOT_ALLOWED),
     "a key of our own": ({"dovetail.dev/launch": "b/1"}, OURS, Decision.NOT_ALLOWED),
     "another pool": ({"karpenter.sh/nodepool": "other"}, OURS, Decision.NOT_ALLOWED),
-    "somebody's machine": ({"Name": "mine now"}, {"Name": "database"}, Decision.NOT_ALLOWED),
-    "making somebody's machine ours": ({OWNED: "owned"}, {"Name": "database"}, Decision.NOT_ALLOWED),
+    "somebody's instance": ({"Name": "mine now"}, {"Name": "database"}, Decision.NOT_ALLOWED),
+    "making somebody's instance ours": ({OWNED: "owned"}, {"Name": "database"}, Decision.NOT_ALLOWED),
 }
 
 
@@ -523,5 +523,5 @@ def test_a_policy_of_another_cluster_does_not_reach_ours() -> None:
     other = Names.of("aws", REGION, ACCOUNT, "other")
     policies = [document(policy, other) for policy in (NODE_LIFECYCLE, IAM_INTEGRATION)]
     assert judge(policies, "ec2:CreateFleet", launch(REQUESTED)) is Decision.NOT_ALLOWED
-    machine = Touched(arn("instance"), resource_tags(OURS))
-    assert judge(policies, "ec2:TerminateInstances", [machine]) is Decision.NOT_ALLOWED
+    instance = Touched(arn("instance"), resource_tags(OURS))
+    assert judge(policies, "ec2:TerminateInstances", [instance]) is Decision.NOT_ALLOWED

@@ -1,4 +1,4 @@
-"""Why a machine is no longer what its class asks for, in the order of the reasons; and what the judge asks EC2 for."""
+"""Why an instance is no longer what its class asks for, in the order of the reasons; and what the judge asks EC2 for."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ ARM = {"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]}
 KIND = InstanceType(
     "m5.large", Requirements.from_labels({names.INSTANCE_TYPE_LABEL: "m5.large", names.ARCH_LABEL: "amd64"}), EMPTY
 )
-MACHINE = Instance(
+INSTANCE = Instance(
     "i-00000000000000001",
     "running",
     "m5.large",
@@ -54,7 +54,7 @@ def a_class(annotations: dict[str, str] = HASHED, **status: Any) -> EC2NodeClass
 def a_claim(image: str = "ami-1", *, group: str = "") -> NodeClaim:
     given = {names.NODEPOOL_LABEL: "general", names.INSTANCE_TYPE_LABEL: "m5.large"}
     given |= {labels.PLACEMENT_GROUP_ID: group} if group else {}
-    one = claim("a", provider_id=MACHINE.provider_id, annotations=HASHED, labels=given)
+    one = claim("a", provider_id=INSTANCE.provider_id, annotations=HASHED, labels=given)
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, image_id=image))
 
 
@@ -67,83 +67,83 @@ RESERVATION = {
     "ownerID": "123456789012",
 }
 CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Instance, str, str]] = {
-    "as its class says": (a_claim(), a_class(), MACHINE, "", ""),
-    "of another spec": (a_claim(), a_class(OTHER_HASH), MACHINE, "", drift.NODE_CLASS),
+    "as its class says": (a_claim(), a_class(), INSTANCE, "", ""),
+    "of another spec": (a_claim(), a_class(OTHER_HASH), INSTANCE, "", drift.NODE_CLASS),
     "of a hash of another version": (
         a_claim(),
         a_class({**OTHER_HASH, ec2.HASH_VERSION_ANNOTATION: "v7"}),
-        MACHINE,
+        INSTANCE,
         "",
         "",
     ),
-    "of an image that is not there any more": (a_claim("ami-0"), a_class(), MACHINE, "", drift.AMI),
-    "of an image for other processors": (a_claim("ami-2"), a_class(), MACHINE, "", drift.AMI),
+    "of an image that is not there any more": (a_claim("ami-0"), a_class(), INSTANCE, "", drift.AMI),
+    "of an image for other processors": (a_claim("ami-2"), a_class(), INSTANCE, "", drift.AMI),
     "of one of two images": (
         a_claim(),
         a_class(amis=[{"id": "ami-3", "requirements": [AMD]}, {"id": "ami-1", "requirements": [AMD]}]),
-        MACHINE,
+        INSTANCE,
         "",
         "",
     ),
-    "in one group fewer": (a_claim(), a_class(securityGroups=[{"id": "sg-1"}]), MACHINE, "", drift.SECURITY_GROUP),
+    "in one group fewer": (a_claim(), a_class(securityGroups=[{"id": "sg-1"}]), INSTANCE, "", drift.SECURITY_GROUP),
     "in one group more": (
         a_claim(),
         a_class(),
-        replace(MACHINE, security_group_ids=("sg-1",)),
+        replace(INSTANCE, security_group_ids=("sg-1",)),
         "",
         drift.SECURITY_GROUP,
     ),
-    "in another subnet": (a_claim(), a_class(), replace(MACHINE, subnet_id="subnet-2"), "", drift.SUBNET),
+    "in another subnet": (a_claim(), a_class(), replace(INSTANCE, subnet_id="subnet-2"), "", drift.SUBNET),
     "in a reservation of the class": (
         a_claim(),
         a_class(capacityReservations=[RESERVATION]),
-        replace(MACHINE, capacity_type="reserved", reservation_id="cr-0123456789abcdef0"),
+        replace(INSTANCE, capacity_type="reserved", reservation_id="cr-0123456789abcdef0"),
         "",
         "",
     ),
     "in another reservation": (
         a_claim(),
         a_class(capacityReservations=[RESERVATION]),
-        replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"),
+        replace(INSTANCE, capacity_type="reserved", reservation_id="cr-1"),
         "",
         drift.RESERVATION,
     ),
     "on demand, and EC2 counts it to an open reservation": (
         a_claim(),
         a_class(),
-        replace(MACHINE, capacity_type="on-demand", reservation_id="cr-1"),
+        replace(INSTANCE, capacity_type="on-demand", reservation_id="cr-1"),
         "",
         "",
     ),
-    "in its placement group": (a_claim(group="pg-1"), a_class(), MACHINE, "pg-1", ""),
-    "in no placement group": (a_claim(), a_class(), MACHINE, "pg-1", drift.PLACEMENT_GROUP),
+    "in its placement group": (a_claim(group="pg-1"), a_class(), INSTANCE, "pg-1", ""),
+    "in no placement group": (a_claim(), a_class(), INSTANCE, "pg-1", drift.PLACEMENT_GROUP),
     "in one that the class has left": (
         a_claim(group="pg-1"),
         a_class(),
-        MACHINE,
+        INSTANCE,
         "",
         drift.PLACEMENT_GROUP,
     ),
     "in many ways": (
         a_claim("ami-0"),
         a_class(OTHER_HASH, securityGroups=[]),
-        replace(MACHINE, subnet_id=""),
+        replace(INSTANCE, subnet_id=""),
         "pg-1",
         drift.NODE_CLASS,
     ),
     "in many ways but the hash": (
         a_claim("ami-0"),
         a_class(securityGroups=[]),
-        replace(MACHINE, subnet_id=""),
+        replace(INSTANCE, subnet_id=""),
         "pg-1",
         drift.AMI,
     ),
 }
 
 
-@pytest.mark.parametrize(("one", "of", "machine", "group", "want"), CASES.values(), ids=CASES)
-def test_drift(one: NodeClaim, of: EC2NodeClass, machine: Instance, group: str, want: str) -> None:
-    assert drift.drifted(one, of, machine, KIND, group) == want
+@pytest.mark.parametrize(("one", "of", "instance", "group", "want"), CASES.values(), ids=CASES)
+def test_drift(one: NodeClaim, of: EC2NodeClass, instance: Instance, group: str, want: str) -> None:
+    assert drift.drifted(one, of, instance, KIND, group) == want
 
 
 UNKNOWN: dict[str, tuple[NodeClaim, EC2NodeClass, InstanceType | None, str]] = {
@@ -165,37 +165,37 @@ def test_what_is_not_known_is_not_judged(
     one: NodeClaim, of: EC2NodeClass, kind: InstanceType | None, what: str
 ) -> None:
     with pytest.raises(drift.NotJudgedError, match=what):
-        drift.drifted(one, of, MACHINE, kind)
+        drift.drifted(one, of, INSTANCE, kind)
 
 
 HIDDEN = {
-    "groups": (replace(MACHINE, security_group_ids=()), "its security groups"),
-    "subnet": (replace(MACHINE, subnet_id=""), "its subnet"),
+    "groups": (replace(INSTANCE, security_group_ids=()), "its security groups"),
+    "subnet": (replace(INSTANCE, subnet_id=""), "its subnet"),
 }
 
 
-@pytest.mark.parametrize(("machine", "what"), HIDDEN.values(), ids=HIDDEN)
-def test_what_ec2_does_not_describe_of_a_machine_is_not_judged(machine: Instance, what: str) -> None:
+@pytest.mark.parametrize(("instance", "what"), HIDDEN.values(), ids=HIDDEN)
+def test_what_ec2_does_not_describe_of_an_instance_is_not_judged(instance: Instance, what: str) -> None:
     with pytest.raises(drift.NotJudgedError, match=what):
-        drift.drifted(a_claim(), a_class(), machine, KIND)
+        drift.drifted(a_claim(), a_class(), instance, KIND)
 
 
 class Source:
     """EC2, as far as the inventory asks it."""
 
-    def __init__(self, *machines: Instance) -> None:
-        self.machines = {one.id: one for one in machines}
+    def __init__(self, *instances: Instance) -> None:
+        self.instances = {one.id: one for one in instances}
         self.asked = 0
         self.error: CloudError | None = None
 
     def list(self) -> Sequence[Instance]:
-        return list(self.machines.values())
+        return list(self.instances.values())
 
     def get(self, provider_id: str) -> Instance:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        found = self.machines.get(provider_id.rpartition("/")[2])
+        found = self.instances.get(provider_id.rpartition("/")[2])
         if found is None:
             raise InstanceNotFoundError(provider_id)
         return found
@@ -203,16 +203,16 @@ class Source:
 
 def judged(source: Source, one: NodeClaim, of: EC2NodeClass | None, *, listed: bool = True) -> str:
     inventory = Inventory(source, FakeClock())
-    there = source.machines
+    there = source.instances
     if not listed:
-        source.machines = {}
+        source.instances = {}
     inventory.refresh()
-    source.machines = {name: replace(one, reservation_id="") for name, one in there.items()} if listed else there
+    source.instances = {name: replace(one, reservation_id="") for name, one in there.items()} if listed else there
     return DriftJudge(inventory, lambda _: of, lambda _: (KIND,), lambda _: "")(one)
 
 
-def test_the_judge_asks_ec2_only_for_machines_that_were_not_listed() -> None:
-    source = Source(MACHINE)
+def test_the_judge_asks_ec2_only_for_instances_that_were_not_listed() -> None:
+    source = Source(INSTANCE)
     other = a_class(securityGroups=[{"id": "sg-3"}])
     assert judged(source, a_claim(), other) == drift.SECURITY_GROUP
     assert source.asked == 0
@@ -220,19 +220,19 @@ def test_the_judge_asks_ec2_only_for_machines_that_were_not_listed() -> None:
     assert source.asked == 1
 
 
-def test_the_first_question_has_all_machines_listed() -> None:
-    source = Source(MACHINE)
+def test_the_first_question_has_all_instances_listed() -> None:
+    source = Source(INSTANCE)
     inventory = Inventory(source, FakeClock())
-    assert inventory.find(MACHINE.provider_id) == MACHINE
-    assert inventory.listed() == (MACHINE,)
+    assert inventory.find(INSTANCE.provider_id) == INSTANCE
+    assert inventory.listed() == (INSTANCE,)
     assert source.asked == 0
 
 
 def test_a_reservation_is_left_only_on_ec2s_newest_word() -> None:
-    source = Source(replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"))
+    source = Source(replace(INSTANCE, capacity_type="reserved", reservation_id="cr-1"))
     assert judged(source, a_claim(), a_class()) == "", "it has left the reservation since the list"
     assert source.asked == 1
-    source = Source(replace(MACHINE, capacity_type="reserved", reservation_id="cr-1"))
+    source = Source(replace(INSTANCE, capacity_type="reserved", reservation_id="cr-1"))
     assert judged(source, a_claim(), a_class(), listed=False) == drift.RESERVATION
 
 
@@ -243,7 +243,7 @@ def test_the_hash_is_judged_without_ec2() -> None:
     assert source.asked == 0
 
 
-def test_a_machine_that_is_gone_has_not_drifted() -> None:
+def test_an_instance_that_is_gone_has_not_drifted() -> None:
     assert judged(Source(), a_claim(), a_class(), listed=False) == ""
 
 
@@ -257,11 +257,11 @@ def test_what_ec2_does_not_say_is_not_judged() -> None:
 
 def test_what_a_class_does_not_know_yet_is_not_judged() -> None:
     with pytest.raises(CloudError, match="the subnets of its class"):
-        judged(Source(MACHINE), a_claim(), a_class(subnets=[]))
+        judged(Source(INSTANCE), a_claim(), a_class(subnets=[]))
 
 
 def test_without_a_class_or_a_pool_nothing_drifts() -> None:
-    source = Source(MACHINE)
+    source = Source(INSTANCE)
     assert judged(source, a_claim(), None) == ""
     orphan = msgspec.structs.replace(a_claim(), metadata=msgspec.structs.replace(a_claim().metadata, labels={}))
     assert judged(source, orphan, a_class(OTHER_HASH)) == ""

@@ -1,4 +1,4 @@
-"""Machines and claims, dealt to each other."""
+"""Instances and claims, dealt to each other."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
 from tests.support.cluster import claim
 
 
-def machine(number: int, *, state: str = "running", **tags: str) -> Instance:
+def instance(number: int, *, state: str = "running", **tags: str) -> Instance:
     keys = {"claim": ec2.NODECLAIM_TAG, "batch": BATCH_TAG}
     return Instance(
         id=f"i-{number:017x}",
@@ -25,7 +25,7 @@ def machine(number: int, *, state: str = "running", **tags: str) -> Instance:
 
 
 def owner(number: int, name: str = "a") -> NodeClaim:
-    return claim(name, provider_id=machine(number).provider_id)
+    return claim(name, provider_id=instance(number).provider_id)
 
 
 def launching(name: str, mark: str = "", **metadata: Any) -> NodeClaim:
@@ -34,40 +34,42 @@ def launching(name: str, mark: str = "", **metadata: Any) -> NodeClaim:
 
 CASES: dict[str, tuple[list[Instance], list[NodeClaim], list[str], list[int]]] = {
     "nothing": ([], [], [], []),
-    "a machine with its claim": ([machine(1)], [owner(1)], [], []),
-    "a machine without any": ([machine(1)], [], [], [1]),
-    "a machine whose claim is gone": ([machine(1, claim="gone")], [owner(2)], [], [1]),
-    "that ends already": ([machine(1, state="shutting-down"), machine(2, state="terminated")], [], [], []),
-    "that is stopped": ([machine(1, state="stopped")], [], [], [1]),
-    "whose claim has not heard of it": ([machine(1, claim="a")], [launching("a")], ["a"], []),
+    "an instance with its claim": ([instance(1)], [owner(1)], [], []),
+    "an instance without any": ([instance(1)], [], [], [1]),
+    "an instance whose claim is gone": ([instance(1, claim="gone")], [owner(2)], [], [1]),
+    "that ends already": ([instance(1, state="shutting-down"), instance(2, state="terminated")], [], [], []),
+    "that is stopped": ([instance(1, state="stopped")], [], [], [1]),
+    "whose claim has not heard of it": ([instance(1, claim="a")], [launching("a")], ["a"], []),
     "whose claim is going, and has not heard of it": (
-        [machine(1, claim="a")],
+        [instance(1, claim="a")],
         [launching("a", deletionTimestamp="2026-11-21T12:00:00Z")],
         ["a"],
         [],
     ),
-    "whose claim has another": ([machine(1, claim="a"), machine(2, claim="a")], [owner(2)], [], [1]),
+    "whose claim has another": ([instance(1, claim="a"), instance(2, claim="a")], [owner(2)], [], [1]),
     "of a launch that is still dealt": (
-        [machine(1, batch="x/1"), machine(2, batch="x/1")],
+        [instance(1, batch="x/1"), instance(2, batch="x/1")],
         [owner(2), launching("b", "x/1/1"), launching("c", "x/1/2"), launching("d", "y/1/0")],
         ["b", "c"],
         [],
     ),
-    "of an earlier attempt": ([machine(1, batch="x/1")], [launching("b", "x/2/0")], [], [1]),
-    "of a launch all of whose claims have machines": ([machine(1, batch="x/1")], [owner(2)], [], [1]),
+    "of an earlier attempt": ([instance(1, batch="x/1")], [launching("b", "x/2/0")], [], [1]),
+    "of a launch all of whose claims have instances": ([instance(1, batch="x/1")], [owner(2)], [], [1]),
     "dealt to a claim that is gone": (
-        [machine(1, batch="x/1", claim="gone")],
+        [instance(1, batch="x/1", claim="gone")],
         [launching("b", "x/1/1")],
         [],
         [1],
     ),
-    "beside a claim whose mark cannot be read": ([machine(1, batch="")], [launching("b", "x")], [], [1]),
-    "several, in order": ([machine(3), machine(1)], [owner(2)], [], [1, 3]),
+    "beside a claim whose mark cannot be read": ([instance(1, batch="")], [launching("b", "x")], [], [1]),
+    "several, in order": ([instance(3), instance(1)], [owner(2)], [], [1, 3]),
 }
 
 
-@pytest.mark.parametrize(("machines", "claims", "awaited", "orphans"), CASES.values(), ids=CASES)
-def test_sorting_out(machines: list[Instance], claims: list[NodeClaim], awaited: list[str], orphans: list[int]) -> None:
-    found = sort_out(machines, claims)
+@pytest.mark.parametrize(("instances", "claims", "awaited", "orphans"), CASES.values(), ids=CASES)
+def test_sorting_out(
+    instances: list[Instance], claims: list[NodeClaim], awaited: list[str], orphans: list[int]
+) -> None:
+    found = sort_out(instances, claims)
     assert list(found.awaited) == awaited
-    assert [one.id for one in found.orphans] == [machine(number).id for number in orphans]
+    assert [one.id for one in found.orphans] == [instance(number).id for number in orphans]

@@ -11,10 +11,10 @@ from tests.support.clock import NOON
 TOMORROW, LATER = NOON + timedelta(days=1), NOON + timedelta(days=2)
 
 
-def row(machine: str = "i-1", **fields: Any) -> dict[str, Any]:
-    """One machine; healthy unless told otherwise."""
+def row(instance: str = "i-1", **fields: Any) -> dict[str, Any]:
+    """One instance; healthy unless told otherwise."""
     fine = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
-    return {"InstanceId": machine, "InstanceStatus": fine, "SystemStatus": fine, "Events": [], **fields}
+    return {"InstanceId": instance, "InstanceStatus": fine, "SystemStatus": fine, "Events": [], **fields}
 
 
 def impaired(seconds: float = 120, status: str = "failed") -> dict[str, Any]:
@@ -30,8 +30,8 @@ def event(
 
 CASES: dict[str, tuple[list[dict[str, Any]], Health]] = {
     "nobody": ([], Health()),
-    "a healthy machine": ([row()], Health()),
-    "a machine that does not answer": (
+    "a healthy instance": ([row()], Health()),
+    "an instance that does not answer": (
         [row(InstanceStatus=impaired())],
         Health((Finding("i-1", Category.INSTANCE),)),
     ),
@@ -71,11 +71,11 @@ CASES: dict[str, tuple[list[dict[str, Any]], Health]] = {
         [row(SystemStatus=impaired())] * 3,
         Health((Finding("i-1", Category.SYSTEM),)),
     ),
-    "in order of machine": (
+    "in order of instance": (
         [row("i-2", SystemStatus=impaired()), row("i-1", SystemStatus=impaired())],
         Health((Finding("i-1", Category.SYSTEM), Finding("i-2", Category.SYSTEM))),
     ),
-    "a row that names no machine": ([{"SystemStatus": impaired()}], Health()),
+    "a row that names no instance": ([{"SystemStatus": impaired()}], Health()),
     "a row that says nothing": ([{"InstanceId": "i-1"}], Health()),
 }
 

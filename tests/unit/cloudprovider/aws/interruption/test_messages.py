@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, is_over, iso_time, parse
 
-MACHINE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
+INSTANCE, OTHER = "i-0b662ef9931388ba0", "i-0123456789abcdef0"
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
@@ -25,14 +25,14 @@ def message(source: str, detail_type: str, **detail: Any) -> str:
             "account": "123456789012",
             "time": "2026-11-21T12:00:00Z",
             "region": "us-east-2",
-            "resources": [f"arn:aws:ec2:us-east-2a:instance/{MACHINE}"],
+            "resources": [f"arn:aws:ec2:us-east-2a:instance/{INSTANCE}"],
             "detail": detail,
         }
     )
 
 
 def ec2(detail_type: str, **detail: Any) -> str:
-    return message("aws.ec2", detail_type, **{"instance-id": MACHINE, **detail})
+    return message("aws.ec2", detail_type, **{"instance-id": INSTANCE, **detail})
 
 
 def health(**detail: Any) -> str:
@@ -43,7 +43,7 @@ def health(**detail: Any) -> str:
         "eventTypeCategory": "scheduledChange",
         "startTime": "Mon, 23 Nov 2026 12:00:00 GMT",
         "eventDescription": [{"language": "en_US", "latestDescription": "EC2 has detected degradation"}],
-        "affectedEntities": [{"entityValue": OTHER}, {"entityValue": MACHINE, "status": "PENDING"}],
+        "affectedEntities": [{"entityValue": OTHER}, {"entityValue": INSTANCE, "status": "PENDING"}],
         **detail,
     }
     return message("aws.health", "AWS Health Event", **given_detail)
@@ -51,50 +51,50 @@ def health(**detail: Any) -> str:
 
 STARTS = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 ACTED_UPON: dict[str, tuple[str, Notice]] = {
-    "a spot machine that is taken back": (
+    "a spot instance that is taken back": (
         ec2("EC2 Spot Instance Interruption Warning", **{"instance-action": "terminate"}),
-        Notice(Kind.SPOT_INTERRUPTED, (MACHINE,), AT),
+        Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), AT),
     ),
     "one that might be soon": (
         ec2("EC2 Instance Rebalance Recommendation"),
-        Notice(Kind.REBALANCE, (MACHINE,), AT),
+        Notice(Kind.REBALANCE, (INSTANCE,), AT),
     ),
-    "a machine of a reservation that its owner takes back": (
+    "an instance of a reservation that its owner takes back": (
         ec2("EC2 Capacity Reservation Instance Interruption Warning", **{"instance-action": "terminate"}),
-        Notice(Kind.RESERVATION_INTERRUPTED, (MACHINE,), AT),
+        Notice(Kind.RESERVATION_INTERRUPTED, (INSTANCE,), AT),
     ),
-    "a machine that stops": (
+    "an instance that stops": (
         ec2("EC2 Instance State-change Notification", state="stopping"),
-        Notice(Kind.STOPPED, (MACHINE,), AT),
+        Notice(Kind.STOPPED, (INSTANCE,), AT),
     ),
-    "a machine that has stopped": (
+    "an instance that has stopped": (
         ec2("EC2 Instance State-change Notification", state="stopped"),
-        Notice(Kind.STOPPED, (MACHINE,), AT),
+        Notice(Kind.STOPPED, (INSTANCE,), AT),
     ),
-    "a machine that ends": (
+    "an instance that ends": (
         ec2("EC2 Instance State-change Notification", state="shutting-down"),
-        Notice(Kind.TERMINATED, (MACHINE,), AT),
+        Notice(Kind.TERMINATED, (INSTANCE,), AT),
     ),
-    "a machine that has ended": (
+    "an instance that has ended": (
         ec2("EC2 Instance State-change Notification", state="terminated"),
-        Notice(Kind.TERMINATED, (MACHINE,), AT),
+        Notice(Kind.TERMINATED, (INSTANCE,), AT),
     ),
-    "machines that AWS will work on": (health(), Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT, STARTS)),
+    "instances that AWS will work on": (health(), Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS)),
     "without saying when": (
         health(startTime="soon"),
-        Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT),
+        Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT),
     ),
     "with the time in the other form": (
         health(startTime="2026-11-23T12:00:00Z"),
-        Notice(Kind.SCHEDULED_CHANGE, (OTHER, MACHINE), AT, STARTS),
+        Notice(Kind.SCHEDULED_CHANGE, (OTHER, INSTANCE), AT, STARTS),
     ),
     "of which one is settled": (
-        health(affectedEntities=[{"entityValue": OTHER, "status": "RESOLVED"}, {"entityValue": MACHINE}]),
-        Notice(Kind.SCHEDULED_CHANGE, (MACHINE,), AT, STARTS),
+        health(affectedEntities=[{"entityValue": OTHER, "status": "RESOLVED"}, {"entityValue": INSTANCE}]),
+        Notice(Kind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
     ),
     "told by their ARN, twice": (
-        health(affectedEntities=[{"entityValue": f"arn:aws:ec2:us-east-1:1:instance/{MACHINE}"}] * 2),
-        Notice(Kind.SCHEDULED_CHANGE, (MACHINE,), AT, STARTS),
+        health(affectedEntities=[{"entityValue": f"arn:aws:ec2:us-east-1:1:instance/{INSTANCE}"}] * 2),
+        Notice(Kind.SCHEDULED_CHANGE, (INSTANCE,), AT, STARTS),
     ),
 }
 
@@ -107,8 +107,8 @@ def test_messages_that_are_acted_upon(body: str, want: Notice) -> None:
 NOTHING: dict[str, tuple[str, str]] = {
     "nothing": ("", "empty"),
     "blanks": ("  \n", "empty"),
-    "a machine that starts": (ec2("EC2 Instance State-change Notification", state="running"), "running"),
-    "a machine that is pending": (ec2("EC2 Instance State-change Notification", state="pending"), "pending"),
+    "an instance that starts": (ec2("EC2 Instance State-change Notification", state="running"), "running"),
+    "an instance that is pending": (ec2("EC2 Instance State-change Notification", state="pending"), "pending"),
     "a state without a name": (ec2("EC2 Instance State-change Notification"), "the instance state is missing"),
     "an event of EC2 that is new to us": (ec2("EC2 Fleet State Change"), "EC2 Fleet State Change"),
     "an event of another service": (message("aws.s3", "Object Created"), "aws.s3"),
@@ -128,12 +128,12 @@ NOTHING: dict[str, tuple[str, str]] = {
     ),
     "news of health": (health(eventTypeCategory="accountNotification"), "accountNotification"),
     "a change of another service": (health(service="RDS"), "RDS"),
-    "a change of no machine": (
+    "a change of no instance": (
         health(affectedEntities=[{"entityValue": "vol-0123456789abcdef0"}]),
         "names no instance",
     ),
     "a change that is settled": (
-        health(affectedEntities=[{"entityValue": MACHINE, "status": "UNIMPAIRED"}]),
+        health(affectedEntities=[{"entityValue": INSTANCE, "status": "UNIMPAIRED"}]),
         "names no instance",
     ),
 }
@@ -156,8 +156,8 @@ MALFORMED: dict[str, tuple[str, str]] = {
         ec2("EC2 Spot Instance Interruption Warning").replace('{"instance-id"', '"x", "y": {"instance-id"'),
         "cannot be read",
     ),
-    "no machine": (message("aws.ec2", "EC2 Spot Instance Interruption Warning"), "cannot be read"),
-    "a machine that is none": (
+    "no instance": (message("aws.ec2", "EC2 Spot Instance Interruption Warning"), "cannot be read"),
+    "an instance that is none": (
         ec2("EC2 Spot Instance Interruption Warning", **{"instance-id": "m5"}),
         "not an instance ID",
     ),
@@ -185,7 +185,7 @@ def test_no_message_breaks_the_reader(body: str) -> None:
 
 def test_a_message_without_a_time_is_read_all_the_same() -> None:
     body = json.dumps({**json.loads(ec2("EC2 Spot Instance Interruption Warning")), "time": "yesterday"})
-    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (MACHINE,), None)
+    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), None)
 
 
 def test_times_have_a_zone() -> None:

@@ -1,4 +1,4 @@
-"""What each notice means for a machine."""
+"""What each notice means for an instance."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -36,8 +36,8 @@ MEANINGS: dict[str, tuple[Notice, Interruption | None]] = {
         ),
     ),
     "a recommendation is ignored": (Notice(Kind.REBALANCE, at=NOON), None),
-    "a machine that stops is drained at once": (Notice(Kind.STOPPED, at=NOON), Interruption("instance_stopped")),
-    "a machine that ends too": (Notice(Kind.TERMINATED, at=NOON), Interruption("instance_terminated")),
+    "an instance that stops is drained at once": (Notice(Kind.STOPPED, at=NOON), Interruption("instance_stopped")),
+    "an instance that ends too": (Notice(Kind.TERMINATED, at=NOON), Interruption("instance_terminated")),
     "a change in two days begins in one": (
         Notice(Kind.SCHEDULED_CHANGE, at=NOON, starts=LATER + timedelta(hours=48)),
         Interruption(

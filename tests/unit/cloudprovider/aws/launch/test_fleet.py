@@ -175,7 +175,7 @@ ASKED = (override(), override(zone="b"), override("c5.large"))
 FULL = {"InstanceType": "m5.large", "SubnetId": "subnet-a", "AvailabilityZone": "a", "ImageId": "ami-9"}
 
 
-def test_machines_by_id() -> None:
+def test_instances_by_id() -> None:
     answer = {
         "FleetId": "f",
         "Instances": [{"InstanceIds": ["i-2", "i-1"], "InstanceType": "m5.large", "Lifecycle": "spot", **echo(**FULL)}],
@@ -215,12 +215,12 @@ def test_an_answer_of_nothing() -> None:
 
 
 def noted(
-    *errors: dict[str, Any], machines: int = 0, asked: tuple[Override, ...] = ASKED
+    *errors: dict[str, Any], launched: int = 0, asked: tuple[Override, ...] = ASKED
 ) -> tuple[Shortages, tuple[str, ...]]:
     table = Shortages()
     instances = (
-        [{"InstanceIds": [f"i-{n}" for n in range(machines)], "InstanceType": "m5.large", **echo(**FULL)}]
-        if machines
+        [{"InstanceIds": [f"i-{n}" for n in range(launched)], "InstanceType": "m5.large", **echo(**FULL)}]
+        if launched
         else []
     )
     found = fleet.outcome({"Errors": list(errors), "Instances": instances}, asked, asked[0].offer.capacity_type)
@@ -235,7 +235,7 @@ def test_a_shortage_closes_its_offering() -> None:
 
 
 def test_a_pool_that_gave_some_and_refused_the_rest_is_closed() -> None:
-    table, _ = noted(refusal("InsufficientInstanceCapacity", InstanceType="m5.large", AvailabilityZone="a"), machines=2)
+    table, _ = noted(refusal("InsufficientInstanceCapacity", InstanceType="m5.large", AvailabilityZone="a"), launched=2)
     assert table.standing(ASKED[0].offer, NOON) is Standing.CLOSED
 
 
@@ -302,7 +302,7 @@ def test_a_fleet_configuration_that_a_zone_does_not_have_closes_its_offering() -
 def test_what_only_some_offerings_are_refused_for_closes_them(code: str) -> None:
     said = OF_ONE_OFFERING[code]
     refused = refusal(code, said, InstanceType="m5.large", AvailabilityZone="b")
-    table, _ = noted(refused, machines=1)
+    table, _ = noted(refused, launched=1)
     assert table.standing(ASKED[1].offer, NOON) is Standing.CLOSED
     short = refusal("InsufficientInstanceCapacity", InstanceType="c5.large", AvailabilityZone="a")
     table, _ = noted(refused, short)

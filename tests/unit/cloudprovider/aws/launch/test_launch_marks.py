@@ -46,12 +46,12 @@ def marks(*ordinals: int) -> list[Mark]:
     return [Mark("b", 1, ordinal) for ordinal in ordinals]
 
 
-def test_machines_in_order_belong_to_ordinals_in_order() -> None:
+def test_instances_in_order_belong_to_ordinals_in_order() -> None:
     zero, one, two = marks(0, 1, 2)
     assert launch_marks.dealt([two, zero, one], ["i-c", "i-a", "i-b"]) == {zero: "i-a", one: "i-b", two: "i-c"}
 
 
-def test_too_few_machines_leave_the_last_without() -> None:
+def test_too_few_instances_leave_the_last_without() -> None:
     zero, one = marks(0, 1)
     assert launch_marks.dealt([zero, one], ["i-a"]) == {zero: "i-a"}
 
@@ -72,10 +72,12 @@ def test_claims_of_two_attempts_are_refused() -> None:
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.text("abc", min_size=1), max_size=40), st.randoms())
-def test_dealing_again_with_fewer_claims_gives_the_same(ordinals: set[int], machines: set[str], rng: object) -> None:
-    everybody = launch_marks.dealt(marks(*ordinals), sorted(machines))
+def test_dealing_again_with_fewer_claims_gives_the_same(ordinals: set[int], instances: set[str], rng: object) -> None:
+    everybody = launch_marks.dealt(marks(*ordinals), sorted(instances))
     some = [mark for mark in marks(*ordinals) if rng.random() < 0.5]  # type: ignore[attr-defined]
-    assert launch_marks.dealt(some, sorted(machines, reverse=True)) == {m: everybody[m] for m in some if m in everybody}
+    assert launch_marks.dealt(some, sorted(instances, reverse=True)) == {
+        m: everybody[m] for m in some if m in everybody
+    }
     assert len(set(everybody.values())) == len(everybody)
 
 

@@ -102,9 +102,9 @@ def test_a_claim_that_changed_is_marked_all_the_same(change: Callable[[Stage, st
 
 def launched(stage: Stage, name: str) -> NodeClaim:
     before = stage.claims.get(name)
-    with_machine = msgspec.structs.replace(before.status, provider_id="aws:///a/i-1")
+    with_instance = msgspec.structs.replace(before.status, provider_id="aws:///a/i-1")
     stage.claims.change(name)
-    stage.claims.put(msgspec.structs.replace(stage.claims.get(name), status=with_machine))
+    stage.claims.put(msgspec.structs.replace(stage.claims.get(name), status=with_instance))
     return before
 
 

@@ -233,16 +233,16 @@ def test_reservations(one: InstanceType, reservation: str, reservation_type: str
     target = made.data["CapacityReservationSpecification"]["CapacityReservationTarget"]
     assert target == {"CapacityReservationId": reservation}
     assert made.data.get("InstanceMarketOptions", {}).get("MarketType") == market
-    machine = orders.instance_of(
+    instance = orders.instance_of(
         Made.launched(fleet.Launched("i-1", one.name, "a", "subnet-a", "ami", "reserved"), order),
         claim(),
         node_class(),
         one,
         "",
     )
-    assert machine.labels[labels.RESERVATION_ID] == reservation
-    assert machine.labels[labels.RESERVATION_TYPE] == ("capacity-block" if market == "capacity-block" else "default")
-    assert machine.labels[labels.RESERVATION_INTERRUPTIBLE] == ("true" if reservation == "cr-3" else "false")
+    assert instance.labels[labels.RESERVATION_ID] == reservation
+    assert instance.labels[labels.RESERVATION_TYPE] == ("capacity-block" if market == "capacity-block" else "default")
+    assert instance.labels[labels.RESERVATION_INTERRUPTIBLE] == ("true" if reservation == "cr-3" else "false")
 
 
 GROUPED = kind("m5.large", *(sold("on-demand", "a", 0.1, partition=str(number)) for number in range(1, 12)))
@@ -276,9 +276,9 @@ def test_efa_interfaces(requests: dict[str, str], want: int) -> None:
     interfaces = order.needed[0].data["NetworkInterfaces"]
     assert sum(one.get("InterfaceType") == "efa" for one in interfaces) == want
     made = Made.launched(fleet.Launched("i-1", "m5.large", "a", "subnet-a", "ami", "on-demand"), order)
-    machine = orders.instance_of(made, claim(), node_class(), EFA_TYPE, "")
-    assert machine.capacity.amount(labels.EFA) == want
-    assert labels.POD_ENI not in machine.capacity
+    instance = orders.instance_of(made, claim(), node_class(), EFA_TYPE, "")
+    assert instance.capacity.amount(labels.EFA) == want
+    assert labels.POD_ENI not in instance.capacity
 
 
 TENANCIES: dict[str, tuple[dict[str, list[str]], str]] = {
@@ -421,9 +421,9 @@ def test_what_a_claim_is_told() -> None:
     order = orders.order_of(claim(ON_DEMAND), around())
     made = Made.launched(fleet.Launched("i-1", "m5.large", "b", "subnet-b", "ami-amd64", "on-demand"), order)
     stamped = {ec2.HASH_ANNOTATION: "1", ec2.HASH_VERSION_ANNOTATION: "v6"}
-    machine = orders.instance_of(made, claim(), node_class(annotations=stamped), M5, "")
-    assert machine.provider_id == "aws:///b/i-1"
-    assert machine.labels == {
+    instance = orders.instance_of(made, claim(), node_class(annotations=stamped), M5, "")
+    assert instance.provider_id == "aws:///b/i-1"
+    assert instance.labels == {
         names.INSTANCE_TYPE_LABEL: "m5.large",
         names.ARCH_LABEL: "amd64",
         names.OS_LABEL: "linux",
@@ -434,12 +434,12 @@ def test_what_a_claim_is_told() -> None:
         labels.TENANCY: "default",
         names.NODEPOOL_LABEL: "pool",
     }
-    assert machine.annotations == {**stamped, ec2.INSTANCE_PROFILE_ANNOTATION: "profile"}
-    assert dict(machine.capacity) == {"cpu": 2000, "memory": 8 << 30, "pods": 29}
+    assert instance.annotations == {**stamped, ec2.INSTANCE_PROFILE_ANNOTATION: "profile"}
+    assert dict(instance.capacity) == {"cpu": 2000, "memory": 8 << 30, "pods": 29}
 
 
 def test_a_class_without_a_stamp_is_hashed() -> None:
-    machine = orders.instance_of(Made("i-1", "m5.large", "a", "spot"), claim(), node_class(), None, "Y2E=")
-    assert machine.annotations[ec2.HASH_VERSION_ANNOTATION] == "v6"
-    assert machine.annotations[ec2.HASH_ANNOTATION].isdigit()
-    assert dict(machine.capacity) == {}
+    instance = orders.instance_of(Made("i-1", "m5.large", "a", "spot"), claim(), node_class(), None, "Y2E=")
+    assert instance.annotations[ec2.HASH_VERSION_ANNOTATION] == "v6"
+    assert instance.annotations[ec2.HASH_ANNOTATION].isdigit()
+    assert dict(instance.capacity) == {}

@@ -90,7 +90,7 @@ def test_a_lane_that_fails_is_held_longer_each_time() -> None:
 
 AGAIN: dict[str, Callable[[Pacing], object]] = {
     "a full answer": lambda made: made.answered(LANE, 1, 1, 0.0),
-    "an answer without machines": lambda made: made.answered(LANE, 1, 0, 0.0),
+    "an answer without instances": lambda made: made.answered(LANE, 1, 0, 0.0),
 }
 
 

@@ -14,7 +14,7 @@ from provisioner.cloudprovider.aws.launch import templates
 from provisioner.cloudprovider.aws.launch.templates import CONFIG_KEY, InstanceSpec, TemplateUses
 from tests.support.clock import NOON
 
-MACHINE = InstanceSpec("ami-1", "dXNlciBkYXRh", "profile", ("sg-1", "sg-2"), "on-demand")
+INSTANCE = InstanceSpec("ami-1", "dXNlciBkYXRh", "profile", ("sg-1", "sg-2"), "on-demand")
 TAGS = {"eks:eks-cluster-name": "prod", "karpenter.sh/nodepool": "default"}
 LISTED = [{"Key": "eks:eks-cluster-name", "Value": "prod"}, {"Key": "karpenter.sh/nodepool", "Value": "default"}]
 GROUPS = {"Groups": ["sg-1", "sg-2"]}
@@ -22,14 +22,14 @@ GROUPS = {"Groups": ["sg-1", "sg-2"]}
 
 def made(
     spec: Mapping[str, Any] | None = None,
-    machine: InstanceSpec = MACHINE,
+    instance: InstanceSpec = INSTANCE,
     region: str = "us-east-1",
     *,
     reservations: bool = True,
 ) -> templates.Template:
     own = {"amiFamily": "AL2023", **(spec or {})}
     node_class = msgspec.convert({"metadata": {"name": "default"}, "spec": own}, EC2NodeClass)
-    return templates.template(node_class, machine, TAGS, region, reservations=reservations)
+    return templates.template(node_class, instance, TAGS, region, reservations=reservations)
 
 
 def test_the_whole_of_a_plain_one() -> None:
@@ -59,11 +59,11 @@ def test_the_whole_of_a_plain_one() -> None:
 class Case:
     want: dict[str, Any]
     spec: Mapping[str, Any] = field(default_factory=dict)
-    machine: InstanceSpec = MACHINE
+    instance: InstanceSpec = INSTANCE
     region: str = "us-east-1"
 
 
-IPV6 = replace(MACHINE, ipv6=True)
+IPV6 = replace(INSTANCE, ipv6=True)
 CASES = {
     "spot requests are tagged": Case(
         {
@@ -71,7 +71,7 @@ CASES = {
                 {"ResourceType": kind, "Tags": LISTED} for kind in ("network-interface", "spot-instances-request")
             ]
         },
-        machine=replace(MACHINE, capacity_type="spot"),
+        instance=replace(INSTANCE, capacity_type="spot"),
     ),
     "detailed monitoring": Case({"Monitoring": {"Enabled": True}}, {"detailedMonitoring": True}),
     "metadata options": Case(
@@ -97,18 +97,18 @@ CASES = {
         },
         region="us-iso-east-1",
     ),
-    "no user data": Case({"UserData": None}, machine=replace(MACHINE, user_data="")),
+    "no user data": Case({"UserData": None}, instance=replace(INSTANCE, user_data="")),
     "a Custom image brings its volumes": Case({"BlockDeviceMappings": None}, {"amiFamily": "Custom"}),
     "nested virtualization": Case(
         {"CpuOptions": {"NestedVirtualization": "enabled"}}, {"cpuOptions": {"nestedVirtualization": "enabled"}}
     ),
-    "an enclave": Case({"EnclaveOptions": {"Enabled": True}}, machine=replace(MACHINE, enclave=True)),
+    "an enclave": Case({"EnclaveOptions": {"Enabled": True}}, instance=replace(INSTANCE, enclave=True)),
     "dedicated, in a partition": Case(
         {"Placement": {"Tenancy": "dedicated", "GroupId": "pg-1", "PartitionNumber": 2}},
-        machine=replace(MACHINE, tenancy="dedicated", group="pg-1", partition=2),
+        instance=replace(INSTANCE, tenancy="dedicated", group="pg-1", partition=2),
     ),
     "in a group": Case(
-        {"Placement": {"Tenancy": "default", "GroupId": "pg-1"}}, machine=replace(MACHINE, group="pg-1")
+        {"Placement": {"Tenancy": "default", "GroupId": "pg-1"}}, instance=replace(INSTANCE, group="pg-1")
     ),
     "a reservation": Case(
         {
@@ -118,15 +118,15 @@ CASES = {
             },
             "InstanceMarketOptions": None,
         },
-        machine=replace(MACHINE, reservation="cr-1"),
+        instance=replace(INSTANCE, reservation="cr-1"),
     ),
     "a capacity block": Case(
         {"InstanceMarketOptions": {"MarketType": "capacity-block"}},
-        machine=replace(MACHINE, reservation="cr-1", block=True),
+        instance=replace(INSTANCE, reservation="cr-1", block=True),
     ),
     "an interruptible reservation": Case(
         {"InstanceMarketOptions": {"MarketType": "interruptible-capacity-reservation"}},
-        machine=replace(MACHINE, reservation="cr-1", interruptible=True),
+        instance=replace(INSTANCE, reservation="cr-1", interruptible=True),
     ),
     "a public address": Case(
         {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "AssociatePublicIpAddress": False}]},
@@ -156,7 +156,7 @@ CASES = {
                 {"NetworkCardIndex": 2, "DeviceIndex": 1, "InterfaceType": "efa", **GROUPS},
             ]
         },
-        machine=replace(MACHINE, efas=3),
+        instance=replace(INSTANCE, efas=3),
     ),
     "interfaces of the class, before EFAs": Case(
         {
@@ -178,21 +178,21 @@ CASES = {
                 {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
             ],
         },
-        replace(MACHINE, efas=3),
+        replace(INSTANCE, efas=3),
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_in_a_template(case: Case) -> None:
-    data = made(case.spec, case.machine, case.region).data
+    data = made(case.spec, case.instance, case.region).data
     assert {key: data.get(key) for key in case.want} == case.want
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_botocore_takes_it(case: Case) -> None:
     shape = botocore.session.get_session().get_service_model("ec2").operation_model("CreateLaunchTemplate").input_shape
-    report = ParamValidator().validate(made(case.spec, case.machine, case.region).request(), shape)
+    report = ParamValidator().validate(made(case.spec, case.instance, case.region).request(), shape)
     assert not report.has_errors(), report.generate_report()
 
 
@@ -202,7 +202,7 @@ def test_without_the_gate_reservations_are_not_spoken_of() -> None:
 
 def test_equal_templates_have_one_name_different_ones_do_not() -> None:
     assert made() == made()
-    named = {made(case.spec, case.machine, case.region).name for case in CASES.values()}
+    named = {made(case.spec, case.instance, case.region).name for case in CASES.values()}
     assert len(named) == len(CASES)
     assert made().name not in named
     assert all(
@@ -213,13 +213,13 @@ def test_equal_templates_have_one_name_different_ones_do_not() -> None:
 def test_the_order_of_tags_does_not_matter() -> None:
     node_class = msgspec.convert({"spec": {"amiFamily": "AL2023"}}, EC2NodeClass)
     turned = dict(reversed(TAGS.items()))
-    assert templates.template(node_class, MACHINE, turned, "us-east-1").name == made().name
+    assert templates.template(node_class, INSTANCE, turned, "us-east-1").name == made().name
 
 
 def test_clusters_of_one_account_share_nothing() -> None:
     node_class = msgspec.convert({"spec": {"amiFamily": "AL2023"}}, EC2NodeClass)
     other = {**TAGS, "eks:eks-cluster-name": "test"}
-    assert templates.template(node_class, MACHINE, other, "us-east-1").name != made().name
+    assert templates.template(node_class, INSTANCE, other, "us-east-1").name != made().name
 
 
 def test_its_words_for_people_hold_no_user_data() -> None:

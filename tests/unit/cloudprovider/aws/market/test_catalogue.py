@@ -124,7 +124,7 @@ def test_without_a_price_last() -> None:
 
 RESERVATION = CapacityReservation(id="cr-1", availability_zone="a", instance_type="m5.large")
 RESERVATIONS: dict[str, tuple[dict[str, Any], int, frozenset[str], bool]] = {
-    "with machines left": ({}, 2, frozenset(), True),
+    "with instances left": ({}, 2, frozenset(), True),
     "used up": ({}, 0, frozenset(), False),
     "expiring": ({"state": "expiring"}, 2, frozenset(), False),
     "in a zone without subnet": ({"availability_zone": "c"}, 2, frozenset(), False),

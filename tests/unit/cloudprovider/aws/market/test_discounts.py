@@ -46,7 +46,7 @@ CASES = {
     ),
     "a commitment that is used up": Case((Discount(0.05, family="m5", hourly_commitment=0.15),), LIST, running=3),
     "a commitment too small for one": Case((Discount(0.05, family="m5", hourly_commitment=0.04),), LIST),
-    "spot machines use nothing up": Case((Discount(0.05, family="m5", count=1),), 0.05, running=5, kind="spot"),
+    "spot instances use nothing up": Case((Discount(0.05, family="m5", count=1),), 0.05, running=5, kind="spot"),
     "not over yet": Case((Discount(0.05, family="m5", until=NOON + timedelta(seconds=1)),), 0.05),
     "over": Case((Discount(0.05, family="m5", until=NOON),), LIST),
     "over is the list price, not the next row": Case(
@@ -57,10 +57,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_price_of_one_more_machine(case: Case) -> None:
+def test_price_of_one_more_instance(case: Case) -> None:
     ledger = DiscountTable(case.rows)
-    machine = Bought("m5.large", "us-east-1a", case.kind, case.os)
-    used = ledger.used([machine] * case.running, REGION)
+    instance = Bought("m5.large", "us-east-1a", case.kind, case.os)
+    used = ledger.used([instance] * case.running, REGION)
     assert ledger.price(case.type, case.zone, LIST, used, REGION, NOON, case.os) == case.want
 
 
@@ -123,15 +123,15 @@ PROBLEMS = {
     "no such day": ("- {family: m5, usd_per_hour: 1, until: 2027-02-31}", "not YAML: day is out of range"),
     "a row of text": ("- m5", "row 1 is ignored: must be a mapping"),
     "a field that is not known": ("- {famly: m5, usd_per_hour: 1}", "unknown field famly"),
-    "no machine": ("- {usd_per_hour: 1}", "exactly one of family and type"),
-    "two machines": ("- {family: m5, type: m5.large, usd_per_hour: 1}", "exactly one of family and type"),
+    "no instance": ("- {usd_per_hour: 1}", "exactly one of family and type"),
+    "two instances": ("- {family: m5, type: m5.large, usd_per_hour: 1}", "exactly one of family and type"),
     "two places": ("- {family: m5, region: a, zone: b, usd_per_hour: 1}", "only one of region and zone"),
     "two limits": ("- {family: m5, count: 1, hourly_commitment: 1, usd_per_hour: 1}", "only one of count and"),
     "no price": ("- {family: m5}", "usd_per_hour is missing"),
     "a negative price": ("- {family: m5, usd_per_hour: -1}", "usd_per_hour must be a number"),
     "a price in words": ("- {family: m5, usd_per_hour: cheap}", "usd_per_hour must be a number"),
     "an endless price": ("- {family: m5, usd_per_hour: .inf}", "usd_per_hour must be a number"),
-    "half a machine": ("- {family: m5, usd_per_hour: 1, count: 0.5}", "count must be a whole number"),
+    "half an instance": ("- {family: m5, usd_per_hour: 1, count: 0.5}", "count must be a whole number"),
     "a truth for a count": ("- {family: m5, usd_per_hour: 1, count: true}", "count must be a whole number"),
     "a commitment to nothing": ("- {family: m5, usd_per_hour: 0, hourly_commitment: 1}", "usd_per_hour above 0"),
     "a number for a family": ("- {family: 5, usd_per_hour: 1}", "family must be a string"),

@@ -58,7 +58,7 @@ PODS = {
     "prefixes on a type with few addresses": PodsCase("t3.nano", 2 * 1 * 16 + 2, settings=PREFIXES),
     "prefixes, one ENI reserved": PodsCase("t3.nano", 1 * 1 * 16 + 2, settings=replace(PREFIXES, reserved_enis=1)),
     "prefixes, all ENIs reserved": PodsCase("t3.nano", 0, settings=replace(PREFIXES, reserved_enis=2)),
-    "Xen machines have no prefixes": PodsCase("m4.large", 2 * 9 + 2, settings=PREFIXES),
+    "Xen instances have no prefixes": PodsCase("m4.large", 2 * 9 + 2, settings=PREFIXES),
     "bare metal of Nitro has prefixes": PodsCase("m5.metal", 250, settings=PREFIXES),
     "an EFA-only interface takes no addresses": PodsCase(
         "hpc7g.4xlarge",

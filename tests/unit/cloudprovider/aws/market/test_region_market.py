@@ -290,7 +290,7 @@ def test_what_a_node_shows(shown: Node, of: NodeClaim, want: Seen | None) -> Non
 
 @pytest.mark.parametrize("said", ["1", "3Gi", "9Gi", "1Ei"])
 def test_memory_that_no_node_of_the_type_can_have_is_not_learned(said: str) -> None:
-    """A kubelet may write any capacity; what is learned of one counts for every machine of its type."""
+    """A kubelet may write any capacity; what is learned of one counts for every instance of its type."""
     found = filled(World(), FakeClock())
     before = found.types(node_class())
     assert not found.learn(node(said), claim(), node_class())

@@ -88,7 +88,7 @@ def test_a_probe_that_said_nothing_is_given_back() -> None:
     assert table.grant(SPOT, 1, after(61)) == 1
 
 
-def test_each_machine_admits_four_times_as_many_until_it_is_trusted() -> None:
+def test_each_instance_admits_four_times_as_many_until_it_is_trusted() -> None:
     table, granted = short(SPOT), []
     for second in range(60, 65):
         granted.append(table.grant(SPOT, 1000, after(second)))
@@ -120,7 +120,7 @@ def test_also_where_it_was_short_already() -> None:
     assert closed_for(table, SPOT, after(10)) == pytest.approx(TAKEN, abs=0.1)
 
 
-def test_a_machine_that_was_ordered_before_does_not_open_what_was_taken_back() -> None:
+def test_an_instance_that_was_ordered_before_does_not_open_what_was_taken_back() -> None:
     table = Shortages()
     table.taken_back(SPOT, NOON, "SpotInterruption")
     table.succeeded(SPOT, after(1), 500)
@@ -383,8 +383,8 @@ def test_never_more_than_is_admitted_and_never_closed_for_longer_than_the_longes
     assert all(table.standing(offer, end).available for offer in offers)
 
 
-def test_a_machine_for_everybody_soon_after_capacity_is_back() -> None:
-    """One probe a wait finds the capacity again within the longest wait, and 300 machines follow in five calls."""
+def test_an_instance_for_everybody_soon_after_capacity_is_back() -> None:
+    """One probe a wait finds the capacity again within the longest wait, and 300 instances follow in five calls."""
     table, now, calls = short(SPOT), NOON, 0
     back = after(30 * 60)
     while now < back:  # half an hour of shortage

@@ -33,7 +33,7 @@ def class_of(*amis: AMI, **spec: Any) -> EC2NodeClass:
     return msgspec.convert({**written, "status": {"amis": msgspec.to_builtins(amis)}}, EC2NodeClass)
 
 
-def machine(name: str, price: float, arch: str = "amd64", gpus: str = "") -> InstanceType:
+def instance(name: str, price: float, arch: str = "amd64", gpus: str = "") -> InstanceType:
     absent = Requirement.of("karpenter.k8s.aws/instance-gpu-count", Operator.DOES_NOT_EXIST)
     requirements = Requirements.of(
         [
@@ -57,10 +57,10 @@ def pool(name: str = "general", **requirements: str) -> NodePool:
 
 
 TYPES = (
-    machine("m5.large", 2),
-    machine("c5.large", 1),
-    machine("m6g.large", 0.5, "arm64"),
-    machine("g5.large", 9, gpus="1"),
+    instance("m5.large", 2),
+    instance("c5.large", 1),
+    instance("m6g.large", 0.5, "arm64"),
+    instance("g5.large", 9, gpus="1"),
 )
 CHOICES: dict[str, tuple[EC2NodeClass, tuple[InstanceType, ...], list[NodePool], tuple[str, str] | None]] = {
     "no images": (class_of(), TYPES, [], None),

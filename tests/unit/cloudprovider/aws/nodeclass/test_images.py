@@ -178,7 +178,7 @@ def test_which_image_is_used(case: tuple[list[dict[str, Any]], list[str]]) -> No
     assert [one.id for one in chosen(images_of(rows, NOON))] == want
 
 
-def test_one_image_may_be_for_several_sorts_of_machines() -> None:
+def test_one_image_may_be_for_several_sorts_of_instances() -> None:
     amis = chosen(images_of([row("gpu")], NOON), {"ami-gpu": [NEURON, NVIDIA]})
     assert [(one.id, [(r.key, r.operator, r.values) for r in one.requirements]) for one in amis] == [
         (

@@ -197,7 +197,7 @@ def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -
     assert of_zones(book, "a1", "a2", "b1") == {"a": ("a1", 1)}
 
 
-def test_addresses_that_a_machine_takes() -> None:
+def test_addresses_that_an_instance_takes() -> None:
     book = SubnetBook(per_instance=16)
     read(book, 0, a1=100)
     book.reserve("subnet-a1", 2, later(1))

@@ -184,7 +184,7 @@ def test_without_local_disks_the_user_s_commands_stay() -> None:
     assert settings('[settings.bootstrap-commands.a]\nmode = "once"\n')["bootstrap-commands"] == {"a": {"mode": "once"}}
 
 
-def test_a_machine_of_no_auto_scaling_group_does_not_wait_for_one() -> None:
+def test_an_instance_of_no_auto_scaling_group_does_not_wait_for_one() -> None:
     assert settings("[settings.autoscaling]\nshould-wait = true\nother = 1\n")["autoscaling"] == {
         "should-wait": False,
         "other": 1,

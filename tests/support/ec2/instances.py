@@ -1,6 +1,6 @@
 """Instances: their life, and what EC2 tells of them.
 
-What is written shows late, by a time of its own for every machine (`Machine.lag`): its birth, its states and its tags.
+What is written shows late, by a time of its own for every instance (`Instance.lag`): its birth, its states and its tags.
 Source: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 Termination protection holds all that are named with a protected one in one zone; those of other zones end, and the call fails all the same.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
@@ -33,7 +33,7 @@ def described_state(name: str) -> dict[str, Any]:
 
 
 @dataclass
-class Machine:
+class Instance:
     """One instance.
 
     Attributes:
@@ -193,14 +193,14 @@ class Machine:
         return described
 
 
-class Machines:
+class Instances:
     """All instances, the lately terminated included."""
 
     def __init__(self, unseen: Callable[[str], bool] = lambda _: False) -> None:
-        self.all: dict[str, Machine] = {}
+        self.all: dict[str, Instance] = {}
         self._unseen = unseen
 
-    def known(self, instance_ids: Sequence[str], now: float) -> list[Machine]:
+    def known(self, instance_ids: Sequence[str], now: float) -> list[Instance]:
         """Those of these ids, in their order.
 
         Raises:
@@ -222,7 +222,7 @@ class Machines:
             raise AwsError("InvalidInstanceID.NotFound", said)
         return [self.all[one] for one in dict.fromkeys(instance_ids)]
 
-    def seen(self, instance_ids: Sequence[str], now: float) -> list[Machine]:
+    def seen(self, instance_ids: Sequence[str], now: float) -> list[Instance]:
         """As `known`, for a call that reads.
 
         Raises:
@@ -263,7 +263,7 @@ class Machines:
         following = f"<nextToken>{token}</nextToken>" if token else ""
         return f"<reservationSet>{inside}</reservationSet>{following}"
 
-    def _forgotten(self, one: Machine, then: float) -> bool:
+    def _forgotten(self, one: Instance, then: float) -> bool:
         since, state = one.states[-1]
         return state == TERMINATED and then - since > KEPT_SECONDS
 
@@ -292,7 +292,7 @@ def check_ids(instance_ids: Iterable[str]) -> None:
             raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{one}"')
 
 
-def _facts(one: Machine, state: str) -> Mapping[str, Iterable[str]]:
+def _facts(one: Instance, state: str) -> Mapping[str, Iterable[str]]:
     return {
         "instance-state-name": (state,),
         "instance-state-code": (str(_CODES[state]),),
@@ -318,7 +318,7 @@ def _facts(one: Machine, state: str) -> Mapping[str, Iterable[str]]:
     }
 
 
-def _status_facts(one: Machine) -> Mapping[str, Iterable[str]]:
+def _status_facts(one: Instance) -> Mapping[str, Iterable[str]]:
     return {
         "instance-state-name": (one.state,),
         "instance-status.status": ("impaired" if "instance" in one.impaired else "ok",),
@@ -329,7 +329,7 @@ def _status_facts(one: Machine) -> Mapping[str, Iterable[str]]:
     }
 
 
-def _status(one: Machine, now: float, wall: datetime) -> dict[str, Any]:
+def _status(one: Instance, now: float, wall: datetime) -> dict[str, Any]:
     def summary(kind: str) -> dict[str, Any]:
         since = one.impaired.get(kind)
         if since is None:
