@@ -534,7 +534,6 @@ QUICK: Final = (
     "do-not-disrupt of Nodes is ignored",
     "PodDisruptionBudgets are ignored",
     "the rule of savings is turned round",
-    "a pause is ignored by methods",
     "the last look is left out",
     "consolidateAfter is ignored",
     "what was accepted is forgotten",
