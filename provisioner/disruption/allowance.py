@@ -6,6 +6,7 @@ from typing import Final
 from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import View
+from provisioner.state.snapshot import NodeView
 
 RECHECK: Final = timedelta(seconds=10)
 """A budget's window opens by the clock."""
@@ -35,9 +36,9 @@ class Allowance:
         self._short.add(pool)
         return True
 
-    def take(self, pool: str, nodes: int = 1) -> None:
-        """So many nodes of the pool are proposed."""
-        self._taken[pool] = self._taken.get(pool, 0) + nodes
+    def take(self, node: NodeView) -> None:
+        """A node is proposed. One that is not Ready counts as away already, and takes no more, as in `budgets.AllowanceLedger`."""
+        self._taken[node.pool] = self._taken.get(node.pool, 0) + node.ready
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:

@@ -184,7 +184,7 @@ class Consolidation:
         self.gain += move.gain
         for one in move.some:
             self._gone.add(one.key)
-            self.allowance.take(one.node.pool)
+            self.allowance.take(one.node)
         self.proposals.append(
             Proposal(
                 names.REASON_UNDERUTILIZED,

@@ -84,7 +84,7 @@ def emptiness(view: View) -> MethodAnswer:
             held.add(node.pool)
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock
         else:
-            spent[node.pool] += 1
+            spent[node.pool] += node.ready  # one that is not Ready counts as away already
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
     blocked.extend(Blocked("", name, messages.budget_spent("Empty")) for name in sorted(held) if not spent[name])
     return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))

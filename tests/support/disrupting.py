@@ -42,17 +42,19 @@ def command_queue(
     stale: Any = lambda: "",
     pause: Callable[[], Pause] = lambda: NOTHING,
     growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
+    workers: Pool | None = None,
+    kind: type[CommandQueue] = CommandQueue,
 ) -> CommandQueue:
-    """A queue on the server's state; its threads are not started."""
-    world, plans = server.world, Pool(1, "plans")
-    writer = PlanWriter(world.cluster, server.writer, plans)
+    """A queue on the server's state; its threads are not started. Plans are written by `workers`."""
+    world = server.world
+    writer = PlanWriter(world.cluster, server.writer, workers or Pool(1, "plans"))
     creator = claim_creator(
         server.client,
         world.cluster,
         writer,
         growth=GrowthLedger(world.cluster, growth, lambda _: world.types, world.clock),
     )
-    return CommandQueue(
+    return kind(
         world.cluster,
         server.client,
         server.writer,

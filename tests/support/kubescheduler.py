@@ -184,6 +184,7 @@ class NodeInfo:
         pods: were here before; `room` is what they leave.
         attach: volumes by CSI driver that the node takes; absent means any number.
         overflowing: a node to come on which not even the daemons fit.
+        nameless: its Node lost the hostname label, as one that is drained: it is no host for anybody's spread.
         placed: pods that this result puts here.
     """
 
@@ -198,6 +199,7 @@ class NodeInfo:
     leaving: bool = False
     closed: bool = False
     overflowing: bool = False
+    nameless: bool = False
     placed: list[Pod] = field(default_factory=list)
 
     def everyone(self) -> Iterator[Pod]:
@@ -691,7 +693,7 @@ _MOST_TURNS = 60
 def node_label(node: NodeInfo, key: str) -> str | None:
     """A node's label; the hostname falls back to its name."""
     value = node.labels.get(key)
-    if value is None and key == names.HOSTNAME_LABEL:
+    if value is None and key == names.HOSTNAME_LABEL and not node.nameless:
         return node.node_name or node.name
     return value
 

@@ -84,7 +84,7 @@ def propose(view: View) -> MethodAnswer:
         for world in (simulation, anywhere):
             if world is not None:
                 world.accept((one,), answer.result)
-        allowance.take(one.node.pool)
+        allowance.take(one.node)
         proposals.append(
             Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
         )

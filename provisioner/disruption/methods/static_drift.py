@@ -69,7 +69,7 @@ def propose(view: View) -> MethodAnswer:
             if room is not None and room <= 0:
                 blocked.append(Blocked(one.key, name, messages.pool_reached_its_limit(name)))
             elif not allowance.lacks(name):
-                allowance.take(name)
+                allowance.take(one.node)
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
     return MethodAnswer(

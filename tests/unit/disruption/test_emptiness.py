@@ -14,7 +14,7 @@ from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.keys import NodeKey
 from tests.support.clock import NOON
-from tests.support.cluster import World, pod, pod_budget, pool
+from tests.support.cluster import World, node, pod, pod_budget, pool
 from tests.support.problems import shape
 
 CHOSEN = msgspec.convert(
@@ -58,6 +58,12 @@ def a_world(*nodes: str, **spec: Any) -> World:
     for name in nodes or ("a",):
         world.existing_node(name, age=3600)
     return world
+
+
+def test_a_node_that_is_away_already_takes_no_more_of_the_budget() -> None:
+    world = a_world("a", "b", "c", disruption={"budgets": [{"nodes": "2"}]})
+    world.cluster.node_changed(None, node("a", labels={names.NODEPOOL_LABEL: "general"}, ready=False))
+    assert decide(world).delete == ("a", "b")
 
 
 def test_an_empty_node_goes() -> None:

@@ -57,6 +57,13 @@ def test_the_whole_budget_is_spent_in_one_pass() -> None:
     assert answer.recheck_at == NOON + timedelta(seconds=10)
 
 
+def test_a_node_that_is_away_already_takes_no_more_of_the_budget() -> None:
+    fleet = Fleet([pool(disruption={"budgets": [{"nodes": "3"}]})])
+    drifted(fleet, *((f"n{number}", several(1, f"p{number}")) for number in range(4)))
+    fleet.node("n4", several(1, "p4"), drifted=SINCE - timedelta(minutes=9), ready=False)
+    assert gone(drift.propose(fleet.view())) == [("n4",), ("n3",), ("n2",)]
+
+
 def test_row_89_a_budget_of_none_is_said_of_the_pool() -> None:
     fleet = drifted(Fleet([pool(disruption={"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})]), ("a", ()))
     answer = drift.propose(fleet.view())

@@ -1,0 +1,560 @@
+"""A cluster to which anything may happen in any order, and what disruption promises whatever happens: `DisruptionMachine`.
+
+What decides is real, from the orchestrator to the queue of commands, on frozen snapshots of the real state; judged it is by other means
+(`tests.support.upkeep`). `HYPOTHESIS_PROFILE=thorough` plays many more and longer lives. Each mutant is caught.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from provisioner.apis import names
+from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
+from provisioner.controllers.core import disruption as orchestrator
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import Disruption
+from provisioner.disruption import candidates, consolidation, emptiness, replacement, simulation, validation
+from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.candidates import PodBudgets
+from provisioner.disruption.methods import drift as drifted
+from provisioner.disruption.progress import Verdict
+from provisioner.disruption.simulation import Simulation
+from provisioner.disruption.view import Acceptance, Settings
+from provisioner.scheduling.prepared import Prepared
+from provisioner.state.cluster import HOLD_TTL
+from provisioner.state.snapshot import Snapshot
+from tests.support.fleets import ABC
+from tests.support.problems import apart, app, near, of_app, spread
+from tests.support.upkeep import KINDS, Upkeep
+
+THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+EXAMPLES, STEPS = (3000, 40) if THOROUGH else (120, 25)
+ROUNDS: Final = 14
+MOST: Final = 400
+"""Lives that a mutant is given."""
+SLACK: Final = 1e-9
+CROWD: Final = 12
+APPS: Final = ("web", "db", "job")
+POOLS: Final = ("general", "other")
+LIMITS: Final = ("0", "1", "10%", "2", "50%", "100%")
+REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
+SEEN: Final = Counter[str]()
+"""What happened in all lives of this process."""
+
+numbers = st.integers(0, 20)
+apps = st.sampled_from(APPS)
+pools = st.sampled_from(POOLS)
+zones = st.sampled_from(ABC)
+kinds = st.sampled_from([one.name for one in KINDS])
+
+
+def terms(name: str, kind: str) -> dict[str, Any]:
+    """What an app demands of its places."""
+    made: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "zones": {"topology_spread_constraints": (spread(names.ZONE_LABEL, app(name)),)},
+        "hosts": {"topology_spread_constraints": (spread(names.HOSTNAME_LABEL, app(name), skew=2),)},
+        "apart": {"affinity": apart(names.HOSTNAME_LABEL, app(name))},
+        "near": {"affinity": near(names.ZONE_LABEL, app(name))},
+    }
+    return made[kind]
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> dict[str, tuple[str, str]]:
+    """CPUs and terms of the pods of each app."""
+    kinds_of_terms = ("nothing", "nothing", "nothing", "zones", "hosts", "apart", "near")
+    sizes = draw(st.sampled_from((("250m", "500m", "900m", "1500m"), ("1200m", "1500m", "1700m"))))
+    return {name: (draw(st.sampled_from(sizes)), draw(st.sampled_from(kinds_of_terms))) for name in APPS}
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [{"nodes": draw(st.sampled_from(("100%", "100%", *LIMITS)))}]
+    if draw(st.booleans()):
+        made.append({"nodes": draw(st.sampled_from(LIMITS)), "reasons": [draw(st.sampled_from(REASONS))]})
+    return made
+
+
+class DisruptionMachine(RuleBasedStateMachine):
+    """Events of a cluster, the steps of its commands, and passes of disruption, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = Upkeep({}, {})
+
+    @initialize(
+        of=demands(),
+        most=st.sampled_from((0, 0, 0, 1, 3)),
+        rule=st.sampled_from(Acceptance),
+        policies=st.lists(
+            st.sampled_from(("WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced", "WhenEmpty")),
+            min_size=2,
+            max_size=2,
+        ),
+        nodes=st.lists(st.tuples(st.sampled_from((0, 0, 0, 1)), kinds, zones, st.booleans()), min_size=2, max_size=7),
+        pods=st.lists(apps, min_size=2, max_size=14),
+        packed=st.booleans(),
+    )
+    def begin(
+        self,
+        of: dict[str, tuple[str, str]],
+        most: int,
+        rule: Acceptance,
+        policies: list[str],
+        nodes: list[tuple[int, str, str, bool]],
+        pods: list[str],
+        packed: bool,
+    ) -> None:
+        ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
+        disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
+        shapes = {name: of_app(name, cpu, "512Mi", **terms(name, kind)) for name, (cpu, kind) in of.items()}
+        self.at = Upkeep(shapes, disruption, most=most, settings=Settings(acceptance=rule))
+        for number, kind, zone, grace in nodes:
+            self.at.add_node(POOLS[number], kind, zone, old=True, grace=grace)
+        for one in pods:
+            self.at.create(one)
+        self.at.schedule(packed=packed)
+        self.at.provide(old=True)
+        self.at.look()
+        self.at.clock.advance(20)
+
+    def _pod(self, number: int) -> Pod | None:
+        bound = [one for _, one in sorted(self.at.pods.items()) if one.node_name]
+        return bound[number % len(bound)] if bound else None
+
+    def _node(self, number: int) -> str:
+        there = list(self.at.nodes())
+        return there[number % len(there)] if there else ""
+
+    def _crowd(self, pool: str, name: str) -> None:
+        """A fleet with too many nodes for its pods."""
+        for zone in ABC if len(self.at.nodes()) < CROWD else ():
+            self.at.add_node(pool, "large", zone, old=True)
+            self.at.create(name)
+        self.at.schedule(packed=False)
+
+    # ------------------------------------------------------------------ pods and nodes come and go
+
+    @rule(name=apps, count=st.integers(1, 4), packed=st.booleans())
+    def pods_are_created(self, name: str, count: int, packed: bool) -> None:
+        for _ in range(count):
+            self.at.create(name)
+        self.at.schedule(packed=packed)
+
+    @rule(number=numbers, count=st.integers(1, 4), again=st.booleans())
+    def pods_are_deleted(self, number: int, count: int, again: bool) -> None:
+        for one in range(count):
+            if (pod := self._pod(number + one)) is not None:
+                self.at.remove(pod, again=again)
+
+    @rule(number=numbers)
+    def a_pod_terminates(self, number: int) -> None:
+        if (pod := self._pod(number)) is not None:
+            self.at.terminate(pod)
+
+    @rule()
+    def what_waits_is_bound(self) -> None:
+        self.at.schedule()
+
+    @rule()
+    def what_waits_gets_nodes(self) -> None:
+        self.at.provide()
+
+    @rule(pool=pools, kind=kinds, zone=zones, old=st.booleans())
+    def a_node_comes(self, pool: str, kind: str, zone: str, old: bool) -> None:
+        if len(self.at.nodes()) < CROWD:
+            self.at.add_node(pool, kind, zone, old=old)
+
+    @rule(number=numbers, ready=st.booleans())
+    def a_node_is_ready_or_not(self, number: int, ready: bool) -> None:
+        if name := self._node(number):
+            self.at.set_ready(name, ready=ready)
+
+    @rule(number=numbers)
+    def a_user_deletes_a_node(self, number: int) -> None:
+        if name := self._node(number):
+            self.at.delete_claim(name)
+
+    # ------------------------------------------------------------------ what users say
+
+    @rule(pool=pools)
+    def a_template_changes(self, pool: str) -> None:
+        self.at.edit_pool(pool, label=f"v{self.at.clock.monotonic()}")
+
+    @rule(pool=pools, those=budgets())
+    def budgets_change(self, pool: str, those: list[dict[str, Any]]) -> None:
+        self.at.edit_pool(pool, disruption={"budgets": those})
+
+    @rule(pool=pools, after=st.sampled_from(("0s", "30s", "300s", "Never")))
+    def consolidate_after_changes(self, pool: str, after: str) -> None:
+        self.at.edit_pool(pool, disruption={"consolidateAfter": after})
+
+    @rule(pool=pools, paused=st.booleans())
+    def a_pool_is_paused_or_not(self, pool: str, paused: bool) -> None:
+        self.at.edit_pool(pool, paused=paused)
+
+    @rule(name=apps, unavailable=st.sampled_from((None, 0, 1, 2)))
+    def a_pod_disruption_budget_is_made_or_removed(self, name: str, unavailable: int | None) -> None:
+        self.at.guard(name, unavailable)
+
+    @rule(number=numbers, value=st.sampled_from(("true", "1h", "")))
+    def a_pod_says_do_not_disrupt_or_not(self, number: int, value: str) -> None:
+        if (pod := self._pod(number)) is not None:
+            self.at.annotate(pod, value)
+
+    @rule(number=numbers, protected=st.booleans())
+    def a_node_says_do_not_disrupt_or_not(self, number: int, protected: bool) -> None:
+        if name := self._node(number):
+            self.at.protect(name, protected=protected)
+
+    # ------------------------------------------------------------------ time and commands
+
+    @rule(seconds=st.sampled_from((1, 3, 6, 16, 40, 310)))
+    def time_passes(self, seconds: int) -> None:
+        self.at.clock.advance(seconds)
+
+    @rule(number=st.none() | numbers)
+    def commands_go_on(self, number: int | None) -> None:
+        self.at.go_on(number)
+
+    @rule()
+    def a_replacement_comes_up(self) -> None:
+        self.at.ready_next()
+
+    @rule()
+    def a_replacement_fails(self) -> None:
+        self.at.fail_next()
+
+    @rule(number=numbers, count=st.integers(1, 4))
+    def pods_are_evicted_from_what_goes(self, number: int, count: int) -> None:
+        for _ in range(count):
+            self.at.drain_next(first=number)
+
+    @rule(pool=pools, name=apps, what=st.sampled_from(("a budget", "a pod", "a node", "a pause")))
+    def candidates_are_kept_before_the_last_look(self, pool: str, name: str, what: str) -> None:
+        at = self.at
+        self._crowd(pool, name)
+        self.consolidation_looks(still=True, meanwhile="nothing")
+        for candidate in list(at.going):
+            if what == "a node":
+                at.protect(candidate, protected=True)
+            for pod in at.on(candidate):
+                if what == "a pod":
+                    at.annotate(pod, "true")
+                elif what == "a budget":
+                    at.guard(pod.labels["app"], 0)
+        if what == "a pause":
+            at.edit_pool(pool, paused=True)
+        at.go_on()
+
+    @rule()
+    def everything_begun_comes_to_its_end(self) -> None:
+        self.at.come_to_rest()
+
+    # ------------------------------------------------------------------ passes
+
+    @rule()
+    def the_orchestrator_looks(self) -> None:
+        self.at.look()
+
+    @rule(method=st.sampled_from(("empty", "static_drift", "drift")))
+    def a_method_looks(self, method: str) -> None:
+        self.at.look(method)
+
+    @rule(still=st.booleans(), meanwhile=st.sampled_from(("nothing", "nothing", "a pod", "protection", "pause")))
+    def consolidation_looks(self, still: bool, meanwhile: str) -> None:
+        at = self.at
+        at.look()
+        if still:
+            at.clock.advance(16)
+            at.look()
+
+        def protect() -> None:
+            if (pod := self._pod(0)) is not None:
+                at.annotate(pod, "true")
+
+        def create() -> None:
+            at.create(APPS[0])
+            at.schedule()
+
+        happens: dict[str, Callable[[], object]] = {
+            "nothing": lambda: None,
+            "a pod": create,
+            "protection": protect,
+            "pause": lambda: at.edit_pool(POOLS[0], paused=True),
+        }
+        at.meanwhile = happens[meanwhile]
+        at.consolidate()
+        at.meanwhile = lambda: None
+
+    @rule(pool=pools, most=st.sampled_from(("1", "2")), name=apps)
+    def drift_begins_while_consolidation_looks(self, pool: str, most: str, name: str) -> None:
+        """Both want what one budget leaves, of a fleet that has too many nodes."""
+        at = self.at
+        self._crowd(pool, name)
+        at.edit_pool(pool, paused=False, disruption={"budgets": [{"nodes": most}], "consolidateAfter": "0s"})
+        at.look()
+        at.clock.advance(16)
+        at.look()
+        at.edit_pool(pool, label=f"v{at.clock.monotonic()}")
+        at.meanwhile = at.disruption.run_once
+        at.consolidate()
+        at.meanwhile = lambda: None
+
+    @rule()
+    def nothing_happens_any_more(self) -> None:
+        """What is begun ends, what waits gets nodes, and from then on disruption alone acts: it comes to an end, cheaper, with every pod at a place."""
+        at = self.at
+        for pool in POOLS:
+            at.edit_pool(pool, paused=False)
+        for name in at.nodes():
+            at.set_ready(name, ready=True)
+        at.come_to_rest()
+        for pod in [one for one in at.pods.values() if one.deleted is not None]:
+            at.remove(pod)
+        at.provide()
+        for pod in at.waiting():
+            at.remove(pod)
+        at.clock.advance(HOLD_TTL.total_seconds() + 1.0)  # who was kept from its place is planned for no more
+        at.cluster.expire()
+        for _ in range(ROUNDS):
+            before = at.price()
+            begun = at.look()
+            at.clock.advance(20)
+            begun += at.look()
+            begun += at.consolidate()
+            unpaid = any(one.reason == names.REASON_DRIFTED for one in begun)
+            pods = len(at.pods)
+            at.come_to_rest(alone=True)
+            for pod in at.waiting():
+                why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().nodes}
+                at.wrong.append(
+                    f"{pod.name} has no place after {begun}, planned on {at.planned().get(pod.name)}: {why}"
+                )
+            if len(at.pods) != pods:
+                at.wrong.append(f"{len(at.pods)} pods are left of {pods}")
+            if not unpaid and at.price() > before + SLACK:
+                at.wrong.append(f"all nodes cost {at.price()} after {before}, by {begun}")
+            if at.wrong or not (begun or at.cluster.commands()):
+                break
+        else:
+            at.wrong.append(f"after {ROUNDS} passes there is always something more to do")
+        at.seen["rests"] += 1
+
+    @invariant()
+    def every_promise_is_kept(self) -> None:
+        assert not self.at.wrong, "\n".join(self.at.wrong)
+
+    def teardown(self) -> None:
+        """Every life ends in peace."""
+        if not self.at.wrong:
+            self.nothing_happens_any_more()
+            self.every_promise_is_kept()
+        SEEN.update(self.at.seen)
+
+
+def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -> None:
+    """Many lives; fails with the shortest one in which a promise is broken."""
+    run_state_machine_as_test(
+        DisruptionMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=not THOROUGH,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        ),
+    )
+
+
+def test_every_promise_is_kept_whatever_happens() -> None:
+    SEEN.clear()
+    play()
+    for what in ("empty begun", "drift begun", "single begun", "called off", "replacements", "evictions"):
+        assert SEEN[what], f"no {what}: the lives prove nothing about it"
+
+
+# --- that it can fail ---
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _commands_in_flight(patch: pytest.MonkeyPatch) -> None:
+    begin = AllowanceLedger.__init__
+
+    def forgetful(self: AllowanceLedger, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self._consuming.clear()
+
+    patch.setattr(AllowanceLedger, "__init__", forgetful)
+
+
+def _old_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Who proposes is admitted by the instant at which he began to think."""
+    at = BudgetLedger.at
+
+    def noted(self: BudgetLedger, snapshot: Snapshot) -> AllowanceLedger:
+        self.old = snapshot  # type: ignore[attr-defined]
+        return at(self, snapshot)
+
+    patch.setattr(BudgetLedger, "at", noted)
+    patch.setattr(BudgetLedger, "_fresh", lambda self: AllowanceLedger(self.old, most=self._most))
+
+
+def _most_disrupted(patch: pytest.MonkeyPatch) -> None:
+    begin = AllowanceLedger.__init__
+
+    def boundless(self: AllowanceLedger, snapshot: Snapshot, taken: Any = (), *, most: int = 0) -> None:
+        begin(self, snapshot, taken, most=most * 0)
+
+    patch.setattr(AllowanceLedger, "__init__", boundless)
+
+
+def _protected_pods(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(candidates, "read_do_not_disrupt", lambda _: DoNotDisrupt(Guard.ABSENT, None))
+
+
+def _protected_nodes(patch: pytest.MonkeyPatch) -> None:
+    known = candidates._of_node
+
+    def blind(*args: Any) -> Any:
+        found = known(*args)
+        return None if found is not None and found[0] is candidates.Obstacle.NODE_PROTECTED else found
+
+    patch.setattr(candidates, "_of_node", blind)
+
+
+def _saving(patch: pytest.MonkeyPatch) -> None:
+    """What costs more is what pays."""
+    gain, ask = Rule.gain, Simulation.ask
+
+    def dearer(self: Rule, some: Any, saving: float, new_usd: float) -> float:
+        return gain(self, some, abs(saving), 0.0) + 1.0
+
+    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
+        return ask(self, some, price_below=None, **how)
+
+    patch.setattr(Rule, "gain", dearer)
+    patch.setattr(Rule, "refusal", lambda *_: "")
+    patch.setattr(Simulation, "ask", at_any_price)
+    patch.setattr(replacement, "settled", lambda _, claims, *__: claims)
+
+
+def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
+    """A node that goes is no domain from the first moment on."""
+    solve = Prepared.solve
+
+    def gone(self: Prepared, pods: Any, **how: Any) -> Any:
+        leaving = frozenset(how.pop("leaving", ()))
+        return solve(self, pods, **{**how, "gone": leaving | frozenset(how.get("gone", ()))})
+
+    patch.setattr(Prepared, "solve", gone)
+    patch.setattr(simulation, "wedge", lambda *_: None)
+
+
+def _pause(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Disruption, "_spared", lambda self, snapshot, buys: self._commands.spared())
+
+
+def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandQueue, "_paused", lambda *_: "")
+
+
+def _last_look(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandQueue, "_validated", lambda *_: Verdict())
+
+
+def _last_look_at_budgets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(validation, "_blocked_by", lambda *_: None)
+
+
+def _stillness(patch: pytest.MonkeyPatch) -> None:
+    for module in (emptiness, consolidation):
+        patch.setattr(module, "consolidatable_at", lambda node, _: node.claim.metadata.creation_timestamp)
+
+
+def _accepted(patch: pytest.MonkeyPatch) -> None:
+    """What was proposed before is forgotten: its room is given away twice."""
+    patch.setattr(Simulation, "accept", lambda *_: None)
+
+
+def _standing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(orchestrator, "standing", lambda proposals, *_: tuple(proposals))
+
+
+def _empty(patch: pytest.MonkeyPatch) -> None:
+    for module in (emptiness, orchestrator):
+        patch.setattr(module, "is_empty", lambda _: True)
+
+
+def _drift(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(drifted, "has_drifted", lambda _: True)
+
+
+MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
+    "the ledger ignores commands in flight": (_commands_in_flight, "are away"),
+    "the ledger admits by an old snapshot": (_old_snapshot, "are away"),
+    "the limit over all pools is ignored": (_most_disrupted, "nodes are away, where"),
+    "do-not-disrupt of pods is ignored": (_protected_pods, "says do-not-disrupt"),
+    "do-not-disrupt of Nodes is ignored": (_protected_nodes, "says do-not-disrupt"),
+    "PodDisruptionBudgets are ignored": (
+        lambda patch: patch.setattr(PodBudgets, "refusal", lambda *_: None),
+        "the PodDisruptionBudget of",
+    ),
+    "the rule of savings is turned round": (_saving, "it costs|all nodes cost|always something more"),
+    "the spread of a node that goes is ignored": (_spread_of_leaving, "has no place|cannot be bound"),
+    "a pause is ignored by methods": (_pause, "paused"),
+    "a pause is ignored by commands": (_pause_of_commands, "paused"),
+    "the last look is left out": (_last_look, "DELETE nodeclaims"),
+    "the last look asks no PodDisruptionBudget": (_last_look_at_budgets, "the PodDisruptionBudget of"),
+    "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated"),
+    "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
+    "what changed meanwhile is ignored": (_standing, "."),
+    "nodes with pods count as empty": (_empty, "runs there"),
+    "every node has drifted": (_drift, "always something more"),
+}
+
+
+QUICK: Final = (
+    "the ledger ignores commands in flight",
+    "the limit over all pools is ignored",
+    "do-not-disrupt of pods is ignored",
+    "do-not-disrupt of Nodes is ignored",
+    "PodDisruptionBudgets are ignored",
+    "the rule of savings is turned round",
+    "the last look is left out",
+    "consolidateAfter is ignored",
+    "what was accepted is forgotten",
+)
+"""Mutants that are caught within seconds."""
+
+
+@pytest.mark.parametrize("mutant", QUICK)
+def test_a_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_caught(mutant, monkeypatch)
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("mutant", [one for one in MUTANTS if one not in QUICK])
+def test_every_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_caught(mutant, monkeypatch)
+
+
+def is_caught(mutant: str, patch: pytest.MonkeyPatch) -> None:
+    """In some life that promise is broken which the mutant makes impossible to keep."""
+    mutate, wrong = MUTANTS[mutant]
+    mutate(patch)
+    with pytest.raises(AssertionError, match=wrong):
+        play(MOST, STEPS, shrink=False)

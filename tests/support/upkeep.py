@@ -1,0 +1,781 @@
+"""A small cluster that disruption looks after, event by event, on one thread and a clock that stands still.
+
+What decides is real: the state and its frozen snapshots, the orchestrator with every method, the one ledger of budgets, the queue of commands.
+What happens around it is made here by other means: kube-scheduler is `kubescheduler.World`, and evictions, PodDisruptionBudgets, prices and budgets
+of NodePools are counted once more from the objects.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names
+from provisioner.apis.core import Node, PodDisruptionBudget
+from provisioner.apis.hash import HASH_VERSION, nodepool_hash
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.meta import OwnerReference, is_true
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.controllers.core.worlds import Worlds
+from provisioner.disruption.drift import pool_drift
+from provisioner.disruption.pause import Pause, pause_of
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.view import MethodAnswer, Settings, View
+from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.world import Policies
+from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import Snapshot
+from provisioner.support.workers import Pool as Workers
+from tests.support import checker, cluster
+from tests.support.clock import NOON
+from tests.support.cluster import World
+from tests.support.disrupting import METRICS, command_queue
+from tests.support.fleets import ABC, LARGE, LAUNCHED, MEDIUM, OLD, SMALL, TINY
+from tests.support.instances import FakeInstances
+from tests.support.kubescheduler import NodeInfo, needs
+from tests.support.kubescheduler import World as Scheduler
+from tests.support.problems import WELL_KNOWN, instance_type
+from tests.support.tinyserver import TinyServer
+
+BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
+KINDS: Final = (TINY, SMALL, MEDIUM, LARGE, BARGAIN)
+BY_NAME: Final = {one.name: one for one in KINDS}
+NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+GRACE: Final = "1h"
+#: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
+LONG: Final = 700.0
+_SLACK: Final = 1e-9
+_OVERDUE: Final = 12
+_PATIENCE: Final = 16
+"""Looks in a row at which nothing happens; by then every deadline is over."""
+
+
+class Cloud(FakeInstances):
+    """Five types at fixed prices for every pool."""
+
+    well_known_labels = names.WELL_KNOWN_LABELS | WELL_KNOWN
+    reservation_label = ""
+
+    def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
+        return KINDS
+
+
+class AtOnce:
+    """Runs every call where it is submitted."""
+
+    def submit(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class Told(CommandQueue):
+    """Tells what begins, within the lock of the ledger that admits it."""
+
+    told: Callable[[Proposal], None]
+
+    def begin(self, proposal: Proposal, snapshot: Snapshot) -> bool:
+        begun = super().begin(proposal, snapshot)
+        if begun:
+            self.told(proposal)
+        return begun
+
+
+class Upkeep:
+    """The cluster, its disruption, and what has been promised about it.
+
+    Args:
+        shapes: of the pods of each app.
+        pools: NodePools by name, with what they say of disruption.
+        most: the flag `--max-disrupting-nodes`.
+        settings: of disruption.
+
+    Attributes:
+        wrong: every broken promise, in words.
+        pods: those that are there, by name.
+        going: proposals of commands under way, by candidate.
+        seen: what has happened, for whoever wants to know that it was worth it.
+        meanwhile: runs once when a method has answered and nothing of the answer has begun.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, PodShape],
+        pools: Mapping[str, Mapping[str, Any]],
+        *,
+        most: int = 0,
+        settings: Settings = Settings(),  # noqa: B008  (frozen)
+    ) -> None:
+        self.world = World()
+        self.clock = self.world.clock
+        self.cluster = self.world.cluster = cast(Any, Cluster(lambda _: BY_NAME, self.clock))
+        self.cluster.settle()
+        self.server, self.cloud = TinyServer(self.world), Cloud()
+        self.shapes, self.pods, self.going = dict(shapes), dict[str, Pod](), dict[str, Proposal]()
+        self.wrong: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._most, self._begun = most, list[Proposal]()
+        self._touched: dict[str, datetime] = {}
+        self._numbers = itertools.count()
+        self._guards: dict[str, int] = {}
+        self.pools: dict[str, NodePool] = {}
+        for name, disruption in pools.items():
+            self.set_pool(name, cluster.pool(name, disruption=dict(disruption)))
+        self.commands = command_queue(
+            self.server, self.cloud, pause=self.pause, workers=cast(Workers, AtOnce()), kind=Told
+        )
+        assert isinstance(self.commands, Told)
+        self.commands.told = self._begins
+        self.ledger = BudgetLedger(self.cluster, most=most)
+        self.worlds = Worlds(cast(CloudProvider, self.cloud), Policies(hostname_domains=1))
+        consolidations = tuple(self._interrupted(one) for one in CONSOLIDATIONS)
+        self.disruption = self._disruption(METHODS, consolidations, settings)
+        self.alone = {one.name: self._disruption((one,), (), settings) for one in METHODS}
+
+    def _disruption(self, methods: tuple[Method, ...], more: tuple[Method, ...], settings: Settings) -> Disruption:
+        return Disruption(
+            self.cluster,
+            self.server.writer,
+            self.server.recorder,
+            METRICS,
+            self.commands,
+            self.ledger,
+            self.clock,
+            stale=lambda: "",
+            worlds=self.worlds,
+            pause=self.pause,
+            methods=methods,
+            consolidations=more,
+            settings=settings,
+        )
+
+    def _interrupted(self, method: Method) -> Method:
+        """The same, and something happens while its answer is on its way to the ledger, as other threads do it."""
+
+        def ask(view: View) -> MethodAnswer:
+            answer = method.ask(view)
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+            return answer
+
+        return Method(method.name, method.reason, ask, method.buys, method.concerns)
+
+    # ------------------------------------------------------------------ what is there
+
+    def claims(self) -> list[NodeClaim]:
+        """Those on the server, by name."""
+        return [self.server.claim(name) for kind, name in sorted(self.server.objects) if kind == "nodeclaims"]
+
+    def nodes(self) -> dict[str, Node]:
+        """Those on the server, by name of the claim; a Node is named like it."""
+        return {name: self.server.node(name) for kind, name in sorted(self.server.objects) if kind == "nodes"}
+
+    def on(self, node: str) -> list[Pod]:
+        """The pods on a node, by name."""
+        return [one for _, one in sorted(self.pods.items()) if one.node_name == node]
+
+    def waiting(self) -> list[Pod]:
+        """Pods without a node."""
+        return self.on("")
+
+    def pause(self) -> Pause:
+        """What the NodePools say."""
+        return pause_of(self.pools.values(), {})
+
+    def price(self) -> float:
+        """What all nodes cost, USD per hour."""
+        return sum(price_of(one.metadata.labels[names.INSTANCE_TYPE_LABEL]) for one in self.nodes().values())
+
+    def is_protected(self, pod: Pod) -> bool:
+        """Whether its annotation forbids to disrupt it now: "true", or a number of hours since it started."""
+        value = pod.annotations.get(names.DO_NOT_DISRUPT, "")
+        if pod.deleted is not None or not value:
+            return False
+        return value == "true" or self.clock.now() < (pod.start_time or NOON) + timedelta(hours=int(value[:-1]))
+
+    def left(self, app: str) -> int | None:
+        """How many pods of an app may be evicted now; None where nothing limits it."""
+        if app not in self._guards:
+            return None
+        mine = [one for one in self.pods.values() if one.labels["app"] == app]
+        healthy = sum(bool(one.node_name) and one.deleted is None for one in mine)
+        return max(0, healthy - max(0, len(mine) - self._guards[app]))
+
+    # ------------------------------------------------------------------ what users do
+
+    def set_pool(self, name: str, now: NodePool) -> None:
+        """A NodePool is made or changed; its hash is written, and claims that drift are told so."""
+        marks = {names.NODEPOOL_HASH: nodepool_hash(now.spec.template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
+        metadata = changed(now.metadata, annotations={**now.metadata.annotations, **marks})
+        old, now = self.pools.get(name), changed(now, metadata=metadata)
+        if now == old:
+            return  # no watch tells what did not change
+        self.pools[name] = now
+        self.cluster.pool_changed(old, self.pools[name])
+        self.tell_drift()
+
+    def edit_pool(
+        self, name: str, *, paused: bool | None = None, label: str = "", disruption: Mapping[str, Any] | None = None
+    ) -> None:
+        """A NodePool is paused or not, labels its nodes otherwise, or says something else of disruption."""
+        wire = msgspec.to_builtins(self.pools[name])
+        if paused is not None:
+            wire["metadata"].setdefault("annotations", {})[names.PAUSED] = "true" if paused else "false"
+        if label:
+            wire["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})["version"] = label
+        wire["spec"].setdefault("disruption", {}).update(disruption or {})
+        self.set_pool(name, msgspec.convert(wire, NodePool, strict=False))
+
+    def tell_drift(self) -> None:
+        """What `controllers.core.drift` writes: the condition Drifted."""
+        for claim in self.claims():
+            why = pool_drift(claim, self.pools[claim.pool])
+            if bool(why) == is_true(claim.status.conditions, names.DRIFTED):
+                continue
+            wire = self.server.objects["nodeclaims", claim.metadata.name]
+            conditions = [one for one in wire["status"]["conditions"] if one["type"] != names.DRIFTED]
+            wire["status"]["conditions"] = [*conditions, *([self._true(names.DRIFTED, why)] if why else [])]
+            self.server.put(msgspec.convert(wire, NodeClaim, strict=False))
+
+    def _true(self, kind: str, why: str = "") -> dict[str, str]:
+        return {"type": kind, "status": "True", "reason": why, "lastTransitionTime": self.clock.now().isoformat()}
+
+    def create(self, app: str) -> None:
+        """A pod more."""
+        name = f"{app}-{next(self._numbers)}"
+        shape = self.shapes[app]
+        owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=app, uid=f"rs-{app}", controller=True)
+        self._put(
+            Pod(
+                name=name,
+                namespace="default",
+                uid=name,
+                shape=shape,
+                labels=shape.labels,
+                created=self.clock.now(),
+                owner=owner,
+            )
+        )
+
+    def _put(self, pod: Pod) -> None:
+        old, self.pods[pod.name] = self.pods.get(pod.name), pod
+        if pod.node_name:
+            ready = [{"type": "Ready", "status": "True"}]
+            more: dict[str, Any] = {"metadata__deletionTimestamp": pod.deleted.isoformat()} if pod.deleted else {}
+            self.server.bind(
+                pod.name,
+                pod.node_name,
+                metadata__labels=dict(pod.labels),
+                metadata__annotations=dict(pod.annotations),
+                metadata__ownerReferences=msgspec.to_builtins([pod.owner]),
+                status__conditions=ready,
+                status__startTime=(pod.start_time or NOON).isoformat(),
+                **more,
+            )
+            if old is None or not old.node_name:
+                self._touched[pod.node_name] = self.clock.now()
+        self.cluster.pod_changed(old, pod)
+        self._count_guards()
+
+    def remove(self, pod: Pod, *, again: bool = False) -> None:
+        """A pod is gone; its ReplicaSet made another one if `again`, as soon as it was to go."""
+        if again and pod.deleted is None:
+            pod = self.terminate(pod)
+        del self.pods[pod.name]
+        self.server.pods.pop(pod.name, None)
+        self._touched[pod.node_name] = self.clock.now()
+        self.cluster.pod_changed(pod, None)
+        self._count_guards()
+
+    def annotate(self, pod: Pod, value: str) -> None:
+        """What a pod says of do-not-disrupt; "" for nothing."""
+        self._put(changed(pod, annotations={names.DO_NOT_DISRUPT: value} if value else {}))
+
+    def terminate(self, pod: Pod) -> Pod:
+        """A pod is being deleted, and its ReplicaSet makes another one; the pod as it is then."""
+        if pod.deleted is None:
+            pod = changed(pod, deleted=self.clock.now() + timedelta(seconds=30))
+            self._put(pod)
+            self.create(pod.labels["app"])
+        return pod
+
+    def guard(self, app: str, unavailable: int | None) -> None:
+        """A PodDisruptionBudget of an app: how many of its pods may be gone; None for no such object."""
+        if unavailable is not None:
+            self._guards[app] = unavailable
+        elif self._guards.pop(app, None) is not None:
+            self.server.budgets = [one for one in self.server.budgets if one["metadata"]["name"] != f"pdb-{app}"]
+            gone = next(one for one in self.cluster.pod_budgets()["default"] if one.metadata.name == f"pdb-{app}")
+            self.cluster.budget_changed(gone, None)
+        self._count_guards()
+
+    def _count_guards(self) -> None:
+        known = {one.metadata.name: one for one in self.cluster.pod_budgets().get("default", ())}
+        self.server.budgets = []
+        for app, unavailable in sorted(self._guards.items()):
+            mine = [one for one in self.pods.values() if one.labels["app"] == app]
+            healthy = sum(bool(one.node_name) and one.deleted is None for one in mine)
+            body = {
+                "metadata": {"name": f"pdb-{app}", "namespace": "default", "uid": f"pdb-{app}", "generation": 1},
+                "spec": {"selector": {"matchLabels": {"app": app}}, "maxUnavailable": unavailable},
+                "status": {
+                    "observedGeneration": 1,
+                    "disruptionsAllowed": self.left(app),
+                    "currentHealthy": healthy,
+                    "desiredHealthy": max(0, len(mine) - unavailable),
+                    "expectedPods": len(mine),
+                },
+            }
+            self.server.budgets.append(body)
+            old, new = known.get(f"pdb-{app}"), msgspec.convert(body, PodDisruptionBudget)
+            if old != new:
+                self.cluster.budget_changed(old, new)
+
+    def add_node(self, pool: str, kind: str, zone: str, *, old: bool = False, grace: bool = False) -> str:
+        """A node of a pool, initialized; long ago if `old`, with a terminationGracePeriod if `grace`."""
+        name = f"n{next(self._numbers)}"
+        created = OLD if old else self.clock.now()
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "generation": 1,
+                "creationTimestamp": created.isoformat(),
+                "finalizers": [names.TERMINATION_FINALIZER],
+                "labels": dict(self.pools[pool].labels),
+                "annotations": {
+                    key: self.pools[pool].metadata.annotations[key]
+                    for key in (names.NODEPOOL_HASH, names.NODEPOOL_HASH_VERSION)
+                },
+            },
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "expireAfter": "Never",
+                "requirements": [],
+                **({"terminationGracePeriod": GRACE} if grace else {}),
+            },
+        }
+        self._join(body, pool, BY_NAME[kind], zone)
+        self._touched[name] = created
+        return name
+
+    def _join(self, body: dict[str, Any], pool: str, kind: InstanceType, zone: str) -> None:
+        """A NodeClaim is launched, registered and initialized at once."""
+        name = body["metadata"]["name"]
+        labels = {
+            **body["metadata"].get("labels", {}),
+            names.NODEPOOL_LABEL: pool,
+            names.INSTANCE_TYPE_LABEL: kind.name,
+            names.ZONE_LABEL: zone,
+            names.CAPACITY_TYPE_LABEL: "on-demand",
+            names.ARCH_LABEL: "amd64",
+            names.OS_LABEL: "linux",
+            "provider.example/cpu": kind.requirements.requirement("provider.example/cpu").single_value or "",
+            "karpenter.kwok.sh/kwoknodeclass": "default",
+        }
+        body["metadata"]["labels"] = labels
+        body["status"] = {
+            "conditions": [{**self._true(one), "reason": one} for one in LAUNCHED],
+            "providerID": f"kwok://{name}",
+            "nodeName": name,
+            "capacity": kind.capacity.to_wire(),
+            "allocatable": kind.allocatable.to_wire(),
+        }
+        self.cloud.there.add(f"kwok://{name}")
+        node = {
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "resourceVersion": "1",
+                "creationTimestamp": self.clock.now().isoformat(),
+                "labels": {**labels, **names.READY_LABELS, names.HOSTNAME_LABEL: name},
+            },
+            "spec": {"providerID": f"kwok://{name}", "taints": []},
+            "status": {
+                "capacity": kind.capacity.to_wire(),
+                "allocatable": kind.allocatable.to_wire(),
+                "conditions": [self._true("Ready")],
+            },
+        }
+        self._touched[name] = self.clock.now()
+        self.server.put(msgspec.convert(body, NodeClaim, strict=False), msgspec.convert(node, Node, strict=False))
+
+    def set_ready(self, name: str, *, ready: bool) -> None:
+        """A Node is Ready, or not; it is tainted then."""
+        wire = self.server.objects["nodes", name]
+        wire["status"]["conditions"] = [{**self._true("Ready"), "status": "True" if ready else "False"}]
+        others = [one for one in wire["spec"].get("taints", ()) if one["key"] != NOT_READY["key"]]
+        wire["spec"]["taints"] = others if ready else [*others, NOT_READY]
+        self.server.put(msgspec.convert(wire, Node, strict=False))
+
+    def protect(self, name: str, *, protected: bool) -> None:
+        """A Node says do-not-disrupt, or does not."""
+        wire = self.server.objects["nodes", name]
+        wire["metadata"]["annotations"] = {names.DO_NOT_DISRUPT: "true"} if protected else {}
+        self.server.put(msgspec.convert(wire, Node, strict=False))
+
+    def delete_claim(self, name: str) -> None:
+        """A user deletes a NodeClaim."""
+        self.server._delete("nodeclaims", name, self.server.objects["nodeclaims", name])
+        self._end(name)
+        self._tidy()
+
+    # ------------------------------------------------------------------ what the cluster does
+
+    def scheduler(self) -> Scheduler:
+        """What kube-scheduler sees now."""
+        found = []
+        for name, node in self.nodes().items():
+            here = self.on(name)
+            taken = needs(one.shape for one in here)
+            size = BY_NAME[node.metadata.labels[names.INSTANCE_TYPE_LABEL]].allocatable
+            room = {key: amount - taken.get(key, 0) for key, amount in size.items()}
+            labels, taints = dict(node.metadata.labels), tuple(node.spec.taints)
+            nameless = names.HOSTNAME_LABEL not in labels
+            found.append(NodeInfo(name, labels, room, taints, name, pods=tuple(here), nameless=nameless))
+        return Scheduler(found)
+
+    def planned(self) -> dict[str, str]:
+        """Where pods are planned: claim by pod."""
+        return {pod.name: node.key.name for node in self.cluster.snapshot().nodes for pod in node.assigned}
+
+    def schedule(self, *, packed: bool = True) -> bool:
+        """Bind what waits: where it is planned, else wherever kube-scheduler lets it; whether anything was bound.
+
+        Args:
+            packed: to the fullest node of those; else to the one with the fewest pods.
+        """
+        bound = False
+        while True:
+            world, planned = self.scheduler(), self.planned()
+            for pod in self.waiting():
+                those = [one for one in world.nodes if planned.get(pod.name, one.name) == one.name]
+                those = [one for one in those if not world.refusal(pod, one)]
+                if those:
+                    fullest = min(those, key=lambda one: (one.room["cpu"], one.name))
+                    self._bind(pod, (fullest if packed else min(those, key=lambda one: len(one.pods))).name)
+                    bound = True
+                    break
+            else:
+                return bound
+
+    def _bind(self, pod: Pod, node: str) -> None:
+        now = self.clock.now()
+        self._put(changed(pod, node_name=node, phase="Running", scheduled=True, ready=True, start_time=now))
+
+    def provide(self, *, old: bool = False) -> None:
+        """Whatever waits without a plan gets a node, or goes where no node could help."""
+        self.schedule()
+        for pod in self.waiting():
+            if pod.name not in self.pods or pod.name in self.planned() or self.pods[pod.name].node_name:
+                continue
+            for kind, zone in itertools.product(KINDS, ABC):
+                pool = next((name for name in self.pools if not self.pause().why(name)), "")
+                if not pool:
+                    break
+                if not all(amount <= kind.allocatable.get(key, 0) for key, amount in pod.shape.requests.items()):
+                    continue
+                name = self.add_node(pool, kind.name, zone, old=old)
+                world = self.scheduler()
+                if not world.refusal(pod, world.node(name)):
+                    self._bind(pod, name)
+                    break
+                self._gone(name)
+            else:
+                self.remove(pod)
+                continue
+            if not self.pods[pod.name].node_name:
+                self.remove(pod)
+        self.schedule()
+
+    def ready_next(self) -> bool:
+        """The first NodeClaim without a Node gets the one that was planned; whether there was one."""
+        there = self.nodes()
+        for claim in self.claims():
+            name = claim.metadata.name
+            if name in there or claim.metadata.deletion_timestamp is not None:
+                continue
+            kind, zone, _ = claim.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
+            self._join(msgspec.json.decode(msgspec.json.encode(claim)), claim.pool, BY_NAME[kind], zone)
+            self.seen["replacements"] += 1
+            return True
+        return False
+
+    def fail_next(self) -> bool:
+        """The first NodeClaim without a Node is given up; whether there was one."""
+        there = self.nodes()
+        for claim in self.claims():
+            if claim.metadata.name not in there:
+                self._gone(claim.metadata.name)
+                self.seen["failed"] += 1
+                return True
+        return False
+
+    def _end(self, name: str) -> None:
+        """What termination does first with a claim that is being deleted."""
+        if ("nodes", name) in self.server.objects:
+            self.server.taints.close(self.server.node(name), ending=True)
+
+    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0) -> bool:
+        """Evict one pod that may go from a node that is being deleted, or end that node where none is left; whether anything was done.
+
+        Args:
+            force: no budget and no annotation is asked: users gave in.
+            late: likewise, for nodes with a terminationGracePeriod: it is over.
+            first: of which pod, by number, to look first.
+        """
+        for claim in self.claims():
+            name = claim.metadata.name
+            if claim.metadata.deletion_timestamp is None or self.pause().why(claim.pool):
+                continue
+            self._end(name)
+            here = self.on(name)
+            if not here:
+                self._gone(name)
+                return True
+            first %= len(here)
+            for pod in (*here[first:], *here[:first]):
+                if pod.deleted is not None:
+                    self.remove(pod, again=True)
+                    return True
+                free = self.left(pod.labels["app"])
+                over = late and bool(claim.spec.termination_grace_period)
+                if force or over or (not self.is_protected(pod) and (free is None or free > 0)):
+                    self.seen["evictions"] += 1
+                    self.remove(pod, again=True)
+                    return True
+        return False
+
+    def _gone(self, name: str) -> None:
+        for kind, tell in (("nodes", self.cluster.node_changed), ("nodeclaims", self.cluster.claim_changed)):
+            if (kind, name) in self.server.objects:
+                thing = self.server.node(name) if kind == "nodes" else self.server.claim(name)
+                del self.server.objects[kind, name]
+                tell(thing, None)
+        for pod in self.on(name):
+            self.remove(pod, again=True)
+        self.cloud.there.discard(f"kwok://{name}")
+        self._tidy()
+
+    def go_on(self, number: int | None = None) -> bool:
+        """Take the steps of one command, by number, or of all; whether anything was written."""
+        holders = [one.record.holder for one in self.cluster.commands()]
+        if number is not None and holders:
+            holders = [holders[number % len(holders)]]
+        before = len(self.server.done)
+        for holder in holders:
+            since = len(self.server.done)
+            own = self.going.get(holder)
+            self.commands.reconcile(holder)
+            for what in self.server.done[since:]:
+                self._did(own, what)
+        for claim in self.claims():
+            self.commands.heal(claim.metadata.name)
+        self.cluster.expire()
+        self._tidy()
+        return len(self.server.done) > before
+
+    def _tidy(self) -> None:
+        """Forget what is no candidate any more."""
+        for name in list(self.going):
+            there = ("nodeclaims", name) in self.server.objects
+            if there and (self.cluster.command_of(name) is not None or not self.server.has("nodeclaims", name)):
+                continue
+            self.seen["ended" if not there else "called off"] += 1
+            del self.going[name]
+
+    def come_to_rest(self, *, alone: bool = False) -> None:
+        """Everything that has begun comes to its end; what nothing brings on waits for deadlines.
+
+        Args:
+            alone: nobody else has done anything since all was at rest, so that no user need give in.
+        """
+        idle, going = 0, list[NodeClaim]()
+        for _ in range(2000):
+            did = self.go_on()
+            did = self.ready_next() or did
+            did = self.drain_next(first=idle) or did
+            did = self.schedule() or did
+            if did:
+                idle = 0
+                continue
+            going = [one for one in self.claims() if one.metadata.deletion_timestamp is not None]
+            if not self.cluster.commands() and not going:
+                return
+            idle += 1
+            if idle > _PATIENCE and any(map(self.pause().why, self.pools)):
+                return  # what is paused waits for its user
+            self.clock.advance(1.0 if idle < 10 else LONG)
+            if idle > _OVERDUE:
+                self.drain_next(force=not alone, late=True)
+            if idle > 2 * _PATIENCE:
+                break
+        self.wrong.append(f"it never ends: {self.cluster.commands()}, {going}")
+
+    # ------------------------------------------------------------------ passes
+
+    def look(self, method: str = "") -> list[Proposal]:
+        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing."""
+        those = self.alone[method] if method else self.disruption
+        begun = self._passed(those.run_once)
+        more = self._passed(those.run_once)
+        if more:
+            self.wrong.append(f"a second pass right after the first begins {more}")
+        return begun
+
+    def consolidate(self) -> list[Proposal]:
+        """A pass of consolidation, once nodes have been still for long enough; what has begun."""
+        return self._passed(self.disruption.consolidate_once)
+
+    def _passed(self, run: Callable[[], object]) -> list[Proposal]:
+        before, self._begun = self.cluster.snapshot(), []
+        run()
+        begun, self._begun = self._begun, []
+        if begun:
+            self.wrong += [f"{text} (by {begun})" for text in self._misplaced(before, begun)]
+        return begun
+
+    def _misplaced(self, before: Snapshot, begun: list[Proposal]) -> list[str]:
+        """What kube-scheduler would not do of what was decided in one pass, once all that go are gone."""
+        world = self.worlds.of(before).world
+        going = {name for one in begun for name in one.candidates}
+        planned = {pod.uid for node in before.nodes for pod in node.assigned}
+        gone = {node.key.name for node in before.nodes if node.deleting and all(p.uid in planned for p in node.pods)}
+        pods = [pod for node in before.nodes if node.key.name in going for pod in node.pods if pod.deleted is None]
+        existing: dict[str, tuple[Pod, ...]] = {}
+        for one in begun:
+            for name, some in one.placements.items():
+                existing[name] = (*existing.get(name, ()), *some)
+        bins = tuple(one for one in world.bins if one.name not in going | gone)
+        lost = [f"{name} takes pods and goes" for name in existing if name in going | gone]
+        if lost:
+            return lost
+        equals = {claim.pool: claim.template for one in begun for claim in one.replacements}
+        problem = Problem(
+            pools=tuple(  # a NodePool that is again as it was is another object
+                replace(one, template=equals[one.name]) if equals.get(one.name) == one.template else one
+                for one in world.pools
+            ),
+            bins=bins,
+            well_known=world.well_known,
+            pods=tuple(pods),
+            hostname_domains=world.hostname_domains,
+        )
+        ordered = {one.name: existing[one.name] for one in bins if one.name in existing}
+        result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
+        return checker.violations(problem, result)
+
+    # ------------------------------------------------------------------ promises
+
+    def _begins(self, proposal: Proposal) -> None:
+        self.seen[f"{proposal.method} begun"] += 1
+        self._begun.append(proposal)
+        self.wrong += [f"{proposal.method} of {proposal.candidates}: {text}" for text in self._broken(proposal)]
+        self.going.update(dict.fromkeys(proposal.candidates, proposal))
+
+    def _broken(self, proposal: Proposal) -> Iterator[str]:
+        """What was promised of a command when it begins."""
+        there = self.nodes()
+        if len(set(proposal.candidates)) != len(proposal.candidates):
+            yield "a node is named twice"
+        for name in proposal.candidates:
+            if name in self.going:
+                yield f"{name} is a candidate of {self.going[name]} already"
+            if name not in there or not self.server.has("nodeclaims", name):
+                yield f"{name} is not there, or going"
+                continue
+            claim, node = self.server.claim(name), there[name]
+            if why := self.pause().why(claim.pool):
+                yield why
+            if node.metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
+                yield f"{name} says do-not-disrupt"
+            if not self._is_forceful(proposal, claim):
+                yield from self._held(self.on(name))
+            if proposal.reason != names.REASON_DRIFTED:
+                yield from self._early(name, claim)
+        if proposal.reason == names.REASON_EMPTY:
+            yield from (f"{pod.name} runs there" for name in proposal.candidates for pod in self._moving(name))
+        if proposal.reason == names.REASON_UNDERUTILIZED:
+            before = sum(
+                price_of(there[name].metadata.labels[names.INSTANCE_TYPE_LABEL]) for name in proposal.candidates
+            )
+            after = sum(price_of(claim.planned_type) for claim in proposal.replacements)
+            if after >= before - _SLACK:
+                yield f"it costs {after} after {before}"
+        yield from self._over_budget(proposal)
+
+    def _moving(self, name: str) -> list[Pod]:
+        return [pod for pod in self.on(name) if pod.deleted is None]
+
+    def _is_forceful(self, proposal: Proposal, claim: NodeClaim) -> bool:
+        return proposal.reason == names.REASON_DRIFTED and bool(claim.spec.termination_grace_period)
+
+    def _held(self, pods: Iterable[Pod]) -> Iterator[str]:
+        for pod in pods:
+            if self.is_protected(pod):
+                yield f"{pod.name} says do-not-disrupt"
+            elif pod.deleted is None and self.left(pod.labels["app"]) == 0:
+                yield f"the PodDisruptionBudget of {pod.name} allows nothing"
+
+    def _early(self, name: str, claim: NodeClaim) -> Iterator[str]:
+        pool = self.pools[claim.pool].spec.disruption
+        if pool.consolidate_after == "Never":
+            yield "it is never consolidated"
+        elif self.clock.now() < self._touched[name] + timedelta(seconds=int(pool.consolidate_after[:-1])):
+            yield f"{name} is consolidated {self.clock.now() - self._touched[name]} after a pod came or went"
+
+    def _over_budget(self, proposal: Proposal) -> Iterator[str]:
+        """Every node that is away or going counts, for whatever reason; all commands and threads spend from the same."""
+        nodes: Counter[str] = Counter()
+        away: Counter[str] = Counter()
+        for name, node in self.nodes().items():
+            claim = self.server.claim(name)
+            nodes[claim.pool] += 1
+            ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+            deleted = claim.metadata.deletion_timestamp is not None
+            away[claim.pool] += not ready or deleted or name in self.going or name in proposal.candidates
+        for pool in {self.server.claim(name).pool for name in proposal.candidates}:
+            for budget in self.pools[pool].spec.disruption.budgets:
+                if isinstance(budget.reasons, tuple) and proposal.reason not in budget.reasons:
+                    continue
+                share = budget.nodes.endswith("%")
+                most = -(-nodes[pool] * int(budget.nodes[:-1]) // 100) if share else int(budget.nodes)
+                if away[pool] > most:
+                    yield f"{away[pool]} of {nodes[pool]} nodes of {pool} are away, where {budget.nodes} may be"
+        if self._most and away.total() > self._most:
+            yield f"{away.total()} nodes are away, where {self._most} may be"
+
+    def _did(self, proposal: Proposal | None, what: str) -> None:
+        """What was promised of a write that a command makes."""
+        verb, _, of = what.partition(" ")
+        kind, _, name = of.partition("/")
+        if kind != "nodeclaims" or verb not in ("DELETE", "POST"):
+            return
+        claim = self.server.claim(name)
+        own = [one for one in proposal.candidates if ("nodeclaims", one) in self.server.objects] if proposal else []
+        for one in own:  # that a NodePool is paused keeps its nodes, not new ones out of it
+            if why := self.pause().why(self.server.claim(one).pool):
+                self.wrong.append(f"{what}: {why}")
+        if verb == "DELETE":
+            if proposal is None or name not in proposal.candidates:
+                self.wrong.append(f"{what}: of no command")
+            elif not self._is_forceful(proposal, claim):
+                self.wrong += [f"{what} for {proposal.method}: {text}" for text in self._held(self.on(name))]
+            if proposal is not None and proposal.reason == names.REASON_EMPTY and self._moving(name):
+                self.wrong.append(f"{what}: pods run there")
+            if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
+                self.wrong.append(f"{what}: its Node says do-not-disrupt")
+
+
+def price_of(kind: str) -> float:
+    """USD per hour."""
+    return BY_NAME[kind].offerings[0].price
