@@ -142,8 +142,8 @@ def with_room(
 ) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
-    Where pods were bound to room that is kept for others, these will want room elsewhere: as much as that is left beside every move. Where pods came or
-    went meanwhile that a pod looks at, or that look at it, its place may not be legal any more: `legal` is asked.
+    Where pods were bound to room that is kept for others, these will want room elsewhere: as much as that is left beside every move. Where pods came,
+    went or were planned meanwhile (by another method, too) that a pod looks at, or that look at it, its place may not be legal any more: `legal` is asked.
 
     Args:
         proposals: decided on `then`.
@@ -162,7 +162,9 @@ def with_room(
     for one in proposals:
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
         if all(name in rooms and (amounts + displaced).fits(rooms[name]) for name, amounts in wanted.items()):
-            placed = kinds(pod for pods in one.placements.values() for pod in pods)
+            placed = kinds(
+                pod for pods in (*one.placements.values(), *(new.pods for new in one.replacements)) for pod in pods
+            )
             if any(ties(kind, other, now.around.namespaces) for kind in placed for other in moved) and not legal(one):
                 continue
             kept.append(one)
@@ -171,14 +173,18 @@ def with_room(
 
 
 def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:
-    """The pods that were bound or went between two instants."""
+    """The pods that were bound or planned somewhere, or went, between two instants."""
     before, after = ({node.key: node for node in one.nodes} for one in (then, now))
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
         if old is not new:
-            was, is_now = ({pod.uid: pod for pod in node.pods} if node is not None else {} for node in (old, new))
+            was, is_now = (_pods_of(node) for node in (old, new))
             for uid in was.keys() ^ is_now.keys():
                 yield was.get(uid) or is_now[uid]
+
+
+def _pods_of(node: NodeView | None) -> dict[str, Pod]:
+    return {pod.uid: pod for pod in (*node.pods, *node.assigned)} if node is not None else {}
 
 
 def _is_taken(node: NodeView) -> bool:

@@ -379,6 +379,21 @@ def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -
     )
 
 
+def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:
+    """A life that was found: both planned pods of one spread over zones, legal each, and together not."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["Balanced", "WhenEmptyOrUnderutilized"],
+        nodes=[(0, "tiny", "c", True), (0, "large", "b", True), (1, "large", "c", True), (0, "tiny", "c", False)],
+        pods=["db", "db"], of={"web": ("1200m", "zones"), "db": ("1500m", "zones"), "job": ("1700m", "apart")},
+    )  # fmt: skip
+    life.a_replacement_comes_up()
+    life.a_user_deletes_a_node(19)
+    life.drift_begins_while_consolidation_looks(most="1", name="db", pool="other")
+    life.every_promise_is_kept()
+    life.teardown()
+
+
 def test_every_promise_is_kept_whatever_happens() -> None:
     SEEN.clear()
     play()

@@ -47,7 +47,7 @@ from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
-from provisioner.scheduling.judging import Design
+from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
@@ -359,14 +359,15 @@ class Disruption:
         return gone
 
     def _roomy(self, proposals: tuple[Proposal, ...], then: Snapshot) -> tuple[Proposal, ...]:
-        """The proposals for whose pods there is still room, as things are now."""
-        if not any(one.placements for one in proposals):
+        """The proposals for whose pods there is still a place, as things are now."""
+        if not any(one.placements or one.replacements for one in proposals):
             return proposals
         now = self._cluster.snapshot()
 
         def legal(one: Proposal) -> bool:
             prepared, leaving = self._world(now), [str(NodeKey(name)) for name in one.candidates]
-            return prepared is not None and prepared.judge(Design(existing=one.placements), leaving=leaving).legal
+            design = Design(designed(one.replacements), one.placements)
+            return prepared is not None and prepared.judge(design, leaving=leaving).legal
 
         return with_room(proposals, then, now, legal)
 
@@ -487,7 +488,7 @@ class Disruption:
             self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
                 self._metrics.consolidation_scored(score.pool, score.value, approved=True)
-        current = standing(proposals, snapshot, self._cluster.snapshot())
+        current = self._roomy(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
         begun = self._begin(current, snapshot)
         for one in proposals:
             if one not in current:

@@ -15,7 +15,10 @@ from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict, with_room
+from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.keys import NodeKey
+from provisioner.values.requirement import Requirements
+from provisioner.values.resources import EMPTY as EMPTY_RESOURCES
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, pool, running, several
@@ -273,6 +276,26 @@ def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable
     assert with_room([bought], then, fleet.snapshot(), never) == (bought,)
 
 
+def planned(pods: tuple[Pod, ...]) -> PlannedClaim:
+    """A node that is bought for these."""
+    return PlannedClaim(
+        pool="general",
+        template=None,
+        requirements=Requirements.of([]),
+        labels={},
+        requests=EMPTY_RESOURCES,
+        pods=pods,
+        instance_types=("small",),
+        planned_type="small",
+        planned_zone="a",
+        planned_capacity_type="on-demand",
+        usd_per_hour=0.1,
+        capacity=EMPTY_RESOURCES,
+        allocatable=EMPTY_RESOURCES,
+        charge=EMPTY_RESOURCES,
+    )
+
+
 PLAIN, APART = of_app("web"), of_app("web", affinity=apart(names.HOSTNAME_LABEL, app("web")))
 UNREADABLE = of_app("web", topology_spread_constraints=(spread("", app("web")),))
 TIES: dict[str, tuple[PodShape, PodShape, bool]] = {
@@ -285,19 +308,25 @@ TIES: dict[str, tuple[PodShape, PodShape, bool]] = {
 }
 
 
-@pytest.mark.parametrize("came", [True, False], ids=["came", "went"])
+@pytest.mark.parametrize("bought", [False, True], ids=["to a node that is there", "to a node that is bought"])
+@pytest.mark.parametrize("change", ["came", "went", "was planned"])
 @pytest.mark.parametrize("case", TIES.values(), ids=TIES)
 def test_a_pod_does_not_move_on_what_was_thought_before_its_peers_did(
-    case: tuple[PodShape, PodShape, bool], came: bool
+    case: tuple[PodShape, PodShape, bool], change: str, bought: bool
 ) -> None:
     moves, other, stands = case
     fleet = Fleet()
     fleet.node("a", several(1, "a", moves))
     fleet.node("b", several(1, "b"))
-    fleet.node("c", () if came else several(1, "c", other))
-    proposal = Proposal("Drifted", "drift", ("a",), placements={"b": fleet.nodes[0].pods})
+    fleet.node("c", several(1, "c", other) if change == "went" else ())
+    moving = fleet.nodes[0].pods
+    places: dict[str, Any] = {"replacements": (planned(moving),)} if bought else {"placements": {"b": moving}}
+    proposal = Proposal("Drifted", "drift", ("a",), **places)
     then = fleet.snapshot()
-    changed_node(fleet, 2, pods=several(1, "c", other) if came else ())
+    came = several(1, "c", other)
+    changed_node(
+        fleet, 2, **{"assigned": came} if change == "was planned" else {"pods": came if change == "came" else ()}
+    )
     asked: list[Proposal] = []
     for legal in (False, True):
 
