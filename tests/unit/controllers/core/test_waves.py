@@ -11,6 +11,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Node, TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import LabelSelector
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
@@ -26,7 +27,12 @@ from tests.support.tinyserver import Told
 
 SPREAD = shape(
     topology_spread_constraints=(
-        TopologySpreadConstraint(max_skew=1, topology_key=names.ZONE_LABEL, when_unsatisfiable="DoNotSchedule"),
+        TopologySpreadConstraint(
+            max_skew=1,
+            topology_key=names.ZONE_LABEL,
+            when_unsatisfiable="DoNotSchedule",
+            label_selector=LabelSelector(),
+        ),
     )
 )
 UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
@@ -70,10 +76,12 @@ class Stage:
         )
 
     def joined(self, name: str, *, ready: bool = True, spread: bool = False, tainted: bool = True) -> None:
-        """A launched node whose Node, still with our taint, is planned for a pod named after it."""
-        one = pod(f"pod-of-{name}", shape=SPREAD) if spread else pod(f"pod-of-{name}")
-        self.world.add(one)
-        self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=(one,), version=1))
+        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread."""
+        spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
+        pods = spreads if spread else [pod(f"pod-of-{name}")]
+        for one in pods:
+            self.world.add(one)
+        self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
         self._put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
 
     def wave(self, *claims: str) -> list[str]:
