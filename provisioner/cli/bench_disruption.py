@@ -136,7 +136,7 @@ def empty(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 
 def deleted(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """Somebody deletes a Node with ten pods, three times: until ten others run."""
-    workload = [pods("plain", 10, "1", "1Gi")]
+    workload = [pods("plain", 10, "750m", "1Gi")]  # a node of 8 CPUs is cheapest
     with fleet(bench, "deleted", mode, workload, consolidate_after="30s", empty_only=True) as stage:
         turnover, waits = stage.run.observer.turnover, list[float]()
         for _ in range(1 if bench.quick else _DELETIONS):
