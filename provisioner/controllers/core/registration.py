@@ -7,9 +7,9 @@ first of its taints falls. Measured: 95 % and more of those pods land as planned
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -53,6 +53,23 @@ _FAILURES = counter(
     "dovetail_registration_failures_total", "Registrations of NodeClaims that failed and are retried with backoff.", ()
 )
 _log = logs.get_logger(__name__)
+
+_Joining = tuple[NodeClaim, Node]
+_Opened = tuple[NodeClaim, Node, bool]  # and whether it is initialised with that
+_Item = TypeVar("_Item", _Joining, _Opened)
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far one wave is.
+
+    Attributes:
+        opened: the Nodes that were let in while it was waited for.
+        over: nobody waits for the others.
+    """
+
+    opened: list[_Opened] = field(default_factory=list)
+    over: bool = False
 
 
 def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
@@ -302,25 +319,44 @@ class Registrar:
         withheld = self._nominations.nominate(pairs, self._patience)
         # Nodes with room that no nomination keeps come last: pods whose own taint has not fallen yet would take it.
         pairs.sort(key=lambda pair: withheld[pair[0].metadata.name])
-        for outcome in run_parallel(self._workers, lambda pair: self._try(*pair), pairs, patience=self._patience):
-            name = outcome.item[0].metadata.name
-            if outcome.error is not None:
-                self._retry(name, outcome.error)
-            else:
-                self._failures.pop(name, None)
+        # All are opened before the first is recorded: whoever is nominated to the last would go to free room on the first.
+        course = _Course()
+        self._each(lambda pair: self._open(*pair, course), pairs)
+        with self._changed:
+            course.over = True
+        self._each(lambda opened: self._record(*opened), course.opened)
 
-    def _try(self, claim: NodeClaim, node: Node) -> None:
-        """Let one Node in, unless an earlier try still has no answer."""
-        name = claim.metadata.name
+    def _each(self, act: Callable[[_Item], None], items: Sequence[_Item]) -> None:
+        """Do something for every claim at once; one for which it fails is taken again later."""
+        for outcome in run_parallel(
+            self._workers, lambda item: self._try(item[0].metadata.name, act, item), items, patience=self._patience
+        ):
+            if outcome.error is not None:
+                self._retry(outcome.item[0].metadata.name, outcome.error)
+
+    def _try(self, name: str, act: Callable[[_Item], None], item: _Item) -> None:
+        """Unless an earlier try still has no answer."""
         with self._changed:
             if name in self._busy:
                 raise StillRunningError(self._patience)
             self._busy.add(name)
         try:
-            self._let_in(claim, node)
+            act(item)
         finally:
             with self._changed:
                 self._busy.discard(name)
+
+    def _open(self, claim: NodeClaim, node: Node, course: _Course) -> None:
+        """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
+        opened = self._let_in(claim, node)
+        with self._changed:
+            if opened is None:
+                self._failures.pop(claim.metadata.name, None)
+            elif not course.over:
+                course.opened.append(opened)
+                return
+        if opened is not None:
+            self._record(*opened)
 
     def _retry(self, name: str, error: Exception) -> None:
         """Take the claim again after a while, longer after every failure."""
@@ -332,11 +368,12 @@ class Registrar:
             self._changed.notify_all()
         _log.warning(messages.REGISTRATION_FAILED, nodeclaim=name, error=str(error), seconds=round(wait, 1))
 
-    def _let_in(self, claim: NodeClaim, node: Node) -> None:
+    def _let_in(self, claim: NodeClaim, node: Node) -> _Opened | None:
+        """Take our taint off a Node: its claim, the Node as it is then, and whether it is initialised with that; None where the claim goes."""
         name = claim.metadata.name
         known = self._cluster.claim(name)  # nominating takes a while
         if known is None or known.metadata.deletion_timestamp is not None:
-            return  # its instance is being ended: pods would be let in there to die
+            return None  # its instance is being ended: pods would be let in there to die
         claim = known
         if not any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints) and not was_registered(
             claim, node
@@ -350,10 +387,14 @@ class Registrar:
 
         written = patch_node(self._client, node, patch_of)
         self._writer.node_written(written)
-        now = self._clock.now()
+        return claim, written, decided[-1].initialized
+
+    def _record(self, claim: NodeClaim, written: Node, initialized: bool) -> None:
+        """Say on the claim that its Node was let in."""
+        now, name = self._clock.now(), claim.metadata.name
         claim = self._cluster.claim(name) or claim
         conditions = claim.status.conditions
-        kinds = (names.REGISTERED, names.INITIALIZED) if decided[-1].initialized else (names.REGISTERED,)
+        kinds = (names.REGISTERED, names.INITIALIZED) if initialized else (names.REGISTERED,)
         for kind in kinds:
             conditions = CLAIM_CONDITIONS.set(
                 conditions, kind, names.TRUE, kind, generation=claim.metadata.generation, now=now
@@ -362,6 +403,8 @@ class Registrar:
         self._metrics.node_created(claim)
         self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), True)
         self._again(claim.metadata.name)
+        with self._changed:
+            self._failures.pop(name, None)
 
 
 def _wire(taints: Iterable[Taint]) -> list[Any]:

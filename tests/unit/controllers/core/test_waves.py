@@ -134,7 +134,9 @@ def workers() -> Iterator[Pool]:
         yield threads
 
 
-def test_all_pods_are_nominated_before_the_first_taint_falls(workers: Pool) -> None:
+def test_all_pods_are_nominated_before_the_first_taint_falls_and_all_taints_fall_before_a_claim_says_so(
+    workers: Pool,
+) -> None:
     stage = Stage(workers)
     stage.joined("a")
     stage.joined("b")
@@ -142,8 +144,8 @@ def test_all_pods_are_nominated_before_the_first_taint_falls(workers: Pool) -> N
         "PATCH /api/v1/namespaces/default/pods/pod-of-a/status",
         "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
         "PATCH /api/v1/nodes/a",
-        "PATCH /apis/karpenter.sh/v1/nodeclaims/a/status",
         "PATCH /api/v1/nodes/b",
+        "PATCH /apis/karpenter.sh/v1/nodeclaims/a/status",
         "PATCH /apis/karpenter.sh/v1/nodeclaims/b/status",
     ]
     assert stage.healthy == [("general", True), ("general", True)]
