@@ -77,6 +77,7 @@ class Look:
         coming: whether a node that was planned together with this one is still to open.
         came_open: whether the pod was created after the node had opened: nothing that is said of it is older.
         leaving: whether a node that the pod leaves, or that the planned one replaces, is still there.
+        nominated: whether the pod was nominated to the node: its room is kept there meanwhile, as that of others is on their nodes.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
 
@@ -92,6 +93,7 @@ class Look:
     coming: bool
     came_open: bool
     leaving: bool
+    nominated: bool
     alive: bool
 
 
@@ -152,8 +154,8 @@ def verdict(look: Look) -> str | None:
 
 
 def _awaits_its_turn(look: Look) -> bool:
-    """Whether pods planned beside it may make its node legal for it: their nodes are coming, the extender keeps its room and binds them in a moment,
-    or the nodes that they leave are still there.
+    """Whether pods planned beside it may make its node legal for it: their nodes are coming, the extender or its nomination keeps its room and they are
+    bound in a moment, or the nodes that they leave are still there.
 
     Nodes of one plan open one after the other, on a cloud many seconds apart: a pod of a hard spread is refused until the other
     domains have theirs. A node that drains is such a domain, too, with ever fewer pods, until its Node is gone.
@@ -163,7 +165,7 @@ def _awaits_its_turn(look: Look) -> bool:
     given = TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
     served = look.open_for <= given or look.quiet_for <= TURN_SECONDS
     left = look.leaving and look.quiet_for <= LEAVING_SECONDS
-    return look.coming or left or (WAITING_FOR_ROOM in look.said and served)
+    return look.coming or left or ((look.nominated or WAITING_FOR_ROOM in look.said) and served)
 
 
 def is_relative(text: str) -> bool:

@@ -349,6 +349,8 @@ class Plans:
             self._changed(one.key, pod.uid)
             return []
         one.shape = pod.shape
+        if pod.nominated_node_name and self._joining.key_of_name(pod.nominated_node_name) == one.key:
+            one.nominated = pod.uid
         self._changed(one.key, pod.uid)
         if (
             not pod.node_name
@@ -592,6 +594,7 @@ class Plans:
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
             came_open=one.came_open,
             leaving=self._is_left(one),
+            nominated=bool(one.uid) and one.nominated == one.uid,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 

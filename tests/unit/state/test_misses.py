@@ -45,6 +45,7 @@ LOOK = Look(
     coming=False,
     came_open=False,
     leaving=False,
+    nominated=False,
     alive=True,
 )
 
@@ -115,6 +116,8 @@ TURNS = {
     "the same, while others are being bound": (waited(replace(LOOK, said=HELD), 60.0, 4.9), None),
     "the same, while the other nodes are coming": (waited(replace(LOOK, said=HELD, coming=True), 60.0), None),
     "friends who must be there first": (replace(LOOK, said=FRIENDS), None),
+    "a spread that others must fill first, while its nomination holds its room": (replace(LOOK, nominated=True), None),
+    "the same, when everybody had time": (waited(replace(LOOK, nominated=True), 5.1), "topology_spread"),
     "a spread, where nobody holds its room": (LOOK, "topology_spread"),
     "a spread, where nobody holds its room and the other nodes are coming": (replace(LOOK, coming=True), None),
     "a spread, while the nodes that its pods leave are still domains": (replace(LOOK, leaving=True), None),

@@ -152,6 +152,25 @@ def test_a_pod_that_was_missed_on_a_node_is_planned_elsewhere_as_itself() -> Non
     assert "metadata.name" not in str(sent.body["spec"]), "the node that it avoids is nothing to the claim"
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["to its node", "to another"])
+def test_a_pod_that_was_nominated_to_its_node_gets_its_turn(there: bool) -> None:
+    """Others that are nominated keep their rooms too: where a zone is ahead its pods fit nowhere until those of the other zones are bound."""
+    one = pod("p")
+    stage = Stage(one)
+    stage.world.existing_node("old")
+    stage.world.existing_node("other")
+    cluster = stage.world.cluster
+    assert cluster.assign(NodeKey("old"), (one,)) == []
+    nominated = msgspec.structs.replace(one, nominated_node_name=node("old" if there else "other").metadata.name)
+    cluster.pod_changed(one, nominated)
+    stage.world.clock.advance(2)
+    cluster.pod_changed(nominated, refused(one))  # which clears the nomination
+    assert cluster.is_planned("p") is there
+    stage.world.clock.advance(4)
+    cluster.expire()
+    assert not cluster.is_planned("p")
+
+
 def test_after_three_plans_that_failed_no_node_is_made_and_who_waits_is_told_what_kube_scheduler_said() -> None:
     one = pod("p")
     stage = Stage(one)
