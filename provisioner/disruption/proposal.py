@@ -40,6 +40,7 @@ class Proposal:
         placements: pods of the candidates by name of the existing node that takes them.
         saving_usd_per_hour: price of the candidates less that of the replacements; 0 where money is not the reason.
         scores: of each Balanced pool that it takes nodes of, by name.
+        late: its pods' places are legal once the candidates are gone, not while they drain.
     """
 
     reason: str
@@ -49,6 +50,7 @@ class Proposal:
     placements: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     saving_usd_per_hour: float = 0.0
     scores: tuple[Score, ...] = ()
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

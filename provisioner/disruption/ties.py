@@ -1,13 +1,17 @@
 """Which pods have to do with each other: a hard spread or affinity of the one means the other. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.selecting import LabelSet, label_set
+
+MOST_PAIRS: Final = 50_000
+"""Kinds that are compared, a microsecond each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +29,34 @@ class Kind:
     counts: tuple[Count, ...] | None
 
 
-def kinds(pods: Iterable[Pod]) -> Counter[Kind]:
-    """How many pods there are of each kind, in the order in which they are first met."""
-    first: dict[tuple[LabelSet, str], Pod] = {}
-    amounts: Counter[tuple[LabelSet, str]] = Counter()
-    for pod in pods:
-        key = label_set(pod.namespace, pod.labels), pod.shape.key
-        first.setdefault(key, pod)
-        amounts[key] += 1
-    return Counter({Kind(*key, _counts(pod)): amounts[key] for key, pod in first.items()})
+def kinds(*groups: Iterable[Pod]) -> list[Counter[Kind]]:
+    """How many pods there are of each kind, by group, in the order in which they are first met.
+
+    Of the pods' labels those count that a selector of any of them reads: pods of a StatefulSet differ in one that is seldom read. O(pods).
+    """
+    found = [[(pod, _counts(pod)) for pod in group] for group in groups]
+    looks = {counts for group in found for _, counts in group if counts}
+    read = {key for counts in looks for count in counts for peers in count.peers for key, *_ in peers.selector or ()}
+    kept: dict[int, dict[str, LabelSet]] = {}
+    return [Counter(Kind(_seen(pod, read, kept), pod.shape.key, counts) for pod, counts in group) for group in found]
+
+
+def _seen(pod: Pod, read: Collection[str], kept: dict[int, dict[str, LabelSet]]) -> LabelSet:
+    """What selectors that read these keys see of a pod; kept for pods that share their labels."""
+    mine = kept.setdefault(id(pod.labels), {})
+    if pod.namespace not in mine:
+        mine[pod.namespace] = label_set(pod.namespace, {key: pod.labels[key] for key in read if key in pod.labels})
+    return mine[pod.namespace]
+
+
+def any_ties(some: Iterable[Kind], others: Iterable[Kind], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a kind of `some` and one of `others` have to do with each other; where there are too many pairs to ask, they are said to have."""
+    some, others = list(some), list(others)
+    looking, seen = [one for one in some if one.counts != ()], [one for one in others if one.counts != ()]
+    if len(looking) * len(others) + len(some) * len(seen) > MOST_PAIRS:
+        return True
+    pairs = ((one, other) for one in some for other in (others if one.counts != () else seen))
+    return any(ties(one, other, namespaces) for one, other in pairs)
 
 
 def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
@@ -53,7 +76,7 @@ def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) ->
 
 def tied_shapes(pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
     """Keys of the shapes whose pods have to do with others among `pods`. Cost: kinds that look at any, times kinds."""
-    amounts = kinds(pods)
+    (amounts,) = kinds(pods)
     tied: set[str] = set()
     for one in amounts:
         if one.counts == ():

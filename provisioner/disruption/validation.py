@@ -3,7 +3,7 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
@@ -14,7 +14,7 @@ from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.ties import kinds, ties
+from provisioner.disruption.ties import any_ties, kinds
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import EMPTY, Resources
@@ -138,7 +138,7 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
 
 
 def with_room(
-    proposals: Iterable[Proposal], then: Snapshot, now: Snapshot, legal: Callable[[Proposal], bool]
+    proposals: Iterable[Proposal], then: Snapshot, now: Snapshot, legal: Callable[[Sequence[Proposal]], bool]
 ) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
@@ -149,27 +149,29 @@ def with_room(
         proposals: decided on `then`.
         then: an instant.
         now: a later one.
-        legal: whether the pods of a proposal may be where it has them, as things are now.
+        legal: whether the pods of these proposals may be where they have them, as things are now, all of them together.
 
-    Cost: O(nodes + pods that are placed + pods that came or went), and kinds of the former times kinds of the latter.
+    Cost: O(nodes), O(pods that are placed + pods that came or went) and at most `MOST_PAIRS` comparisons for each proposal.
     """
     displaced = sum((node.planned for node in now.nodes if _is_taken(node)), EMPTY)
     if now.nodes is then.nodes and not displaced:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
-    moved = kinds(_moved(then, now))
-    kept = []
-    for one in proposals:
+    proposals, kept = list(proposals), list[Proposal]()
+    *placed, moved = kinds(*map(_placed, proposals), _moved(then, now))
+    for one, its_kinds in zip(proposals, placed, strict=True):
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
         if all(name in rooms and (amounts + displaced).fits(rooms[name]) for name, amounts in wanted.items()):
-            placed = kinds(
-                pod for pods in (*one.placements.values(), *(new.pods for new in one.replacements)) for pod in pods
-            )
-            if any(ties(kind, other, now.around.namespaces) for kind in placed for other in moved) and not legal(one):
+            if moved and any_ties(its_kinds, moved, now.around.namespaces) and not legal((*kept, one)):
                 continue
             kept.append(one)
             rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
+
+
+def _placed(one: Proposal) -> Iterator[Pod]:
+    for pods in (*one.placements.values(), *(new.pods for new in one.replacements)):
+        yield from pods
 
 
 def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:

@@ -6,7 +6,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -210,6 +210,7 @@ class Disruption:
         self._types: tuple[float, tuple[object, ...]] | None = None
         self._eligible: dict[str, dict[str, int]] = {}
         self._preparing = threading.Lock()
+        self._beginning = threading.Lock()
         self._bins = BinCache()
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
@@ -352,22 +353,27 @@ class Disruption:
         self._asked.pop(method.name, None)
         if not answer.proposals and not answer.unreached:
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        gone = {
-            name for one in self._begin(self._roomy(answer.proposals, snapshot), snapshot) for name in one.candidates
-        }
+        gone = {name for one in self._begin(answer.proposals, snapshot)[1] for name in one.candidates}
         ledger.spend(gone)
         return gone
 
-    def _roomy(self, proposals: tuple[Proposal, ...], then: Snapshot) -> tuple[Proposal, ...]:
+    def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> Sequence[Proposal]:
         """The proposals for whose pods there is still a place, as things are now."""
         if not any(one.placements or one.replacements for one in proposals):
             return proposals
         now = self._cluster.snapshot()
 
-        def legal(one: Proposal) -> bool:
-            prepared, leaving = self._world(now), [str(NodeKey(name)) for name in one.candidates]
-            design = Design(designed(one.replacements), one.placements)
-            return prepared is not None and prepared.judge(design, leaving=leaving).legal
+        def legal(some: Sequence[Proposal]) -> bool:
+            prepared = self._world(now)
+            going = {
+                late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
+                for late in (False, True)
+            }
+            placements: dict[str, tuple[Pod, ...]] = {}
+            for one in some:
+                placements.update((name, placements.get(name, ()) + pods) for name, pods in one.placements.items())
+            design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
+            return prepared is not None and prepared.judge(design, leaving=going[False], gone=going[True]).legal
 
         return with_room(proposals, then, now, legal)
 
@@ -387,14 +393,20 @@ class Disruption:
         counts[method.name] = nodes
         self._metrics.eligible_nodes(method.reason, sum(counts.values()))
 
-    def _begin(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> list[Proposal]:
-        """Begin what budgets allow."""
-        with self._commands.together():
-            return self._ledger.admit(
-                proposals,
+    def _begin(
+        self, proposals: Sequence[Proposal], then: Snapshot
+    ) -> tuple[Collection[Proposal], Collection[Proposal]]:
+        """Begin what still has a place, as far as budgets allow: what has, and what was begun.
+
+        One thread at a time: two would plan pods of one spread that do not know of each other.
+        """
+        with self._beginning, self._commands.together():
+            roomy = self._roomy(proposals, then)
+            return roomy, self._ledger.admit(
+                roomy,
                 lambda one: one.candidates,
                 lambda one: one.reason,
-                lambda one: self._commands.begin(one, snapshot),
+                lambda one: self._commands.begin(one, then),
             )
 
     def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
@@ -488,8 +500,7 @@ class Disruption:
             self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
                 self._metrics.consolidation_scored(score.pool, score.value, approved=True)
-        current = self._roomy(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
-        begun = self._begin(current, snapshot)
+        current, begun = self._begin(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
         for one in proposals:
             if one not in current:
                 self._say_of_all(one, messages.consolidation_rejected(one, "churn"))

@@ -86,7 +86,14 @@ def propose(view: View) -> MethodAnswer:
                 world.accept((one,), answer.result)
         allowance.take(one.node)
         proposals.append(
-            Proposal(names.REASON_DRIFTED, METHOD, (one.key,), answer.result.claims, dict(answer.result.existing))
+            Proposal(
+                names.REASON_DRIFTED,
+                METHOD,
+                (one.key,),
+                answer.result.claims,
+                dict(answer.result.existing),
+                late=answer.late,
+            )
         )
     return MethodAnswer(
         tuple(proposals),

@@ -2,13 +2,17 @@
 
 from typing import Final
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod
-from provisioner.disruption.ties import tied_shapes
+from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption import ties
+from provisioner.disruption.ties import any_ties, kinds, tied_shapes
 from tests.support.problems import apart, app, near, of_app, pod, pods, shape, spread
 
+INDEX = "apps.kubernetes.io/pod-index"
 HOST, ZONE = names.HOSTNAME_LABEL, names.ZONE_LABEL
 WEB: Final = of_app("web")
 SPREAD: Final = of_app("web", topology_spread_constraints=(spread(ZONE, app("web")),))
@@ -42,3 +46,34 @@ def test_a_namespace_is_meant_by_its_labels_too() -> None:
     both = (pod("a", everywhere), pod("b", ELSEWHERE))
     assert tied_shapes(both, {"other": {"app": "shop"}}) == {everywhere.key, ELSEWHERE.key}
     assert tied_shapes(both, {"other": {"app": "bank"}}) == set()
+
+
+def indexed(count: int, of: PodShape) -> tuple[Pod, ...]:
+    """Pods of a StatefulSet or an Indexed Job."""
+    return tuple(
+        msgspec.structs.replace(one, labels={**of.labels, INDEX: str(number)})
+        for number, one in enumerate(pods(count, of))
+    )
+
+
+def test_pods_that_differ_in_a_label_that_nobody_reads_are_one_kind() -> None:
+    some, others = kinds(indexed(500, SPREAD), indexed(500, WEB))
+    assert (list(some.values()), list(others.values())) == ([500], [500])
+    assert any_ties(some, others, {})
+
+
+@pytest.mark.parametrize(("count", "tied"), [(3, False), (5, True)])
+def test_pods_that_differ_in_a_label_that_is_read_are_told_apart(count: int, tied: bool) -> None:
+    fourth = LabelSelector(match_labels={INDEX: "3"})
+    some, lone = kinds(indexed(count, WEB), (pod("a", shape("1", affinity=apart(HOST, fourth))),))
+    assert list(some.values()) == [1] * count
+    assert any_ties(some, lone, {}) is tied
+
+
+def test_where_there_are_too_many_pairs_to_ask_they_are_said_to_be_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    away, elsewhere = kinds((pod("a", AWAY),), (pod("b", ELSEWHERE),))
+    one, other = kinds((pod("a", WEB),), (pod("b", WEB),))
+    assert not any_ties(away, elsewhere, {})
+    monkeypatch.setattr(ties, "MOST_PAIRS", 0)
+    assert any_ties(away, elsewhere, {})
+    assert not any_ties(one, other, {}), "plain pods are not asked about"

@@ -1,6 +1,6 @@
 """What stands against a command at the last moment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -236,7 +236,7 @@ def other_room(cpu: int) -> Callable[[Fleet], object]:
     return lambda fleet: changed_node(fleet, 1, room=room)
 
 
-def never(_: Proposal) -> bool:
+def never(_: Sequence[Proposal]) -> bool:
     raise AssertionError("nobody came or went")
 
 
@@ -327,16 +327,30 @@ def test_a_pod_does_not_move_on_what_was_thought_before_its_peers_did(
     changed_node(
         fleet, 2, **{"assigned": came} if change == "was planned" else {"pods": came if change == "came" else ()}
     )
-    asked: list[Proposal] = []
+    asked: list[Sequence[Proposal]] = []
     for legal in (False, True):
 
-        def ask(one: Proposal, legal: bool = legal) -> bool:
-            asked.append(one)
+        def ask(some: Sequence[Proposal], legal: bool = legal) -> bool:
+            asked.append(some)
             return legal
 
         kept = with_room([proposal], then, fleet.snapshot(), ask)
         assert kept == ((proposal,) if stands or legal else ())
-    assert asked == ([] if stands else [proposal] * 2)
+    assert asked == ([] if stands else [(proposal,)] * 2)
+
+
+def test_what_is_kept_is_asked_about_together() -> None:
+    """Each of two moves may be legal alone, and both together not."""
+    fleet = Fleet()
+    fleet.node("a", several(1, "a", APART))
+    fleet.node("b", several(1, "b", APART))
+    fleet.node("c")
+    moves = [
+        Proposal("Drifted", "drift", (name,), placements={"c": fleet.nodes[at].pods}) for at, name in enumerate("ab")
+    ]
+    then = fleet.snapshot()
+    changed_node(fleet, 2, pods=several(1, "c", APART))
+    assert with_room(moves, then, fleet.snapshot(), lambda some: len(some) < 2) == (moves[0],)
 
 
 def test_two_drifted_nodes_do_not_go_where_there_is_room_for_the_pods_of_one() -> None:

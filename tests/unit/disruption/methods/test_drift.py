@@ -14,7 +14,9 @@ from provisioner.disruption import candidates
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.methods import drift
 from provisioner.disruption.simulation import Answer, Simulation
+from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared
+from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Surroundings
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, budget, gist, gone, pool, running, several, told
@@ -434,3 +436,18 @@ def test_nodes_that_are_left_alone_for_now_keep_their_pods() -> None:
     assert gist(one) == (("a",), [], {"b": 1})
     assert drift.propose(fleet.view(spared=["a"])).proposals == ()
     assert told(drift.propose(fleet.view(spared=["a"]))) == {}
+
+
+@pytest.mark.parametrize("zone", ["b", "c"])
+def test_a_proposal_says_whether_its_places_are_legal_only_once_the_node_is_gone(zone: str) -> None:
+    """While the last node of zone c drains, kube-scheduler counts the zone as empty, so that nobody may go to the others."""
+    fleet = Fleet([pool(requirements=({"key": ZONE, "operator": "In", "values": ["a", "b"]},))])
+    web = of_app("web", topology_spread_constraints=(spread(ZONE, app("web")),))
+    for name in ABC:
+        fleet.node(name, several(1, name, web), zone=name, drifted=SINCE if name == zone else None)
+    (one,) = drift.propose(fleet.view()).proposals
+    assert one.late is (zone == "c")
+    design, names_ = Design(designed(one.replacements), one.placements), [str(NodeKey(name)) for name in one.candidates]
+    world = fleet.prepared()
+    assert world.judge(design, leaving=names_).legal is not one.late
+    assert world.judge(design, gone=names_).legal
