@@ -358,7 +358,7 @@ class Lookups:
             self._forget_one()
 
     def _forget_one(self) -> None:
-        """Forget the oldest of the namespace that has most for itself: its pods push nobody else's images out. Cost: what is remembered."""
+        """Forget the oldest of the namespace that has most for itself; what several ask for counts as one such namespace. Cost: what is remembered."""
         counts = Counter(entry.namespace for entry in self._known.values())
         most = max(counts, key=lambda namespace: counts[namespace])
         del self._known[next(key for key, entry in self._known.items() if entry.namespace == most)]
