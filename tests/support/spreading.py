@@ -26,6 +26,7 @@ PIECES: Final[Mapping[str, int]] = {
 """So many pieces are made of these: their tests wait for an emulated EC2 of the module, which starts in a second, and use next to no processor."""
 LONGEST: Final = (
     "test_hpa",
+    "test_on_demand_repair",
     "test_demo",
     "test_chaos",
     "test_upgrade",
