@@ -8,7 +8,6 @@ import http.client
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.bench
 
@@ -300,9 +300,7 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[[int, int], http.
     connections: list[http.client.HTTPConnection] = []
 
     def start(nodes: int, planned: int) -> http.client.HTTPConnection:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         child = multiprocessing.get_context("spawn").Process(target=_serve, args=(port, nodes, planned))
         child.start()
         children.append(child)

@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import shlex
-import socket
 import ssl
 import sys
 import urllib.request
@@ -29,6 +28,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import Layout, command
 from provisioner.devcluster.errors import StateError
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
@@ -658,7 +658,7 @@ def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Pat
         one for one in documents if one["metadata"]["name"] == "dovetail-webhook" and one["kind"] == "Deployment"
     )
     arguments = deployed["spec"]["template"]["spec"]["containers"][0]["args"]
-    port, metrics = _free_port(), _free_port()
+    port, metrics = free_port(), free_port()
     kubeconfig = applied.cluster.service_account_kubeconfig(NAMESPACE, name)
     added = [f"--bind=127.0.0.1:{port}", f"--metrics-bind=127.0.0.1:{metrics}", f"--cert-dir={tmp_path / 'serving'}"]
     line = [sys.executable, "-m", "provisioner.cli.main", *arguments, *added, f"--kubeconfig={kubeconfig}"]
@@ -673,12 +673,6 @@ def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Pat
 
 
 ROLES = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 # --- priority and fairness -------------------------------------------------------------------------------------------
@@ -707,7 +701,7 @@ FLOWS = {
 @pytest.fixture
 def fair(applied: Applied) -> Iterator[str]:
     """A second API server of the same cluster, one that counts requests; the first lets all of them through."""
-    layout = Layout(applied.cluster.dir, {**applied.cluster.ports, "kube-apiserver": _free_port()})
+    layout = Layout(applied.cluster.dir, {**applied.cluster.ports, "kube-apiserver": free_port()})
     changed = {
         "enable-priority-and-fairness": "true",
         "max-requests-inflight": "400",

@@ -1,7 +1,6 @@
 """Flags of the provisioner as whoever runs it meets them: the real program on a real control plane."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import LEASES
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.plane
 
@@ -49,14 +49,6 @@ class Running:
         return [record for record in self.records() if part in str(record["message"])]
 
 
-def two_ports() -> tuple[int, int]:
-    """Ports of loopback that nobody has now."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
-
-
 def page(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
         text: str = answer.read().decode()
@@ -79,7 +71,7 @@ def held(client: Client, name: str) -> bool:
 
 
 def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, client: Client, tmp_path: Path) -> None:
-    figures, probes = two_ports()
+    figures, probes = free_port(), free_port()
     running = Running(
         plane,
         tmp_path,
@@ -105,7 +97,7 @@ def test_ports_lease_logs_and_profiling_follow_their_flags(plane: DevCluster, cl
 
 
 def test_one_observability_flag_leaves_single_objects_out(plane: DevCluster, client: Client, tmp_path: Path) -> None:
-    figures, probes = two_ports()
+    figures, probes = free_port(), free_port()
     running = Running(
         plane,
         tmp_path,
@@ -126,7 +118,7 @@ def test_one_observability_flag_leaves_single_objects_out(plane: DevCluster, cli
 
 
 def test_the_address_of_reports_is_on_the_lease(plane: DevCluster, client: Client, tmp_path: Path) -> None:
-    figures, probes = two_ports()
+    figures, probes = free_port(), free_port()
     running = Running(
         plane,
         tmp_path,

@@ -28,6 +28,7 @@ from provisioner.kube.resources import LEASES, NODES, PODS
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 from tests.support.provisioner import SECONDS, Plot, start_child
 
 pytestmark = pytest.mark.plane
@@ -37,13 +38,6 @@ FIRST, SECOND, KUBELET = "why-first", "why-second", "why-kubelet"
 NODE, OWN = "why-node", "why.dovetail.dev/kubelet"
 RBAC = "rbac.authorization.k8s.io"
 LEADER_POD = os.uname().nodename
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 def holder(client: Client) -> str:

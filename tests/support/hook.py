@@ -17,7 +17,7 @@ from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.httpprogram import free_port
+from tests.support.ports import free_port
 from webhook.registration import CONFIGURATION_NAME
 
 HOME = "dovetail-system"

@@ -8,7 +8,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from provisioner.support.http.gunicorn_server import Server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits
 from tests.support.eventually import eventually
+from tests.support.ports import free_port
 from tests.support.rawhttp import Address, get
 from webhook.review import decode_pod, decode_review, encode_reply
 from webhook.stamping import Facts, decide
@@ -134,12 +134,6 @@ def running(pem: Path | None = None, descriptors: int = 0) -> Iterator[Running]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

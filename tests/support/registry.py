@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -33,6 +32,7 @@ from provisioner.devcluster.progress import SILENT
 from provisioner.devcluster.teardown import locked
 from tests.support.eventually import eventually
 from tests.support.imagehosts import CONFIG, INDEX, MANIFEST, basic, digest_of, encoded, manifest
+from tests.support.ports import free_port
 
 SOURCE: Final = Path(__file__).parents[1] / "data" / "registry"
 USER, PASSWORD = "puller", "secret"
@@ -180,7 +180,7 @@ def registry(authorities: Authorities, name: str, auth: Mapping[str, Any] | None
     """
     certificate, key = authorities.pair(name)
     storage = authorities.directory / name
-    at = f"127.0.0.1:{_free_port()}"
+    at = f"127.0.0.1:{free_port()}"
     http = {"addr": at, "secret": secrets.token_hex(8), "tls": {"certificate": str(certificate), "key": str(key)}}
     configuration: dict[str, Any] = {
         "version": "0.1",
@@ -202,11 +202,6 @@ def registry(authorities: Authorities, name: str, auth: Mapping[str, Any] | None
         finally:
             process.terminate()
             process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def with_password(authorities: Authorities) -> dict[str, Any]:
