@@ -163,7 +163,7 @@ class _Classifier:
             if len(members) > 1:
                 _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
-                facts = shape.derived.get(_PLANNABLE) or self._readable(shape, pods)
+                facts: Facts | None = shape.derived.get(_PLANNABLE) or self._readable(shape, pods)  # type: ignore[assignment]
                 if facts is not None:
                     parts.append((facts, shape, pods))
                     if not facts.plain:

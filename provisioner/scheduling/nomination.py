@@ -1,4 +1,4 @@
-"""Which pods may be nominated to the nodes that they are planned on (design §3.7): of those that a hard spread counts, one a node.
+"""Which pods may be nominated to the nodes that they are planned on (design §3.7): of those that a hard spread counts, who is alone on the node.
 
 kube-scheduler judges a node as if the pods nominated to *that node* ran there already, and forgets those nominated to
 other nodes (RunFilterPluginsWithNominatedPods). What it then sees is part of the plan only:
@@ -16,8 +16,10 @@ could be without. In doubt a pod is withheld: without a nomination it is schedul
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, count
 from typing import Final
 
 from provisioner.apis.core import TopologySpreadConstraint
@@ -28,13 +30,16 @@ from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.scheduling.selecting import Expressions, holds, label_set, read_selector
 
-MAX_TESTS: Final = 256
-"""Selectors that one class of pods is compared with; a pod that more of them may match is withheld unseen."""
+MAX_TESTS: Final = 1024
+"""Expressions of selectors that one class of pods is compared with; a pod that more of them may match is withheld unseen."""
+MAX_SERVICES: Final = 256
+"""Of a namespace whose pods are looked at for a selector that can be deduced; where there are more, each is said to have one."""
 
 NO_DEFAULTS: Final = SpreadDefaults()
 WITHDRAW_AFTER_SECONDS: Final = 10.0
 """How long a pod is left nominated to a node that is ready: kube-scheduler has tried it by then, or never will."""
 
+_Numbered = tuple[Expressions, int]
 _EVERYTHING: Final[Expressions] = ()
 _DERIVED: Final = "nomination"
 
@@ -56,7 +61,7 @@ class Withdrawal(enum.StrEnum):
     NOT_PLANNED = "not_planned"
     """The pod is not planned there any more: it would only keep others from the room."""
     COUNTED_BY_SPREAD = "counted_by_spread"
-    """A pod came later that shares a hard spread constraint with it."""
+    """Another pod that is nominated there shares a hard spread constraint with it by now."""
 
 
 def withdrawal(*, planned: bool, ready_seconds: float | None, withheld: Withheld | None) -> Withdrawal | None:
@@ -80,11 +85,11 @@ class _Tied:
 
     Attributes:
         why: it is not nominated where others share this; None for a pod that no hard constraint is about.
-        selectors: of the constraints that it has, or that count it; None where they are too many to be tried.
+        selectors: numbers of those of the constraints that it has, or that count it; None where they are too many to be tried.
     """
 
     why: Withheld | None
-    selectors: frozenset[Expressions] | None
+    selectors: frozenset[int] | None
 
 
 _FREE: Final = _Tied(None, frozenset())
@@ -99,8 +104,8 @@ class NominationPolicy:
         defaults: the cluster's default constraints.
 
     Cost: 0.1 us for each of `pods`, and for each class that carries a hard constraint 20 us the first time and 7 us after
-    that. A decision is a lookup for each label of the first pod of a class, at most `MAX_TESTS` comparisons, and for
-    every pod one lookup and a count for each selector that it is tied by. 100,000 pods of 1,000 Deployments: 10 ms; each with a selector
+    that. A decision is a lookup for each label of the first pod of a class and at most `MAX_TESTS` comparisons; then a lookup for
+    every pod, and a count for each class on the node and selector that ties it. 100,000 pods of 1,000 Deployments: 10 ms; each with a selector
     of its own: 2.2 s, then 0.7 s (`tests/bench/bench_nomination.py`).
     """
 
@@ -120,20 +125,28 @@ class NominationPolicy:
             selectors[shape.namespace].update(_selectors_of(shape))
         for namespace, owner in unspread:
             selectors[namespace].update(self._default_selectors(namespace, owner))
-        self._index: Final = {namespace: _Index(found) for namespace, found in selectors.items() if found}
-        self._known: Final[dict[tuple[int, str], _Tied]] = {}
+        self._numbers: Final = count()
+        self._index: Final = {
+            namespace: _Index(found, self._numbers) for namespace, found in selectors.items() if found
+        }
+        self._known: Final[dict[object, _Tied]] = {}
         self._kept: Final[list[PodShape]] = []  # an id is worth something only while its object lives
 
     def withheld(self, planned: Iterable[Pod]) -> dict[str, Withheld]:
         """Of all the pods that are planned on one node, those that must not be nominated to it, by UID, and why."""
         found = [(pod, self._tied(pod)) for pod in planned]
-        together = Counter((pod.namespace, selector) for pod, tied in found for selector in tied.selectors or ())
-        return {
-            pod.uid: tied.why
-            for pod, tied in found
-            if tied.why is not None
-            and (tied.selectors is None or any(together[pod.namespace, one] > 1 for one in tied.selectors))
+        alike = {id(tied): tied for _, tied in found if tied.why is not None}
+        pods = Counter(id(tied) for _, tied in found)
+        together: Counter[int] = Counter()
+        for number, tied in alike.items():
+            for selector in tied.selectors or ():
+                together[selector] += pods[number]
+        shared = {
+            number
+            for number, tied in alike.items()
+            if tied.selectors is None or any(together[selector] > 1 for selector in tied.selectors)
         }
+        return {pod.uid: tied.why for pod, tied in found if tied.why is not None and id(tied) in shared}
 
     def is_tied(self, pod: Pod) -> bool:
         """Whether a hard constraint is about a pod: where it is bound depends on others, whoever steers."""
@@ -141,19 +154,26 @@ class NominationPolicy:
 
     def _tied(self, pod: Pod) -> _Tied:
         shape = pod.shape
-        if pod.labels is not shape.labels and pod.labels != shape.labels:
-            return self._judge(pod)  # labels of its own, which a selector may look at
-        key = (id(shape), pod.owner.uid if self._by_default and pod.owner is not None else "")
-        if key not in self._known:
-            self._known[key] = self._judge(pod)
+        owner = pod.owner.uid if self._by_default and pod.owner is not None else ""
+        key: object = (id(shape), owner)
+        if pod.labels is not shape.labels and pod.labels != shape.labels:  # its own, which a selector may look at
+            index = self._index.get(pod.namespace)
+            read = frozenset(pod.labels) if self._by_default else index.keys if index is not None else frozenset[str]()
+            key = (id(shape), owner, tuple(sorted([(name, pod.labels[name]) for name in read & pod.labels.keys()])))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._judge(pod)
             self._kept.append(shape)
-        return self._known[key]
+        return found
 
     def _judge(self, pod: Pod) -> _Tied:
         index = self._index.get(pod.namespace)
         counting = index.counting(pod.labels) if index is not None else frozenset()
         if any(map(_is_hard, pod.shape.spread)):
-            return _Tied(Withheld.CARRIES_SPREAD, None if counting is None else counting | _selectors_of(pod.shape))
+            if index is None:  # it came after the policy was made
+                index = self._index[pod.namespace] = _Index((), self._numbers)
+            own = frozenset([index.number(one) for one in _selectors_of(pod.shape)])
+            return _Tied(Withheld.CARRIES_SPREAD, None if counting is None else counting | own)
         if self._by_default and self._spread_by_default(pod):
             return _Tied(Withheld.CARRIES_SPREAD, counting or None)
         return _FREE if counting == frozenset() else _Tied(Withheld.COUNTED_BY_SPREAD, counting)
@@ -163,7 +183,7 @@ class NominationPolicy:
         if pod.shape.spread:
             return False
         services = self._defaults.services.get(pod.namespace, ())
-        if len(services) > MAX_TESTS:
+        if len(services) > MAX_SERVICES:
             return True
         controller = self._defaults.controllers.get(pod.owner.uid) if pod.owner is not None else None
         return deduced_selector(label_set(pod.namespace, pod.labels), services, controller) is not None
@@ -180,38 +200,66 @@ class NominationPolicy:
 
 
 class _Index:
-    """The selectors of one namespace, each filed under what a pod must have to match it."""
+    """The selectors of one namespace, each filed under what a pod must have to match it.
 
-    def __init__(self, selectors: Iterable[Expressions]) -> None:
-        found = list(selectors)
-        frequency = Counter((key, value) for one in found for key, operator, values in one for value in values)
-        self._by_pair: Final[defaultdict[tuple[str, str], list[Expressions]]] = defaultdict(list)
-        self._by_key: Final[defaultdict[str, list[Expressions]]] = defaultdict(list)
-        self._loose: Final[list[Expressions]] = []
-        for one in found:
+    Args:
+        selectors: each once.
+        numbers: those that no selector has yet; a long selector takes long to hash, a number does not.
+    """
+
+    def __init__(self, selectors: Iterable[Expressions], numbers: Iterator[int]) -> None:
+        self._more: Final = numbers
+        self._numbered: Final[list[_Numbered]] = list(zip(selectors, numbers, strict=False))
+        frequency = Counter(
+            (key, value) for one, _ in self._numbered for key, operator, values in one for value in values
+        )
+        self._by_pair: Final[defaultdict[tuple[str, str], list[_Numbered]]] = defaultdict(list)
+        self._by_key: Final[defaultdict[str, list[_Numbered]]] = defaultdict(list)
+        self._loose: Final[list[_Numbered]] = []
+        for one in self._numbered:
             self._file(one, frequency)
 
-    def _file(self, selector: Expressions, frequency: Mapping[tuple[str, str], int]) -> None:
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Every label that a selector reads."""
+        return frozenset(key for one, _ in self._numbered for key, *_ in one)
+
+    @cached_property
+    def _by_selector(self) -> dict[Expressions, int]:
+        return dict(self._numbered)
+
+    def number(self, selector: Expressions) -> int:
+        """The number of a selector, which gets one where it has none."""
+        found = self._by_selector.get(selector)
+        if found is None:
+            found = self._by_selector[selector] = next(self._more)
+        return found
+
+    def _file(self, numbered: _Numbered, frequency: Mapping[tuple[str, str], int]) -> None:
+        selector, _ = numbered
         pairs = [(frequency[key, min(values)], key, min(values)) for key, op, values in selector if _is_one(op, values)]
         if pairs:
             _, key, value = min(pairs)
-            self._by_pair[key, value].append(selector)
+            self._by_pair[key, value].append(numbered)
             return
         keys = sorted(key for key, operator, _ in selector if operator in ("In", "Exists"))
-        (self._by_key[keys[0]] if keys else self._loose).append(selector)
+        (self._by_key[keys[0]] if keys else self._loose).append(numbered)
 
-    def counting(self, labels: Mapping[str, str]) -> frozenset[Expressions] | None:
-        """The selectors that match; None where too many would have to be tried."""
-        left = MAX_TESTS - len(self._loose)
+    def counting(self, labels: Mapping[str, str]) -> frozenset[int] | None:
+        """Numbers of the selectors that match; None where too many would have to be tried."""
         candidates = [self._loose]
         for key, value in labels.items():
-            for bucket in (self._by_pair.get((key, value)), self._by_key.get(key)):
-                if bucket:
-                    left -= len(bucket)
-                    candidates.append(bucket)
-        if left < 0:
+            candidates += [self._by_pair.get((key, value), []), self._by_key.get(key, [])]
+        if sum(map(len, candidates)) > MAX_TESTS:
             return None
-        return frozenset(one for bucket in candidates for one in bucket if holds(one, labels))
+        left, found = MAX_TESTS, []
+        for selector, number in chain.from_iterable(candidates):
+            left -= max(1, len(selector))
+            if left < 0:
+                return None
+            if holds(selector, labels):
+                found.append(number)
+        return frozenset(found)
 
 
 def _is_one(operator: str, values: frozenset[str]) -> bool:

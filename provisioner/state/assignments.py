@@ -47,7 +47,7 @@ class Assignment:
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
-        nominated: UID of the pod that was seen nominated to the node, "" for none.
+        nominated: the pod's UID and the Node that it was last seen nominated to; empty for none.
         said: what kube-scheduler said of the pod when the node opened to it; what it says later is about this node too.
     """
 
@@ -63,7 +63,7 @@ class Assignment:
     open_since: float | None = None
     came_open: bool = False
     waiting: int = 0
-    nominated: str = ""
+    nominated: tuple[str, str] = ("", "")
     said: str = ""
 
     @property

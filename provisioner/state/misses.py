@@ -17,6 +17,8 @@ PATIENCE_PER_WAITING_POD: Final = 0.020
 TURN_SECONDS: Final = 5.0
 """A pod that the pods planned beside it must precede, and whose room is held meanwhile, is given so long (and as much for each that waits),
 and so long again after each of them that is bound or whose node opens."""
+NOMINATED_SECONDS: Final = 15.0
+"""A nomination that led nowhere is taken back ten seconds after its node is ready; nothing holds the room from then on, however many pods wait."""
 LEAVING_SECONDS: Final = 60.0
 """A pod that moves is given so long, and again after each of them, where a node that drains is a topology domain until its Node is gone."""
 TOGETHER_SECONDS: Final = 1.0
@@ -47,6 +49,7 @@ _CAUSES: Final = (
     ("cordoned", ("unschedulable",)),
 )
 _RELATIVE: Final = ("topology spread", "pod affinity")  # what depends on where other pods are
+_BY_OTHERS: Final = ("topology_spread", "pod_affinity")
 OTHER: Final = "other"
 CAUSES: Final = (*(cause for cause, _ in _CAUSES), OTHER, UNANSWERED)
 """Every cause that `cause_of` and `verdict` tell."""
@@ -165,7 +168,15 @@ def _awaits_its_turn(look: Look) -> bool:
     given = TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
     served = look.open_for <= given or look.quiet_for <= TURN_SECONDS
     left = look.leaving and look.quiet_for <= LEAVING_SECONDS
-    return look.coming or left or ((look.nominated or WAITING_FOR_ROOM in look.said) and served)
+    nominated = look.nominated and look.open_for <= NOMINATED_SECONDS
+    kept = WAITING_FOR_ROOM in look.said or (nominated and _relatively_more(look.said_then, look.said))
+    return look.coming or left or (kept and served)
+
+
+def _relatively_more(before: str, after: str) -> bool:
+    """Whether more nodes are refused for where others are: what the planned node has against the pod may be that, and pass."""
+    old, new = _parts(before), _parts(after)
+    return any(new[cause] > old[cause] for cause in _BY_OTHERS)
 
 
 def is_relative(text: str) -> bool:

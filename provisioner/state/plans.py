@@ -349,8 +349,7 @@ class Plans:
             self._changed(one.key, pod.uid)
             return []
         one.shape = pod.shape
-        if pod.nominated_node_name and self._joining.key_of_name(pod.nominated_node_name) == one.key:
-            one.nominated = pod.uid
+        _note_nomination(one, pod)
         self._changed(one.key, pod.uid)
         if (
             not pod.node_name
@@ -504,7 +503,7 @@ class Plans:
     def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float) -> None:
         self._coming = None
         for pod in pods:
-            self.assignments.assign(key, pod, now)
+            _note_nomination(self.assignments.assign(key, pod, now), pod)
             self._entered(key, pod.uid)
             self._changed(key, pod.uid)
         if self.assignments.has(key):
@@ -594,7 +593,7 @@ class Plans:
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
             came_open=one.came_open,
             leaving=self._is_left(one),
-            nominated=bool(one.uid) and one.nominated == one.uid,
+            nominated=one.nominated[0] == pod.uid and self._joining.key_of_name(one.nominated[1]) == one.key,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 
@@ -681,3 +680,9 @@ def _created(claim: NodeClaim) -> float:
 def is_launched(claim: NodeClaim) -> bool:
     """Whether the claim has an instance, as far as its status says."""
     return bool(claim.status.provider_id) or is_true(claim.status.conditions, names.LAUNCHED)
+
+
+def _note_nomination(one: Assignment, pod: Pod) -> None:
+    """Remember where the pod was nominated to; a failed cycle clears that."""
+    if pod.nominated_node_name:
+        one.nominated = pod.uid, pod.nominated_node_name

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.core import Container, PodSpec, ResourceRequirements, TopologySpreadConstraint
@@ -23,6 +24,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 PODS, JUDGED = 100_000, 10_000
 ROUNDS = 3
 PODS_OF_A_NODE = 50
+LONG = 20
 CONTAINERS = (Container(name="main", resources=ResourceRequirements(requests={"cpu": "100m"})),)
 
 
@@ -71,6 +73,23 @@ def evasive() -> list[Pod]:
     ]
 
 
+def counted_by_all() -> list[Pod]:
+    """A tenant's 250 pods, each with a long selector of its own that counts all pods, which have numbers as StatefulSets' have."""
+    long = [
+        LabelSelectorRequirement(key=f"missing-{number}", operator="DoesNotExist")
+        for number in range(LONG)
+    ]  # fmt: skip
+    counting = [
+        pod(number, 0, LabelSelector(match_labels={"team": "shop"}, match_expressions=tuple(long[number % LONG :])))
+        for number in range(250)
+    ]
+    judged = [pod(number, 1) for number in range(250, 250 + JUDGED)]
+    return counting + [
+        replace(one, labels={**one.labels, "apps.kubernetes.io/pod-index": str(number)})
+        for number, one in enumerate(judged)
+    ]
+
+
 @dataclass(frozen=True)
 class Case:
     """`first` is with classes never seen before, which decoding thousands of pods a second brings; `later` without."""
@@ -84,6 +103,7 @@ CASES = {
     "100,000 pods of 1,000 Deployments, a fifth spread": Case(ordinary, 0.15, 0.10),
     "100,000 pods, each with a selector of its own": Case(each_its_own, 4.0, 1.5),
     "50,000 selectors that no label leads to": Case(evasive, 2.5, 1.0),
+    "10,000 pods with a label of their own, each counted by 250 long selectors": Case(counted_by_all, 1.0, 1.0),
 }
 
 

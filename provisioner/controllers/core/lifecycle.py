@@ -280,6 +280,9 @@ class Lifecycle:
         longest = self._timeouts.registration.total_seconds()
         left = longest - self._waited(claim, names.REGISTERED)
         if left <= 0:
+            node = self._cluster.node_of(claim)
+            if node is not None and registration.was_registered(claim, node):
+                return Result(requeue_after=registration.PATIENCE_SECONDS)  # its Node is open; that is about to be said
             if not self._nodes_are_stale():
                 return self._give_up(claim, "registration_timeout", unhealthy=True)
             del self._waits_since[claim.metadata.name]  # its Node may be there, or was kept from coming

@@ -175,8 +175,8 @@ class Nominations:
         if (
             self._steering.nominates()
             and node is not None
-            and claim is not None
-            and is_true(claim.status.conditions, names.REGISTERED)
+            # while a wave is let in its claims do not say so yet; before, kube-scheduler would only clear it again
+            and all(taint.key != names.UNREGISTERED_TAINT.key for taint in node.spec.taints)
         ):
             self._workers.submit(lambda: self._give_back(pod, claim_name, node.metadata.name))
 
@@ -197,7 +197,8 @@ class Nominations:
         due: defaultdict[Withdrawal, list[_Nomination]] = defaultdict(list)
         for name, nominations in by_claim.items():
             assigned = self._cluster.assigned(NodeKey(name))
-            planned, withheld = {pod.uid for pod in assigned}, policy.withheld(assigned)
+            # kube-scheduler counts the pods that are nominated there, not those that are only planned
+            planned, withheld = {pod.uid for pod in assigned}, policy.withheld(filter(_is_nominated, assigned))
             ready = self._ready_seconds(name, now)
             for one in nominations:
                 pod = self._cluster.pod(one.pod.uid)
@@ -275,8 +276,9 @@ class Nominations:
         self._metrics.nomination(outcome)
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
-        planned = self._cluster.assigned(NodeKey(claim))
-        if pod.uid not in self._policy(POLICY_SECONDS).withheld(planned):
+        beside = [one for one in self._cluster.assigned(NodeKey(claim)) if one.uid == pod.uid or _is_nominated(one)]
+        planned = any(one.uid == pod.uid for one in beside)
+        if planned and pod.uid not in self._policy(POLICY_SECONDS).withheld(beside):
             self._write(pod, claim, node)
 
     def _withdraw(self, one: _Nomination, why: Withdrawal) -> None:
@@ -339,6 +341,10 @@ class Nominations:
 
 
 _PATH: Final = "/status/nominatedNodeName"
+
+
+def _is_nominated(pod: Pod) -> bool:
+    return bool(pod.nominated_node_name)
 
 
 class _Listed:

@@ -9,7 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -47,6 +47,9 @@ RETRY_BASE_SECONDS = 0.2
 RETRY_CAP_SECONDS = 30.0
 #: One write that hangs holds up a wave no longer than this; it goes on by itself.
 PATIENCE_SECONDS = 10.0
+#: Claims whose Nodes are open are recorded after so long at most, whatever became of the others of their wave.
+OPENING_SECONDS: Final = (2.0, 0.02)
+"""At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _FAILURES = counter(
@@ -320,16 +323,19 @@ class Registrar:
         # Nodes with room that no nomination keeps come last: pods whose own taint has not fallen yet would take it.
         pairs.sort(key=lambda pair: withheld[pair[0].metadata.name])
         # All are opened before the first is recorded: whoever is nominated to the last would go to free room on the first.
-        course = _Course()
-        self._each(lambda pair: self._open(*pair, course), pairs)
+        # Where nobody is nominated there is nothing to gain, and each is recorded at once.
+        course = _Course(over=not self._nominations.wanted)
+        least, each = OPENING_SECONDS
+        patience = self._patience if course.over else min(self._patience, least + each * len(pairs))
+        self._each(lambda pair: self._open(*pair, course), pairs, patience)
         with self._changed:
             course.over = True
-        self._each(lambda opened: self._record(*opened), course.opened)
+        self._each(lambda opened: self._record(*opened), course.opened, self._patience)
 
-    def _each(self, act: Callable[[_Item], None], items: Sequence[_Item]) -> None:
+    def _each(self, act: Callable[[_Item], None], items: Sequence[_Item], patience: float) -> None:
         """Do something for every claim at once; one for which it fails is taken again later."""
         for outcome in run_parallel(
-            self._workers, lambda item: self._try(item[0].metadata.name, act, item), items, patience=self._patience
+            self._workers, lambda item: self._try(item[0].metadata.name, act, item), items, patience=patience
         ):
             if outcome.error is not None:
                 self._retry(outcome.item[0].metadata.name, outcome.error)

@@ -246,13 +246,24 @@ def test_more_selectors_than_are_worth_trying_withhold_the_pod(operator: str) ->
             ),
             namespace="hostile",
         )
-        for number in range(MAX_TESTS + 1)
+        for number in range(MAX_TESTS // 4 + 1)
     ]
     victim = pod(labels={"app": "x", "impossible": "no"}, namespace="hostile")
-    few, many = NominationPolicy(hostile[:MAX_TESTS]), NominationPolicy(hostile)
+    few, many = NominationPolicy(hostile[: MAX_TESTS // 4]), NominationPolicy(hostile)
     assert few.withheld([victim]) == {}
     assert many.withheld([victim]) == {victim.uid: COUNTED}, "alone too: it is not known what counts it"
     assert withheld(many, pod(labels=WEB)) is None, "other namespaces do not suffer"
+
+
+def test_pods_that_differ_in_a_label_that_no_selector_reads_are_judged_once() -> None:
+    """Each pod of a StatefulSet has its number among its labels."""
+    counting = [pod(f"c{number}", {}, spread(labelled(team="shop"))) for number in range(50)]
+    same = [
+        pod(f"s{number}", {"team": "shop"}, own={"apps.kubernetes.io/pod-index": str(number)}) for number in range(20)
+    ]
+    policy = NominationPolicy([*counting, *same])
+    assert len(policy.withheld(same)) == 20
+    assert len(policy._known) == 1
 
 
 def test_ten_thousand_selectors_that_cannot_match_are_no_reason() -> None:

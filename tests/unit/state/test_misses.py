@@ -109,6 +109,8 @@ def test_a_scheduler_that_is_merely_slow_misses_nobody_while_it_binds_who_was_pl
 HELD = SPREAD.replace("2 Insufficient cpu", "2 waiting for its own room on a")
 FRIENDS = HELD.replace("topology spread constraints", "pod affinity rules")
 NO_MEMORY = HELD.replace("node(s) didn't match pod topology spread constraints", "Insufficient memory")
+BESIDE_SPREAD = "0/3 nodes are available: 2 node(s) didn't match pod topology spread constraints, 1 node(s) had untolerated taint(s)."
+NO_VOLUME = BESIDE_SPREAD.replace("1 node(s) had untolerated taint(s)", "1 node(s) exceed max volume count")
 TURNS = {
     "a spread that others must fill first, while its room is held": (replace(LOOK, said=HELD), None),
     "the same, with more time for each pod that waited": (waited(replace(LOOK, said=HELD), 6.9, waiting=100), None),
@@ -118,6 +120,14 @@ TURNS = {
     "friends who must be there first": (replace(LOOK, said=FRIENDS), None),
     "a spread that others must fill first, while its nomination holds its room": (replace(LOOK, nominated=True), None),
     "the same, when everybody had time": (waited(replace(LOOK, nominated=True), 5.1), "topology_spread"),
+    "the same, though thousands wait: it is nominated no longer": (
+        waited(replace(LOOK, nominated=True), 15.1, waiting=8_000),
+        "topology_spread",
+    ),
+    "a volume that does not fit, where a spread had refused other nodes before": (
+        replace(LOOK, said_then=BESIDE_SPREAD, said=NO_VOLUME, nominated=True),
+        "volumes",
+    ),
     "a spread, where nobody holds its room": (LOOK, "topology_spread"),
     "a spread, where nobody holds its room and the other nodes are coming": (replace(LOOK, coming=True), None),
     "a spread, while the nodes that its pods leave are still domains": (replace(LOOK, leaving=True), None),

@@ -431,6 +431,14 @@ def test_a_cleared_nomination_of_a_planned_pod_is_told() -> None:
     assert world.cluster.pod_changed(nominated, one) == [NominationLost("a", one)]
 
 
+def test_a_new_leader_knows_which_pods_were_nominated_to_their_planned_nodes() -> None:
+    """The next that it sees of them is the failed cycle that clears it."""
+    world, one, other = World(), pod("one", nominated_node_name="a"), pod("other")
+    world.add(one, other)
+    world.existing_node("a", pods=(one, other))
+    assert [each.nominated for each in world.cluster._plans.assignments.on(A)] == [("one", "a"), ("", "")]
+
+
 # --- plans that are read --------------------------------------------------------------------------------------------------------
 
 

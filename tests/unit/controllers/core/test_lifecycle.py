@@ -10,7 +10,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import Condition, condition
+from provisioner.apis.meta import Condition, OwnerReference, condition
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -312,6 +312,22 @@ def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node()
     stage.clock.advance(1)
     stage.look()
     assert stage.gone
+
+
+def test_a_claim_whose_node_is_open_is_not_given_up_before_it_says_so() -> None:
+    """The write of its status may hang when the timeout comes; pods run there by then."""
+    stage = Stage(INSTANCE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c", "uid": "uid-c"}
+    joined = node("n", provider_id=ID, labels={names.REGISTERED_LABEL: "true"})
+    owners = (msgspec.convert(owner, OwnerReference),)
+    stage.server.put(
+        msgspec.structs.replace(joined, metadata=msgspec.structs.replace(joined.metadata, owner_references=owners))
+    )
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
+    assert stage.look().requeue_after
+    assert not stage.gone
 
 
 def test_nothing_is_given_up_for_a_node_that_the_caches_could_not_show() -> None:

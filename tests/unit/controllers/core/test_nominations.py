@@ -199,7 +199,7 @@ def test_a_spread_of_a_pod_that_runs_counts_too(stage: Stage) -> None:
     assert stage.api.sent == []
 
 
-def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is_planned_beside_it(
+def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is_nominated_beside_it(
     stage: Stage,
 ) -> None:
     nominated(stage, web("one"), pod("plain"))
@@ -210,8 +210,10 @@ def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is
     stage.world.add(late)
     assert stage.review(1) == []
     stage.world.cluster.assign(NodeKey("a"), [late])
+    assert stage.review(1) == [], "kube-scheduler does not know that it is planned there"
+    stage.write("late", "a")  # by somebody else
     assert len(stage.review(1)) == 1
-    assert stage.field == {"one": "", "plain": "a"}
+    assert stage.field == {"one": "", "plain": "a", "late": "a"}
 
 
 def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(stage: Stage) -> None:
@@ -253,6 +255,33 @@ def test_a_lost_nomination_is_given_back_and_not_for_ever(stage: Stage) -> None:
     for _ in range(2 * MAX_WRITES):
         stage.write("one", "")  # a cycle failed
     assert len(stage.api.sent) == MAX_WRITES
+
+
+def test_a_nomination_that_is_lost_while_its_wave_is_let_in_is_given_back(stage: Stage) -> None:
+    """The claim does not say yet that its Node is registered."""
+    stage.existing_node("a", pod("one"))
+    joined = stage.world.cluster.node("a")
+    assert joined is not None
+    tainted = node("a", taints=(msgspec.to_builtins(names.UNREGISTERED_TAINT),))
+    stage.world.cluster.node_changed(joined, tainted)
+    stage.nominate("a")
+    stage.write("one", "")
+    assert stage.field["one"] == "", "kube-scheduler would only clear it again"
+    stage.write("one", "a")
+    stage.world.cluster.node_changed(tainted, joined)
+    stage.write("one", "")
+    assert stage.field["one"] == "a"
+
+
+def test_a_lost_nomination_is_not_given_back_to_a_pod_that_is_planned_elsewhere_by_then(stage: Stage) -> None:
+    stage.existing_node("a", pod("one"), ready=True)
+    stage.nominate("a")
+    one = stage.world.cluster.pod("one")
+    assert one is not None
+    sent = len(stage.api.sent)
+    stage.world.cluster.claim_changed(stage.world.cluster.claim("a"), None)
+    stage.nominations._give_back(one, "a", "a")
+    assert len(stage.api.sent) == sent
 
 
 def test_a_pod_that_was_not_nominated_by_us_is_not_nominated_when_preemption_is_over(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node, TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import LabelSelector
+from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
@@ -285,6 +286,27 @@ def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Po
     stage.registrar.offer("a")
     thread.join(10)
     assert taken == [["a"]]
+
+
+@pytest.mark.parametrize("nominate", [False, True])
+def test_a_node_that_hangs_does_not_keep_the_others_of_its_wave_from_being_recorded(
+    monkeypatch: pytest.MonkeyPatch, nominate: bool
+) -> None:
+    """For two seconds at most where pods are nominated, and not at all elsewhere."""
+    monkeypatch.setattr(registration, "OPENING_SECONDS", (0.2, 0.0))
+    may_go = threading.Event()
+    with pool(4) as workers:
+        stage = Stage(workers, nominate=nominate, patience=60.0)
+        for name in ("a", "b"):
+            stage.joined(name)
+        stage.hangs = {"a": may_go}
+        thread = threading.Thread(target=stage.wave, args=("a", "b"))
+        thread.start()
+        eventually(lambda: "b" in stage.again, "the other is recorded", seconds=10)
+        assert "a" not in stage.again
+        may_go.set()
+        eventually(lambda: "a" in stage.again, "it is recorded once it is open")
+        thread.join(10)
 
 
 def test_a_write_that_hangs_holds_up_no_later_wave() -> None:
