@@ -305,7 +305,8 @@ class Upkeep:
         if pod.deleted is None:
             pod = changed(pod, deleted=self.clock.now() + timedelta(seconds=30))
             self._put(pod)
-            self.create(pod.labels["app"])
+            assert pod.owner is not None
+            self.create(pod.owner.name)
         return pod
 
     def guard(self, app: str, unavailable: int | None) -> None:
@@ -525,17 +526,20 @@ class Upkeep:
         if ("nodes", name) in self.server.objects:
             self.server.taints.close(self.server.node(name), ending=True)
 
-    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0) -> bool:
+    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0, node: int = 0) -> bool:
         """Evict one pod that may go from a node that is being deleted, or end that node where none is left; whether anything was done.
 
         Args:
             force: no budget and no annotation is asked: users gave in.
             late: likewise, for nodes with a terminationGracePeriod: it is over.
             first: of which pod, by number, to look first.
+            node: at which of the nodes that are being deleted, by number, to look first: they drain at the same time.
         """
-        for claim in self.claims():
+        going = [one for one in self.claims() if one.metadata.deletion_timestamp is not None]
+        node %= len(going) or 1
+        for claim in (*going[node:], *going[:node]):
             name = claim.metadata.name
-            if claim.metadata.deletion_timestamp is None or self.pause().why(claim.pool):
+            if self.pause().why(claim.pool):
                 continue
             self._end(name)
             here = self.on(name)
@@ -600,10 +604,10 @@ class Upkeep:
             alone: nobody else has done anything since all was at rest, so that no user need give in.
         """
         idle, going = 0, list[NodeClaim]()
-        for _ in range(2000):
+        for turn in range(2000):
             did = self.go_on()
             did = self.ready_next() or did
-            did = self.drain_next(first=idle) or did
+            did = self.drain_next(first=idle, node=turn) or did
             did = self.schedule() or did
             if did:
                 idle = 0
