@@ -27,6 +27,7 @@ from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.drift import pool_drift
+from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
@@ -628,13 +629,17 @@ class Upkeep:
     # ------------------------------------------------------------------ passes
 
     def look(self, method: str = "") -> list[Proposal]:
-        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing."""
+        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing, but for nodes that had to wait."""
         those = self.alone[method] if method else self.disruption
+        told = self.server.recorder
+        since = len(told.events)
         begun = self._passed(those.run_once)
+        every = zip(told.events[since:], told.messages[since:], strict=True)
+        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED}
         more = self._passed(those.run_once)
-        if more:
+        if any(waited.isdisjoint(one.candidates) for one in more):
             self.wrong.append(f"a second pass right after the first begins {more}")
-        return begun
+        return begun + more
 
     def consolidate(self) -> list[Proposal]:
         """A pass of consolidation, once nodes have been still for long enough; what has begun."""
