@@ -100,18 +100,18 @@ def tied_across(
     those = [one for one in others if one.crosses]
     if len(crossing) * len(others) + len(staying) * len(those) > MOST_PAIRS:
         return True
+    pairs = (
+        (one, other) for mine, theirs in ((crossing, others), (staying, those)) for one in mine for other in theirs
+    )
     return any(
-        _looks_across(one, other, one.crosses | other.crosses, namespaces)
-        or _looks_across(other, one, one.crosses | other.crosses, namespaces)
-        for mine, theirs in ((crossing, others), (staying, those))
-        for one in mine
-        for other in theirs
+        _looks_across(one.kind, other.kind, keys, namespaces) or _looks_across(other.kind, one.kind, keys, namespaces)
+        for one, other in pairs
+        if (keys := one.crosses | other.crosses)
     )
 
 
-def _looks_across(one: Mover, other: Mover, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    counts = one.kind.counts or ()
-    return any(count.key in keys and count.include(other.kind.labels, namespaces) for count in counts)
+def _looks_across(one: Kind, other: Kind, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    return any(count.key in keys and count.include(other.labels, namespaces) for count in one.counts or ())
 
 
 def tied_shapes(pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
