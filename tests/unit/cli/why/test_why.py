@@ -273,7 +273,7 @@ def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(fil
 
     def drift(*more: dict[str, Any]) -> str:
         found = Dump(file, *every, *more).json("node", "n")
-        return next(one["message"] for one in found["methods"] if one["reason"] == "Drifted")
+        return str(next(one["message"] for one in found["methods"] if one["reason"] == "Drifted"))
 
     db = {"metadata__labels": {"app": "db"}}
     assert drift(going, closed, wire_pod("db", "3", on="m", **db)).startswith("replaced by")
