@@ -495,7 +495,7 @@ class Attempt:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
         later = []
         for one in classes:
-            start = self._place(one, 0, late=one in hurried)
+            start = self._place(one, 0, one in hurried)  # by position, which is quicker; so below
             if start < len(one.pods):
                 if self._spread_over_hosts(one) and one not in hurried:
                     later.append((one, start))
@@ -631,7 +631,7 @@ class Attempt:
         left = terms_left(one.volumes, self._taken, self._decided) if one.volumes.unbound else ()
         return left if isinstance(left, str) else ""
 
-    def _place(self, one: PodClass, start: int, *, late: bool, end: int = 0, zone: Term | None = None) -> int:
+    def _place(self, one: PodClass, start: int, late: bool, end: int = 0, zone: Term | None = None) -> int:
         """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
         limit = end or len(one.pods)
         volumes = one.volumes
@@ -657,11 +657,11 @@ class Attempt:
             elif end:
                 run.end = end
             if not run.plan.spreads:
-                placing.place(run, opening=True)
+                placing.place(run, True)
             elif late:
                 placing.late(run)
             else:
-                placing.place(run, opening=False)
+                placing.place(run, False)
                 start = run.start
                 break
             if run.plan.bootstraps and run.start > start:
@@ -680,9 +680,10 @@ class Attempt:
         plan = self._plans.get(id(relations))
         if plan is None:
             plan = self._plan(one, relations)
-        crowd = self.placing.crowds.of(one.owner) if one.owner and self.placing.crowds is not None else None
+        crowds = self.placing.crowds if one.owner else None
+        crowd = crowds.of(one.owner) if crowds is not None else None
         if one.volumes is NO_VOLUMES:
-            return run_of(one, demand, plan, setting.needs[one], self._numbers, start, crowd=crowd)
+            return run_of(one, demand, plan, setting.needs[one], self._numbers, start, (), crowd)
         reached: tuple[Term, ...] = ()
         unbound = one.volumes.unbound
         if unbound and (self._decided or zone is not None or len(unbound) > 1):

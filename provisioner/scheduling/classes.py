@@ -121,6 +121,10 @@ def classify(
     return _Classifier(world, taints, settled, avoided).classified(pods, named)
 
 
+_PLANNABLE: Final = "plannable"
+"""The facts of a shape that no world refuses to plan; found once, as a call costs more than a lookup."""
+
+
 class _Classifier:
     def __init__(
         self,
@@ -159,7 +163,7 @@ class _Classifier:
             if len(members) > 1:
                 _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
-                facts = self._readable(shape, pods)
+                facts = shape.derived.get(_PLANNABLE) or self._readable(shape, pods)
                 if facts is not None:
                     parts.append((facts, shape, pods))
                     if not facts.plain:
@@ -184,7 +188,10 @@ class _Classifier:
         except FilterError as error:
             reason = PodInvalid(str(error))
         else:
-            if facts.plain or not shape.resource_claims or self.problem.devices is not DevicePolicy.REFUSE:
+            if facts.plain or not shape.resource_claims:
+                shape.derived[_PLANNABLE] = facts
+                return facts
+            if self.problem.devices is not DevicePolicy.REFUSE:
                 return facts
             reason = UnsupportedConstraint(f"spec.resourceClaims[{shape.resource_claims[0].name}]")
         self.left_out.append(LeftOut(shape, tuple(pods), reason))

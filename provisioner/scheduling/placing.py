@@ -132,6 +132,46 @@ class Standing(Protocol):
 class Placing:
     """Everything that changes in one attempt."""
 
+    __slots__ = (  # an object of more than thirty attributes is slow without
+        "_attached",
+        "_base",
+        "_entered",
+        "_flats",
+        "_full",
+        "_grounds",
+        "_groups",
+        "_joined",
+        "_kept",
+        "_reach",
+        "_roomy",
+        "_said",
+        "_saying",
+        "_taking",
+        "_usd",
+        "accounts",
+        "axes",
+        "bins",
+        "cautious",
+        "ceilings",
+        "closing",
+        "crowds",
+        "dimensions",
+        "forced",
+        "lingering",
+        "most_new",
+        "nodes_wanted",
+        "now",
+        "places",
+        "ports",
+        "scattering",
+        "standing",
+        "topology",
+        "touched",
+        "usable",
+        "wary",
+        "work",
+    )
+
     def __init__(
         self,
         ground: "Standing",
@@ -168,7 +208,9 @@ class Placing:
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
-        self._flats: Final[dict[tuple[NodeFilter, Axis], bool]] = {}
+        self._flats: Final[
+            dict[tuple[int, Axis], bool]
+        ] = {}  # by question, whose number is quicker to look up than its filter
         self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
@@ -244,7 +286,7 @@ class Placing:
 
     # ------------------------------------------------------------------ one class
 
-    def place(self, run: Run, *, opening: bool) -> None:
+    def place(self, run: Run, opening: bool) -> None:
         """Put as many pods of a run as find a place, on new claims too where `opening`."""
         if run.start >= run.end:
             return
@@ -294,7 +336,7 @@ class Placing:
         if not candidates:
             return False
         left = run.end - run.start
-        if axis.uneven and not self._flat(run, axis):
+        if axis.uneven and not (self._flats.get((run.question, axis)) or self._flat(run, axis)):
             domains = self._cheapest_first(run, axis, domains, left)
         shares = water_fill(counts, domains, left, ceiling)
         if len(shares) > 1:
@@ -660,7 +702,7 @@ class Placing:
 
     def _flat(self, run: Run, axis: Axis) -> bool:
         """Whether nodes for the class can be had in every domain, at the same prices whatever it needs."""
-        key = run.filter, axis
+        key = run.question, axis
         found = self._flats.get(key)
         if found is None:  # as of now, limits and reservations aside
             offered = [
@@ -777,7 +819,7 @@ class Placing:
             self._taking[run.question] = found
         return found
 
-    def _candidates(self, run: Run, *, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
+    def _candidates(self, run: Run, together: bool = True) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Places that may take one more pod of the class, as far as is known without looking at each."""
         number = run.question
         known = self._grounds.get(number)

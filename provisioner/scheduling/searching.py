@@ -164,11 +164,11 @@ class ChoosingPlacing(Placing):
         super().__init__(ground, accounts, topology, cautious)
         self._choices = choices
 
-    def place(self, run: Run, *, opening: bool) -> None:
+    def place(self, run: Run, opening: bool) -> None:
         """As ever, or without leaving room for the spread of others."""
         if run.plan.considerate:
             run.soft = not self._choices.of(2)
-        super().place(run, opening=opening)
+        super().place(run, opening)
 
     def _evenly(self, run: Run, ap: AxisPlan) -> bool:
         return not self._choices.free and super()._evenly(run, ap)

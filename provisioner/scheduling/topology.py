@@ -14,6 +14,7 @@ from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census, SelectorIndex, Spots
 from provisioner.scheduling.demands import Count, Eligibility, Relations
+from provisioner.scheduling.filters import Term
 from provisioner.scheduling.selecting import LabelSet
 from provisioner.values.taints import first_untolerated
 
@@ -280,6 +281,16 @@ class Effects:
     hosts: list[HostCounter] = field(default_factory=list)
     blocked: list[HostCounter] = field(default_factory=list)
     axes: dict[Axis, AxisEffects] = field(default_factory=dict)
+
+    @property
+    def choosy(self) -> tuple[tuple[Term, ...], ...]:
+        """The terms of each counter that counts the pods on some nodes only."""
+        found = [one.count.eligibility for one in self.hosts]
+        for some in self.axes.values():
+            found += [one.count.eligibility for one in some.adds]
+        if found == [None] * len(found):
+            return ()
+        return tuple(dict.fromkeys([one.terms for one in found if one is not None and one.terms is not None]))
 
 
 class Scope:

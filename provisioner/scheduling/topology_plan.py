@@ -1,6 +1,5 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -180,14 +179,7 @@ class Plan:
         self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
         self.ties: Final = bool(self.axes or self.guarded)
         self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
-        adding: Iterable[Counter] = itertools.chain(effects.hosts, *(some.adds for some in effects.axes.values()))
-        self.choosy: Final = tuple(
-            dict.fromkeys(
-                one.count.eligibility.terms
-                for one in adding
-                if one.count.eligibility is not None and one.count.eligibility.terms is not None
-            )
-        )
+        self.choosy: Final = effects.choosy
         self.hostless: Final = not (self.spreads or self.together or self.apart or self.blocked or self.guarded)
         self.plain: Final = not (
             self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
@@ -231,9 +223,9 @@ class Run(msgspec.Struct, eq=False, gc=False):
         caps: the same of those spreads by which the pods count themselves.
         ties: of the plan; ports are ties too.
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
+        crowd: where pods of the same owner are, where a NodePool counts them.
         soft: whether to leave room for the spread of other pods.
         over: of how many pods, and on how many new nodes these are to be shared out evenly; (0, 0) to fill one after another.
-        crowd: where pods of the same owner are, where a NodePool counts them.
     """
 
     pods: PodClass
@@ -251,9 +243,9 @@ class Run(msgspec.Struct, eq=False, gc=False):
     caps: Sequence[tuple[HostCounter, int]]
     easy: bool
     ties: bool
+    crowd: Crowd | None = None
     soft: bool = True
     over: tuple[int, int] = (0, 0)
-    crowd: Crowd | None = None
 
     @property
     def left(self) -> int:
@@ -312,5 +304,5 @@ def run_of(
         plan.caps,
         node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
-        crowd=crowd,
+        crowd,
     )

@@ -505,17 +505,16 @@ def alone(app: str) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def bare_pod(name: str, *, cpu: str = "600m", **spec: Any) -> Step:
+def bare_pod(name: str, *, cpu: str = "600m", annotations: Mapping[str, str] | None = None, **spec: Any) -> Step:
     """A pod that nobody makes again, for this row's nodes."""
 
     def step(scene: Scene) -> None:
-        annotations = spec.pop("annotations", {})
         container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": cpu}}}
         scene.put(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
+                "metadata": {"name": name, "labels": {"app": name}, "annotations": dict(annotations or {})},
                 "spec": {
                     "containers": [container],
                     "nodeSelector": {TEAM: scene.name},
