@@ -222,6 +222,12 @@ def reservation_held_by_other(reservation: str) -> str:
     return f"capacity reservation {reservation} is held for another replacement"
 
 
+# turns.py
+WAITS_FOR_TIED: Final = (
+    "Its pods have topology spread or affinity with pods on other nodes that are being disrupted, and some of these pods "
+    "move to another zone (or another value of the topology key); waiting for these nodes"
+)
+
 # validation.py
 
 

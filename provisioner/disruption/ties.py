@@ -29,6 +29,19 @@ class Kind:
     counts: tuple[Count, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """Pods that ties cannot tell apart and that move alike.
+
+    Attributes:
+        kind: of the pods.
+        crosses: labels whose value is another where they go, or is not known.
+    """
+
+    kind: Kind
+    crosses: frozenset[str]
+
+
 def kinds(*groups: Iterable[Pod]) -> list[Counter[Kind]]:
     """How many pods there are of each kind, by group, in the order in which they are first met.
 
@@ -72,6 +85,33 @@ def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) ->
     return any(count.include(other.labels, namespaces) for count in one.counts) or any(
         count.include(one.labels, namespaces) for count in other.counts or ()
     )
+
+
+def topology_keys(pods: Iterable[Pod]) -> frozenset[str]:
+    """The labels over whose values some of the pods are tied to any others, but for the hostname."""
+    return frozenset(count.key for pod in pods for count in _counts(pod) or () if not count.on_hosts)
+
+
+def tied_across(
+    some: Collection[Mover], others: Collection[Mover], namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
+    """Whether one of `some` and one of `others` are tied over a label that either of them crosses; where there are too many pairs, they are said to be."""
+    crossing, staying = [one for one in some if one.crosses], [one for one in some if not one.crosses]
+    those = [one for one in others if one.crosses]
+    if len(crossing) * len(others) + len(staying) * len(those) > MOST_PAIRS:
+        return True
+    pairs = (
+        (one, other) for mine, theirs in ((crossing, others), (staying, those)) for one in mine for other in theirs
+    )
+    return any(
+        _looks_across(one.kind, other.kind, keys, namespaces) or _looks_across(other.kind, one.kind, keys, namespaces)
+        for one, other in pairs
+        if (keys := one.crosses | other.crosses)
+    )
+
+
+def _looks_across(one: Kind, other: Kind, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    return any(count.key in keys and count.include(other.labels, namespaces) for count in one.counts or ())
 
 
 def tied_shapes(pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]]) -> frozenset[str]:

@@ -237,7 +237,7 @@ class DisruptionMachine(RuleBasedStateMachine):
     @rule(number=numbers, count=st.integers(1, 4))
     def pods_are_evicted_from_what_goes(self, number: int, count: int) -> None:
         for _ in range(count):
-            self.at.drain_next(first=number)
+            self.at.drain_next(first=number, node=number)
 
     @rule(pool=pools, name=apps, what=st.sampled_from(("a budget", "a pod", "a node", "a pause")))
     def candidates_are_kept_before_the_last_look(self, pool: str, name: str, what: str) -> None:
@@ -394,6 +394,50 @@ def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:
     life.teardown()
 
 
+def tied_nodes_drift() -> Upkeep:
+    """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
+
+    A pod of the first zone goes to the third, on a node that has room for it alone. Until it has gone, no pod of the second zone may go back there.
+    """
+    over_zones: dict[str, Any] = {"topology_spread_constraints": (spread(names.ZONE_LABEL, app("web"), skew=2),)}
+    shapes = {one: of_app("web", cpu, "512Mi", **over_zones) for one, cpu in (("web", "900m"), ("large", "1900m"))}
+    at = Upkeep(shapes, {"general": {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}})
+    for kind, zone, of, count in (("large", "a", "web", 4), ("large", "b", "large", 4), ("tiny", "c", "web", 1)):
+        at.add_node("general", kind, zone, old=True)
+        for _ in range(count):
+            at.create(of)
+        at.schedule(packed=False)
+    at.guard("web", 1)
+    at.look()
+    at.clock.advance(20)
+    at.edit_pool("general", label="v2")
+    at.clock.advance(5)
+    for _ in range(ROUNDS):
+        begun = at.look()
+        while at.go_on() or at.ready_next():
+            pass
+        at.drain_next(node=2)
+        at.schedule()
+        at.come_to_rest(alone=True)
+        if at.wrong or not begun:
+            break
+    return at
+
+
+def test_nodes_whose_pods_are_tied_drift_one_after_another_where_some_change_zones() -> None:
+    at = tied_nodes_drift()
+    assert not at.wrong
+    assert len(at.pods) == 9
+    assert at.waiting() == []
+    assert {node.metadata.labels.get("version") for node in at.nodes().values()} == {"v2"}
+    assert ("NodeClaim", "n5", "Normal", "DisruptionBlocked") in at.server.recorder.events
+
+
+def test_they_would_wait_for_each_other_if_none_waited_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    _turns(monkeypatch)
+    assert any("it never ends" in one for one in tied_nodes_drift().wrong)
+
+
 def test_every_promise_is_kept_whatever_happens() -> None:
     SEEN.clear()
     play()
@@ -507,6 +551,10 @@ def _accepted(patch: pytest.MonkeyPatch) -> None:
 
 def _standing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orchestrator, "standing", lambda proposals, *_: tuple(proposals))
+
+
+def _turns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(orchestrator, "in_turn", lambda proposals, _: (tuple(proposals), ()))
 
 
 def _empty(patch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.drift import pool_drift
+from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
@@ -305,7 +306,8 @@ class Upkeep:
         if pod.deleted is None:
             pod = changed(pod, deleted=self.clock.now() + timedelta(seconds=30))
             self._put(pod)
-            self.create(pod.labels["app"])
+            assert pod.owner is not None
+            self.create(pod.owner.name)
         return pod
 
     def guard(self, app: str, unavailable: int | None) -> None:
@@ -525,17 +527,20 @@ class Upkeep:
         if ("nodes", name) in self.server.objects:
             self.server.taints.close(self.server.node(name), ending=True)
 
-    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0) -> bool:
+    def drain_next(self, *, force: bool = False, late: bool = False, first: int = 0, node: int = 0) -> bool:
         """Evict one pod that may go from a node that is being deleted, or end that node where none is left; whether anything was done.
 
         Args:
             force: no budget and no annotation is asked: users gave in.
             late: likewise, for nodes with a terminationGracePeriod: it is over.
             first: of which pod, by number, to look first.
+            node: at which of the nodes that are being deleted, by number, to look first: they drain at the same time.
         """
-        for claim in self.claims():
+        going = [one for one in self.claims() if one.metadata.deletion_timestamp is not None]
+        node %= len(going) or 1
+        for claim in (*going[node:], *going[:node]):
             name = claim.metadata.name
-            if claim.metadata.deletion_timestamp is None or self.pause().why(claim.pool):
+            if self.pause().why(claim.pool):
                 continue
             self._end(name)
             here = self.on(name)
@@ -600,10 +605,10 @@ class Upkeep:
             alone: nobody else has done anything since all was at rest, so that no user need give in.
         """
         idle, going = 0, list[NodeClaim]()
-        for _ in range(2000):
+        for turn in range(2000):
             did = self.go_on()
             did = self.ready_next() or did
-            did = self.drain_next(first=idle) or did
+            did = self.drain_next(first=idle, node=turn) or did
             did = self.schedule() or did
             if did:
                 idle = 0
@@ -624,13 +629,17 @@ class Upkeep:
     # ------------------------------------------------------------------ passes
 
     def look(self, method: str = "") -> list[Proposal]:
-        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing."""
+        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing, but for nodes that had to wait."""
         those = self.alone[method] if method else self.disruption
+        told = self.server.recorder
+        since = len(told.events)
         begun = self._passed(those.run_once)
+        every = zip(told.events[since:], told.messages[since:], strict=True)
+        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED}
         more = self._passed(those.run_once)
-        if more:
+        if any(waited.isdisjoint(one.candidates) for one in more):
             self.wrong.append(f"a second pass right after the first begins {more}")
-        return begun
+        return begun + more
 
     def consolidate(self) -> list[Proposal]:
         """A pass of consolidation, once nodes have been still for long enough; what has begun."""

@@ -41,6 +41,7 @@ from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
+from provisioner.disruption.turns import in_turn
 from provisioner.disruption.validation import standing, with_room
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
@@ -154,6 +155,25 @@ class _Asked:
         in_time = now < self.expires and (self.until is None or at < self.until)
         same = all(one is other for one, other in zip(self.things, things, strict=True))
         return in_time and same and self.values == values
+
+
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """What became of some proposals.
+
+    Attributes:
+        current: still have a place, and need not wait.
+        begun: of these, what budgets allowed.
+        waiting: candidates of those that wait until other nodes are drained.
+    """
+
+    current: Collection[Proposal]
+    begun: Collection[Proposal]
+    waiting: frozenset[str]
+
+    def waits(self, one: Proposal) -> bool:
+        """Whether a proposal waits until other nodes are drained."""
+        return not self.waiting.isdisjoint(one.candidates)
 
 
 PAUSED_SECONDS: Final = 900.0
@@ -351,16 +371,17 @@ class Disruption:
         )
         answer = self._ask(method, view)
         self._asked.pop(method.name, None)
-        if not answer.proposals and not answer.unreached:
+        began = self._begin(answer.proposals, snapshot)
+        if not answer.unreached and all(map(began.waits, answer.proposals)):
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        gone = {name for one in self._begin(answer.proposals, snapshot)[1] for name in one.candidates}
+        gone = {name for one in began.begun for name in one.candidates}
         ledger.spend(gone)
         return gone
 
-    def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> Sequence[Proposal]:
-        """The proposals for whose pods there is still a place, as things are now."""
+    def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+        """The proposals for whose pods there is still a place, as things are now, less those that wait for their turn; and the nodes of these."""
         if not any(one.placements or one.replacements for one in proposals):
-            return proposals
+            return proposals, ()
         now = self._cluster.snapshot()
 
         def legal(some: Sequence[Proposal]) -> bool:
@@ -375,7 +396,7 @@ class Disruption:
             design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
             return prepared is not None and prepared.judge(design, leaving=going[False], gone=going[True]).legal
 
-        return with_room(proposals, then, now, legal)
+        return in_turn(with_room(proposals, then, now, legal), now)
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
@@ -393,21 +414,22 @@ class Disruption:
         counts[method.name] = nodes
         self._metrics.eligible_nodes(method.reason, sum(counts.values()))
 
-    def _begin(
-        self, proposals: Sequence[Proposal], then: Snapshot
-    ) -> tuple[Collection[Proposal], Collection[Proposal]]:
-        """Begin what still has a place, as far as budgets allow: what has, and what was begun.
+    def _begin(self, proposals: Sequence[Proposal], then: Snapshot) -> _Began:
+        """Begin what still has a place and need not wait, as far as budgets allow.
 
         One thread at a time: two would plan pods of one spread that do not know of each other.
         """
         with self._beginning, self._commands.together():
-            roomy = self._roomy(proposals, then)
-            return roomy, self._ledger.admit(
-                roomy,
+            current, waiting = self._roomy(proposals, then)
+            for blocked in waiting:
+                self._say_blocked(blocked, then)
+            begun = self._ledger.admit(
+                current,
                 lambda one: one.candidates,
                 lambda one: one.reason,
                 lambda one: self._commands.begin(one, then),
             )
+            return _Began(current, begun, frozenset(one.key for one in waiting))
 
     def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
@@ -500,11 +522,13 @@ class Disruption:
             self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
                 self._metrics.consolidation_scored(score.pool, score.value, approved=True)
-        current, begun = self._begin(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
+        began = self._begin(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
         for one in proposals:
-            if one not in current:
+            if began.waits(one):
+                continue  # that was said
+            if one not in began.current:
                 self._say_of_all(one, messages.consolidation_rejected(one, "churn"))
-            elif one not in begun:
+            elif one not in began.begun:
                 self._say_of_all(one, messages.consolidation_rejected(one, "budget"))
             else:
                 self._say_approved(one, snapshot)

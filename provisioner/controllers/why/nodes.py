@@ -23,6 +23,7 @@ from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awa
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation, drift, static_drift
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.turns import in_turn
 from provisioner.disruption.view import MethodAnswer as Asked
 from provisioner.disruption.view import View
 from provisioner.state.snapshot import NodeView
@@ -200,7 +201,9 @@ def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None
     key, allowed = node.key.name, view.allowed(node.pool, method.reason)
     mine = next((one for one in asked.proposals if key in one.candidates), None)
     if mine is not None:
-        return MethodAnswer(reason=method.reason, disrupts=True, message=_proposal(mine, key), allowed=allowed)
+        waits = next((str(one) for one in in_turn(asked.proposals, view.snapshot)[1] if one.key == key), "")
+        text = waits or _proposal(mine, key)
+        return MethodAnswer(reason=method.reason, disrupts=not waits, message=text, allowed=allowed)
     message, until = _why_not(method, node, pool, view)
     blocked = [one.message for one in asked.blocked if one.key == key]
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]

@@ -261,6 +261,25 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
 
 
+def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(file: pathlib.Path) -> None:
+    """Of the node that is being deleted nobody knows where its pod goes."""
+    over_zones = {"maxSkew": 1, "topologyKey": names.ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
+    tied = {"spec__topologySpreadConstraints": [{**over_zones, "labelSelector": {"matchLabels": {"app": "web"}}}]}
+    (mine, other), (going, closed) = existing_node("n"), existing_node("m")
+    drifted = {"type": names.DRIFTED, "status": "True", "reason": "NodePoolDrifted"}
+    mine["status"]["conditions"].append({**drifted, "lastTransitionTime": NOON.isoformat()})
+    going["metadata"] |= {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
+    every = (pool(disruption={"budgets": [{"nodes": "100%"}]}), mine, other, wire_pod("web-1", "3", on="n", **tied))
+
+    def drift(*more: dict[str, Any]) -> str:
+        found = Dump(file, *every, *more).json("node", "n")
+        return str(next(one["message"] for one in found["methods"] if one["reason"] == "Drifted"))
+
+    db = {"metadata__labels": {"app": "db"}}
+    assert drift(going, closed, wire_pod("db", "3", on="m", **db)).startswith("replaced by")
+    assert drift(going, closed, wire_pod("web-2", "3", on="m", **tied)).endswith("waiting for these nodes")
+
+
 GONE_SOON = {"consolidateAfter": "0s"}
 
 

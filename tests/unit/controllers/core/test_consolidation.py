@@ -1,6 +1,6 @@
 """Consolidation from the pass to the end of a node: when it looks, whom it leaves alone, and what it does not begin."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -9,13 +9,16 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import disruption
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
+from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.pause import NOTHING, Pause
-from provisioner.disruption.proposal import Score
+from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
+from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node, pod
@@ -377,6 +380,23 @@ def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
     assert left(stage) == ["a", "b"]
     (one, _) = said(stage, "ConsolidationRejected")
     assert ", reason: churn (savings: $0." in one
+
+
+def test_a_move_that_waits_for_its_turn_says_so_and_is_not_rejected(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hold(proposals: Sequence[Proposal], _: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+        return (), [Blocked(name, "general", WAITS_FOR_TIED) for one in proposals for name in one.candidates]
+
+    monkeypatch.setattr(disruption, "in_turn", hold)
+    stage = two(stages)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    assert said(stage, "ConsolidationRejected") == []
+    assert {one.partition(": ")[2] for one in said(stage, "DisruptionBlocked")} == {WAITS_FOR_TIED}
+    monkeypatch.undo()
+    look(stage)
+    assert len(left(stage)) == 1, "it was asked again"
 
 
 def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:

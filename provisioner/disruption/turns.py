@@ -1,0 +1,105 @@
+"""Which proposals wait until other nodes are drained. Pure.
+
+Whether a command can be drained eviction by eviction is judged with all other pods where they are (`legality`). That is not so for two commands whose
+pods are tied by a hard spread or affinity over zones while some of them change zones: under one PodDisruptionBudget each may wait for the other's
+next eviction, for ever. So one of them begins once the nodes of the other are drained.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption import messages
+from provisioner.disruption.legality import labels_of
+from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, tied_across, topology_keys
+from provisioner.state.keys import NodeKey
+from provisioner.state.snapshot import NodeView, Snapshot
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A pod, with the labels of the node that it leaves, and of the one that takes its successor; None where that is not known."""
+
+    pod: Pod
+    start: Mapping[str, str]
+    goal: Mapping[str, str] | None
+
+    def crossed(self, keys: frozenset[str]) -> frozenset[str]:
+        """Those of the labels whose value is another at the goal, or is not known."""
+        start, goal = self.start, self.goal
+        return keys if goal is None else frozenset(key for key in keys if start.get(key) != goal.get(key))
+
+
+def in_turn(proposals: Iterable[Proposal], now: Snapshot) -> tuple[tuple[Proposal, ...], tuple[Blocked, ...]]:
+    """Those proposals that may begin now, in their order, and the nodes of those that wait.
+
+    A proposal waits for the pods of every node that goes, for whatever reason, and of those before it here. None of these waits for it, so the first begins
+    once nothing is under way that it is tied to. Pods that keep their zones hold up only those that do not. Whoever is tied to one that waits was decided
+    as if that had moved already, so it waits too.
+
+    Args:
+        proposals: in the order in which they would begin.
+        now: the instant.
+
+    Cost: O(nodes + pods that move), and at most `MOST_PAIRS` comparisons for each proposal; none where all pods keep their zones.
+    """
+    proposals = tuple(proposals)
+    nodes = {str(node.key): node for node in now.nodes}
+    homes = {node.name: node.labels for node in now.nodes if node.name}
+    groups = _by_labels_crossed([list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)])
+    if not any(crossed for group in groups for crossed in group):
+        return proposals, ()
+    amounts = iter(kinds(*(pods for group in groups for pods in group.values())))
+    busy, *movers = [{Mover(kind, crossed) for crossed in group for kind in next(amounts)} for group in groups]
+    kept, blocked, waiting = list[Proposal](), list[Blocked](), set[Kind]()
+    for one, mine in zip(proposals, movers, strict=True):
+        own = {mover.kind for mover in mine}
+        if tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
+            waiting |= own
+            those = [node for name in one.candidates if (node := nodes.get(str(NodeKey(name)))) is not None]
+            blocked += [Blocked(node.key.name, node.pool, messages.WAITS_FOR_TIED) for node in those]
+        else:
+            kept.append(one)
+            busy |= mine
+    return tuple(kept), tuple(blocked)
+
+
+def _by_labels_crossed(moves: Sequence[Sequence[_Move]]) -> list[dict[frozenset[str], list[Pod]]]:
+    """For each of `moves`, its pods by the labels that tie any pods and whose value is another where they go, or is not known."""
+    keys = topology_keys(move.pod for some in moves for move in some)
+    known: dict[tuple[int, int], frozenset[str]] = {}
+    groups: list[dict[frozenset[str], list[Pod]]] = []
+    for some in moves:
+        groups.append({})
+        for move in some:
+            between = id(move.start), id(move.goal)
+            if between not in known:
+                known[between] = move.crossed(keys)
+            groups[-1].setdefault(known[between], []).append(move.pod)
+    return groups
+
+
+def _planned(one: Proposal, nodes: Mapping[str, NodeView], homes: Mapping[str, Mapping[str, str]]) -> Iterator[_Move]:
+    for name, pods in one.placements.items():
+        there = nodes.get(name)
+        for pod in pods:
+            yield _Move(pod, homes.get(pod.node_name, _NO_LABELS), there.labels if there is not None else None)
+    for new in one.replacements:
+        labels = labels_of(new)
+        for pod in new.pods:
+            yield _Move(pod, homes.get(pod.node_name, _NO_LABELS), labels)
+
+
+def _under_way(now: Snapshot) -> Iterator[_Move]:
+    """The pods that still have to move: those of nodes that go. One that nothing may evict stays, where no command wants it to move."""
+    goals = {pod.uid: node.labels for node in now.nodes for pod in node.assigned}
+    unplanned = {pod.uid for pod in now.leaving}
+    for node in now.nodes:
+        for pod in node.pods if node.deleting else ():
+            goal = goals.get(pod.uid)
+            if goal is not None or pod.uid in unplanned or (node.command and is_reschedulable(pod)):
+                yield _Move(pod, node.labels, goal)
