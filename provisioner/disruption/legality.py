@@ -58,7 +58,7 @@ def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge |
     """
     goals = _goals(result)
     moving = [pod for pod, _ in goals]
-    tied = tied_shapes(moving, prepared.world.namespaces)
+    tied = tied_shapes(moving, prepared.world.namespaces, by_default=bool(prepared.world.spread_defaults.hard_keys))
     if not tied:
         return None
     gone = tuple(leaving)

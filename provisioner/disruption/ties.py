@@ -11,7 +11,7 @@ from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.selecting import LabelSet, label_set
 
 MOST_PAIRS: Final = 50_000
-"""Kinds that are compared, a microsecond each."""
+"""Kinds that are compared, a microsecond each; one that looks at many others counts once for each expression by which it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Kind:
     Attributes:
         labels: what selectors see of them.
         shape: the key of their shape.
-        counts: what they look at; None where that cannot be read.
+        counts: what they look at; None where that is not known.
     """
 
     labels: LabelSet
@@ -42,12 +42,17 @@ class Mover:
     crosses: frozenset[str]
 
 
-def kinds(*groups: Iterable[Pod]) -> list[Counter[Kind]]:
+def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[Kind]]:
     """How many pods there are of each kind, by group, in the order in which they are first met.
 
-    Of the pods' labels those count that a selector of any of them reads: pods of a StatefulSet differ in one that is seldom read. O(pods).
+    Of the pods' labels those count that a selector of any of them reads: pods of a StatefulSet differ in one that is seldom read.
+    Cost: O(pods), and the labels that are read for each different set of labels.
+
+    Args:
+        groups: of pods.
+        by_default: the cluster spreads pods without constraints of their own by hard ones; whom these mean is not looked for.
     """
-    found = [[(pod, _counts(pod)) for pod in group] for group in groups]
+    found = [[(pod, _counts(pod, by_default)) for pod in group] for group in groups]
     looks = {counts for group in found for _, counts in group if counts}
     read = {key for counts in looks for count in counts for peers in count.peers for key, *_ in peers.selector or ()}
     kept: dict[int, dict[str, LabelSet]] = {}
@@ -65,9 +70,9 @@ def _seen(pod: Pod, read: Collection[str], kept: dict[int, dict[str, LabelSet]])
 def any_ties(some: Iterable[Kind], others: Iterable[Kind], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether a kind of `some` and one of `others` have to do with each other; where there are too many pairs to ask, they are said to have."""
     some, others = list(some), list(others)
-    looking, seen = [one for one in some if one.counts != ()], [one for one in others if one.counts != ()]
-    if len(looking) * len(others) + len(some) * len(seen) > MOST_PAIRS:
+    if _weight(some) * len(others) + len(some) * _weight(others) > MOST_PAIRS:
         return True
+    seen = [one for one in others if one.counts != ()]
     pairs = ((one, other) for one in some for other in (others if one.counts != () else seen))
     return any(ties(one, other, namespaces) for one, other in pairs)
 
@@ -89,7 +94,7 @@ def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) ->
 
 def topology_keys(pods: Iterable[Pod]) -> frozenset[str]:
     """The labels over whose values some of the pods are tied to any others, but for the hostname."""
-    return frozenset(count.key for pod in pods for count in _counts(pod) or () if not count.on_hosts)
+    return frozenset(count.key for pod in pods for count in _counts(pod, by_default=False) or () if not count.on_hosts)
 
 
 def tied_across(
@@ -98,7 +103,7 @@ def tied_across(
     """Whether one of `some` and one of `others` are tied over a label that either of them crosses; where there are too many pairs, they are said to be."""
     crossing, staying = [one for one in some if one.crosses], [one for one in some if not one.crosses]
     those = [one for one in others if one.crosses]
-    if len(crossing) * len(others) + len(staying) * len(those) > MOST_PAIRS:
+    if _weigh(crossing, others) + _weigh(staying, those) > MOST_PAIRS:
         return True
     pairs = (
         (one, other) for mine, theirs in ((crossing, others), (staying, those)) for one in mine for other in theirs
@@ -111,12 +116,35 @@ def tied_across(
 
 
 def _looks_across(one: Kind, other: Kind, keys: Collection[str], namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    return any(count.key in keys and count.include(other.labels, namespaces) for count in one.counts or ())
+    if one.counts is None:
+        return True
+    return any(count.key in keys and count.include(other.labels, namespaces) for count in one.counts)
 
 
-def tied_shapes(pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    """Keys of the shapes whose pods have to do with others among `pods`. Cost: kinds that look at any, times kinds."""
-    (amounts,) = kinds(pods)
+def _weigh(some: Collection[Mover], others: Collection[Mover]) -> int:
+    """What it costs to compare all of them."""
+    return _weight([one.kind for one in some]) * len(others) + len(some) * _weight([one.kind for one in others])
+
+
+def _weight(some: Iterable[Kind]) -> int:
+    """How much has to be compared with each other kind: the expressions of what they look at."""
+    return sum(
+        1 + sum(1 + sum(len(peers.selector or ()) for peers in count.peers) for count in one.counts or ())
+        for one in some
+        if one.counts != ()
+    )
+
+
+def tied_shapes(
+    pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]], *, by_default: bool = False
+) -> frozenset[str]:
+    """Keys of the shapes whose pods have to do with others among `pods`; of all where there are too many pairs to ask.
+
+    `by_default`: as of `kinds`. Cost: kinds that look at any, times kinds.
+    """
+    (amounts,) = kinds(pods, by_default=by_default)
+    if _weight(amounts) * len(amounts) > MOST_PAIRS:
+        return frozenset(one.shape for one in amounts)
     tied: set[str] = set()
     for one in amounts:
         if one.counts == ():
@@ -127,7 +155,9 @@ def tied_shapes(pods: Iterable[Pod], namespaces: Mapping[str, Mapping[str, str]]
     return frozenset(tied)
 
 
-def _counts(pod: Pod) -> tuple[Count, ...] | None:
+def _counts(pod: Pod, by_default: bool) -> tuple[Count, ...] | None:
+    if by_default and not pod.shape.spread:
+        return None
     try:
         facts = facts_of(pod.shape)
         return () if facts.plain else facts.required.relations.counts

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.legality import labels_of
@@ -34,7 +35,9 @@ class _Move:
         return keys if goal is None else frozenset(key for key in keys if start.get(key) != goal.get(key))
 
 
-def in_turn(proposals: Iterable[Proposal], now: Snapshot) -> tuple[tuple[Proposal, ...], tuple[Blocked, ...]]:
+def in_turn(
+    proposals: Iterable[Proposal], now: Snapshot, default_keys: frozenset[str] = frozenset()
+) -> tuple[tuple[Proposal, ...], tuple[Blocked, ...]]:
     """Those proposals that may begin now, in their order, and the nodes of those that wait.
 
     A proposal waits for the pods of every node that goes, for whatever reason, and of those before it here. None of these waits for it, so the first begins
@@ -44,16 +47,19 @@ def in_turn(proposals: Iterable[Proposal], now: Snapshot) -> tuple[tuple[Proposa
     Args:
         proposals: in the order in which they would begin.
         now: the instant.
+        default_keys: labels over whose values the cluster spreads pods without constraints of their own by hard ones.
 
     Cost: O(nodes + pods that move), and at most `MOST_PAIRS` comparisons for each proposal; none where all pods keep their zones.
     """
     proposals = tuple(proposals)
     nodes = {str(node.key): node for node in now.nodes}
     homes = {node.name: node.labels for node in now.nodes if node.name}
-    groups = _by_labels_crossed([list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)])
+    keys = default_keys - {HOSTNAME_LABEL}
+    moves = [list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)]
+    groups = _by_labels_crossed(moves, keys)
     if not any(crossed for group in groups for crossed in group):
         return proposals, ()
-    amounts = iter(kinds(*(pods for group in groups for pods in group.values())))
+    amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))
     busy, *movers = [{Mover(kind, crossed) for crossed in group for kind in next(amounts)} for group in groups]
     kept, blocked, waiting = list[Proposal](), list[Blocked](), set[Kind]()
     for one, mine in zip(proposals, movers, strict=True):
@@ -68,9 +74,58 @@ def in_turn(proposals: Iterable[Proposal], now: Snapshot) -> tuple[tuple[Proposa
     return tuple(kept), tuple(blocked)
 
 
-def _by_labels_crossed(moves: Sequence[Sequence[_Move]]) -> list[dict[frozenset[str], list[Pod]]]:
+class InOrder:
+    """Who may begin where some of those before were not begun: its places were decided as if their pods had moved.
+
+    Args:
+        proposals: in the order in which they may begin.
+        namespaces: labels by name.
+        by_default: as of `kinds`.
+    """
+
+    def __init__(
+        self, proposals: Iterable[Proposal], namespaces: Mapping[str, Mapping[str, str]], *, by_default: bool = False
+    ) -> None:
+        self._proposals, self._namespaces, self._by_default = list(proposals), namespaces, by_default
+        self._next = 0
+        self._kinds: list[frozenset[Kind]] = []  # of all, once one is left out
+        self._left: set[Kind] = set()
+
+    def may_begin(self, one: Proposal) -> bool:
+        """Whether the next that budgets allow has nothing to do with one that was left out. At most `MOST_PAIRS` comparisons."""
+        while self._proposals[self._next] is not one:
+            self._leave_out(self._next)
+            self._next += 1
+        self._next += 1
+        if not self._left or not any_ties(self._kinds_of(self._next - 1), self._left, self._namespaces):
+            return True
+        self._leave_out(self._next - 1)
+        return False
+
+    def note(self, *, begun: bool) -> bool:
+        """Whether the one that may begin did."""
+        if not begun:
+            self._leave_out(self._next - 1)
+        return begun
+
+    def _leave_out(self, number: int) -> None:
+        self._left |= self._kinds_of(number)
+
+    def _kinds_of(self, number: int) -> frozenset[Kind]:
+        if not self._kinds:
+            groups = ([pod for pods in _groups(one) for pod in pods] for one in self._proposals)
+            self._kinds = [frozenset(one) for one in kinds(*groups, by_default=self._by_default)]
+        return self._kinds[number]
+
+
+def _groups(one: Proposal) -> Iterator[Sequence[Pod]]:
+    yield from one.placements.values()
+    yield from (new.pods for new in one.replacements)
+
+
+def _by_labels_crossed(moves: Sequence[Sequence[_Move]], more: frozenset[str]) -> list[dict[frozenset[str], list[Pod]]]:
     """For each of `moves`, its pods by the labels that tie any pods and whose value is another where they go, or is not known."""
-    keys = topology_keys(move.pod for some in moves for move in some)
+    keys = topology_keys(move.pod for some in moves for move in some) | more
     known: dict[tuple[int, int], frozenset[str]] = {}
     groups: list[dict[frozenset[str], list[Pod]]] = []
     for some in moves:

@@ -3,8 +3,9 @@
 Differs: Karpenter validates consolidation and emptiness, from its caches; here every command is, and from fresh lists.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
@@ -137,8 +138,17 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
     return tuple(one for one in proposals if stands(one))
 
 
+MOST_JUDGED: Final = 30
+"""Proposals that are asked about one after another, where not all of them are legal together; the others are decided anew in the next pass."""
+
+
 def with_room(
-    proposals: Iterable[Proposal], then: Snapshot, now: Snapshot, legal: Callable[[Sequence[Proposal]], bool]
+    proposals: Iterable[Proposal],
+    then: Snapshot,
+    now: Snapshot,
+    legal: Callable[[Sequence[Proposal]], bool],
+    *,
+    by_default: bool = False,
 ) -> tuple[Proposal, ...]:
     """Those proposals whose pods still have room on the nodes that are to take them; between an eviction and the next pod, a node looks empty.
 
@@ -150,22 +160,48 @@ def with_room(
         then: an instant.
         now: a later one.
         legal: whether the pods of these proposals may be where they have them, as things are now, all of them together.
+        by_default: as of `kinds`.
 
-    Cost: O(nodes), O(pods that are placed + pods that came or went) and at most `MOST_PAIRS` comparisons for each proposal.
+    Cost: O(nodes), O(pods that are placed + pods that came or went) and at most `MOST_PAIRS` comparisons for each proposal; one question where all are
+    legal together, else at most `MOST_JUDGED` more.
     """
     displaced = sum((node.planned for node in now.nodes if _is_taken(node)), EMPTY)
     if now.nodes is then.nodes and not displaced:
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
-    proposals, kept = list(proposals), list[Proposal]()
-    *placed, moved = kinds(*map(_placed, proposals), _moved(then, now))
-    for one, its_kinds in zip(proposals, placed, strict=True):
+    proposals = list(proposals)
+    *placed, moved = kinds(*map(_placed, proposals), _moved(then, now), by_default=by_default)
+    tied = [bool(moved) and any_ties(mine, moved, now.around.namespaces) for mine in placed]
+    kept = _fitting(proposals, rooms, displaced, lambda _kept, _one: True)
+    questions = [one for one, is_tied in zip(proposals, tied, strict=True) if is_tied and one in kept]
+    if not questions or legal(kept):
+        return kept
+    if len(kept) == 1:
+        return ()
+    judged = questions[:MOST_JUDGED]
+    late = questions[MOST_JUDGED:]
+    return _fitting(
+        [one for one in kept if one not in late],
+        rooms,
+        displaced,
+        lambda before, one: one not in judged or legal((*before, one)),
+    )
+
+
+def _fitting(
+    proposals: Iterable[Proposal],
+    rooms: Mapping[str, Resources],
+    displaced: Resources,
+    may_go: Callable[[Sequence[Proposal], Proposal], bool],
+) -> tuple[Proposal, ...]:
+    """Those for which there is room beside the ones before them, and of which `may_go` says so, too."""
+    left, kept = dict(rooms), list[Proposal]()
+    for one in proposals:
         wanted = {name: sum((pod.shape.requests for pod in pods), EMPTY) for name, pods in one.placements.items()}
-        if all(name in rooms and (amounts + displaced).fits(rooms[name]) for name, amounts in wanted.items()):
-            if moved and any_ties(its_kinds, moved, now.around.namespaces) and not legal((*kept, one)):
-                continue
+        fits = all(name in left and (amounts + displaced).fits(left[name]) for name, amounts in wanted.items())
+        if fits and may_go(kept, one):
             kept.append(one)
-            rooms.update((name, rooms[name] - amounts) for name, amounts in wanted.items())
+            left.update((name, left[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
 
 

@@ -158,6 +158,11 @@ class SpreadDefaults:
     services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
 
+    @property
+    def hard_keys(self) -> frozenset[str]:
+        """The labels over whose values pods are spread by constraints that kube-scheduler does not give up."""
+        return frozenset(one.topology_key for one in self.constraints if one.when_unsatisfiable != "ScheduleAnyway")
+
 
 @dataclass(frozen=True, slots=True)
 class World:

@@ -554,7 +554,7 @@ def _standing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _turns(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(orchestrator, "in_turn", lambda proposals, _: (tuple(proposals), ()))
+    patch.setattr(orchestrator, "in_turn", lambda proposals, *_: (tuple(proposals), ()))
 
 
 def _empty(patch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
-from provisioner.disruption.turns import in_turn
+from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
 from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
@@ -383,9 +383,15 @@ class Disruption:
         if not any(one.placements or one.replacements for one in proposals):
             return proposals, ()
         now = self._cluster.snapshot()
+        keys = self._default_keys()
+        worlds: list[
+            Prepared | None
+        ] = []  # made once, where it is asked for: the other thread has a world of another instant
 
         def legal(some: Sequence[Proposal]) -> bool:
-            prepared = self._world(now)
+            if not worlds:
+                worlds.append(self._world(now))
+            (prepared,) = worlds
             going = {
                 late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
                 for late in (False, True)
@@ -396,7 +402,10 @@ class Disruption:
             design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
             return prepared is not None and prepared.judge(design, leaving=going[False], gone=going[True]).legal
 
-        return in_turn(with_room(proposals, then, now, legal), now)
+        return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
+
+    def _default_keys(self) -> frozenset[str]:
+        return self._worlds.default_keys if self._worlds is not None else frozenset()
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
@@ -414,20 +423,25 @@ class Disruption:
         counts[method.name] = nodes
         self._metrics.eligible_nodes(method.reason, sum(counts.values()))
 
-    def _begin(self, proposals: Sequence[Proposal], then: Snapshot) -> _Began:
-        """Begin what still has a place and need not wait, as far as budgets allow.
+    def _begin(self, proposals: Sequence[Proposal], then: Snapshot, *, aged: bool = False) -> _Began:
+        """Begin what still has a place and need not wait, as far as budgets allow; where it is `aged`, what has not changed since.
 
         One thread at a time: two would plan pods of one spread that do not know of each other.
         """
+        if not proposals:
+            return _Began((), (), frozenset())
         with self._beginning, self._commands.together():
+            if aged:
+                proposals = standing(proposals, then, self._cluster.snapshot())
             current, waiting = self._roomy(proposals, then)
             for blocked in waiting:
                 self._say_blocked(blocked, then)
+            order = InOrder(current, then.around.namespaces, by_default=bool(self._default_keys()))
             begun = self._ledger.admit(
                 current,
                 lambda one: one.candidates,
                 lambda one: one.reason,
-                lambda one: self._commands.begin(one, then),
+                lambda one: order.may_begin(one) and order.note(begun=self._commands.begin(one, then)),
             )
             return _Began(current, begun, frozenset(one.key for one in waiting))
 
@@ -522,7 +536,7 @@ class Disruption:
             self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
                 self._metrics.consolidation_scored(score.pool, score.value, approved=True)
-        began = self._begin(standing(proposals, snapshot, self._cluster.snapshot()), snapshot)
+        began = self._begin(proposals, snapshot, aged=True)
         for one in proposals:
             if began.waits(one):
                 continue  # that was said

@@ -3,6 +3,7 @@
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core import messages
+from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.scheduling.spending import PricedTypes
 from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
 from provisioner.state.snapshot import Snapshot
@@ -33,6 +34,11 @@ class Worlds:
             text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
+
+    @property
+    def default_keys(self) -> frozenset[str]:
+        """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
+        return SpreadDefaults(self._policies.spread).hard_keys
 
     def manages(self, pool: NodePool) -> bool:
         """Whether a NodePool's node class is one of the provider's."""

@@ -77,3 +77,33 @@ def test_where_there_are_too_many_pairs_to_ask_they_are_said_to_be_tied(monkeypa
     monkeypatch.setattr(ties, "MOST_PAIRS", 0)
     assert any_ties(away, elsewhere, {})
     assert not any_ties(one, other, {}), "plain pods are not asked about"
+
+
+def test_long_selectors_count_for_each_of_their_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of 256 spreads of 17 expressions took a millisecond a pair."""
+    monkeypatch.setattr(ties, "MOST_PAIRS", 200)
+    long = LabelSelector(match_labels={f"key-{number}": "x" for number in range(60)})
+    (short,), (lengthy,), (others,) = (
+        kinds(some)
+        for some in ((pod("a", AWAY),), (pod("a", shape("1", affinity=apart(HOST, long))),), pods(2, ELSEWHERE))
+    )
+    assert not any_ties(short, others, {})
+    assert not any_ties(lengthy, list(others)[:1], {})
+    several = kinds(*((pod("b", of_app("web", namespace=f"n{number}")),) for number in range(2)))
+    assert any_ties(lengthy, [kind for one in several for kind in one], {}), "too much to compare"
+
+
+def test_of_too_many_kinds_all_are_said_to_be_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = (pod("a", AWAY), pod("b", ELSEWHERE))
+    assert tied_shapes(some, {}) == set()
+    monkeypatch.setattr(ties, "MOST_PAIRS", 0)
+    assert tied_shapes(some, {}) == {AWAY.key, ELSEWHERE.key}
+
+
+def test_pods_that_the_cluster_spreads_by_default_may_be_tied_to_anybody() -> None:
+    """Whom such a constraint means depends on Services and controllers."""
+    both = pods(2, WEB)
+    assert tied_shapes(both, {}) == set()
+    assert tied_shapes(both, {}, by_default=True) == {WEB.key}
+    one, other = kinds((pod("a", SOFT),), (pod("b", SOFT),), by_default=True)
+    assert not any_ties(one, other, {}), "a constraint of their own, even a wish, is instead of the cluster's"

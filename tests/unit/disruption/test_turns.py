@@ -12,7 +12,7 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import ties, turns
 from provisioner.disruption.methods import drift
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.turns import in_turn
+from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.requirement import Requirements
@@ -223,3 +223,42 @@ def test_a_pod_that_is_ending_already_holds_nobody_up() -> None:
     under_way(pods=ending)(fleet)
     one = proposed(fleet, "y", "c")
     assert in_turn([one], fleet.snapshot())[0] == (one,)
+
+
+def three() -> list[Proposal]:
+    """Two nodes whose pods are spread together, and one of another app."""
+    fleet = Fleet()
+    fleet.node("x", several(1, "x", ZONED))
+    fleet.node("y", several(1, "y", ZONED))
+    fleet.node("z", several(1, "z", OTHER))
+    return [proposed(fleet, name, "a") for name in "xyz"]
+
+
+@pytest.mark.parametrize("how", ["budgets do not allow it", "it cannot begin"])
+def test_who_is_tied_to_one_that_was_left_out_does_not_begin(how: str) -> None:
+    """Its places were decided as if the other had moved."""
+    first, second, third = three()
+    order = InOrder([first, second, third], {})
+    if how == "it cannot begin":
+        assert order.may_begin(first)
+        assert not order.note(begun=False)
+    assert not order.may_begin(second)
+    assert order.may_begin(third)
+    assert order.note(begun=True)
+
+
+def test_where_all_before_have_begun_nobody_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "kinds", None)
+    made = three()
+    order = InOrder(made, {})
+    for one in made:
+        assert order.may_begin(one)
+        assert order.note(begun=True)
+
+
+def test_pods_that_the_cluster_spreads_by_default_wait_for_each_other_across_zones() -> None:
+    fleet = two(PLAIN, PLAIN)
+    crossing = [proposed(fleet, "x", "b"), proposed(fleet, "y", "a")]
+    assert in_turn(crossing, fleet.snapshot())[0] == tuple(crossing)
+    assert in_turn(crossing, fleet.snapshot(), frozenset((ZONE,)))[0] == (crossing[0],)
+    assert in_turn(crossing, fleet.snapshot(), frozenset((HOST,)))[0] == tuple(crossing)

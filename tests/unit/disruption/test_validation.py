@@ -11,6 +11,7 @@ from msgspec import structs
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.disruption import validation
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
@@ -351,6 +352,36 @@ def test_what_is_kept_is_asked_about_together() -> None:
     then = fleet.snapshot()
     changed_node(fleet, 2, pods=several(1, "c", APART))
     assert with_room(moves, then, fleet.snapshot(), lambda some: len(some) < 2) == (moves[0],)
+
+
+def test_moves_that_are_legal_together_are_asked_about_once_and_else_no_more_than_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One tenant's pod can be tied to everybody: a hundred moves took six seconds."""
+    monkeypatch.setattr(validation, "MOST_JUDGED", 3)
+    fleet = Fleet()
+    names = [f"n{number}" for number in range(6)]
+    for name in names:
+        fleet.node(name, several(1, name, APART))
+        fleet.node(f"to-{name}")
+    fleet.node("z")
+    moves = [
+        Proposal("Drifted", "drift", (name,), placements={f"to-{name}": fleet.nodes[2 * at].pods})
+        for at, name in enumerate(names)
+    ]
+    then = fleet.snapshot()
+    changed_node(fleet, len(fleet.nodes) - 1, pods=several(1, "z", APART))
+    asked: list[int] = []
+
+    def ask(some: Sequence[Proposal], at_most: int) -> bool:
+        asked.append(len(some))
+        return len(some) <= at_most
+
+    assert with_room(moves, then, fleet.snapshot(), lambda some: ask(some, 6)) == tuple(moves)
+    assert asked == [6]
+    asked.clear()
+    assert with_room(moves, then, fleet.snapshot(), lambda some: ask(some, 2)) == tuple(moves[:2])
+    assert asked == [6, 1, 2, 3]
 
 
 def test_two_drifted_nodes_do_not_go_where_there_is_room_for_the_pods_of_one() -> None:

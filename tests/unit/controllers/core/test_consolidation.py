@@ -385,7 +385,9 @@ def test_a_move_that_no_longer_holds_is_rejected_as_churn(stages: Make) -> None:
 def test_a_move_that_waits_for_its_turn_says_so_and_is_not_rejected(
     stages: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hold(proposals: Sequence[Proposal], _: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+    def hold(
+        proposals: Sequence[Proposal], _now: Snapshot, _keys: frozenset[str]
+    ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
         return (), [Blocked(name, "general", WAITS_FOR_TIED) for one in proposals for name in one.candidates]
 
     monkeypatch.setattr(disruption, "in_turn", hold)
