@@ -9,7 +9,7 @@ import functools
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from provisioner.support import heartbeat, logs, metrics
@@ -17,6 +17,7 @@ from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from webhook import messages
 from webhook.images.documents import Login
+from webhook.images.fair_cache import FairCache
 from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse
 from webhook.images.registry import Found, LookupFailedError
 from webhook.stamping import Images, ImagesAsked
@@ -70,7 +71,7 @@ class Key:
     secrets: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
     """What came of a lookup.
 
@@ -178,7 +179,7 @@ class Lookups:
     ) -> None:
         self._look, self._asks, self._login, self._proved, self._clock = look, asks, login, proved, clock
         self._lock = threading.Condition()
-        self._known: OrderedDict[Key, _Entry] = OrderedDict()
+        self._known: FairCache[Key, _Entry] = FairCache(lambda: MAX_KNOWN, lambda entry: entry.namespace)
         self._lines: OrderedDict[tuple[Host, str], _Line] = OrderedDict()
         self._work = _Work()
         self._stopping = False
@@ -241,13 +242,15 @@ class Lookups:
             now = self._clock.monotonic()
             entry = self._known.get(key)
             if entry is not None and now >= entry.until:
-                del self._known[key]
+                self._known.drop(key)
                 entry = None
             if entry is None:
                 return None, keep and self._want(key, namespace, now)
-            self._known.move_to_end(key)
-            if entry.namespace != namespace:
-                entry.namespace = ""
+            if entry.namespace and entry.namespace != namespace:
+                entry = replace(entry, namespace="")
+                self._known.put(key, entry)
+            else:
+                self._known.use(key)
             if entry.found is not None and now >= entry.fresh_until and keep:
                 self._want(key, namespace, now)
             return entry.found, False
@@ -348,20 +351,12 @@ class Lookups:
         if found is not None:
             lasting = bool(key.reference.digest)
             until, fresh = (float("inf"),) * 2 if lasting else (now + TAG_SECONDS, now + FRESH_SECONDS)
-            self._known[key] = _Entry(found, fresh, until, owner)
+            self._known.put(key, _Entry(found, fresh, until, owner))
         elif known is not None and known.found is not None:
-            known.fresh_until = now + FAILED_SECONDS  # what is known counts until its time is over
+            # what is known counts until its time is over
+            self._known.put(key, replace(known, fresh_until=now + FAILED_SECONDS, namespace=owner))
         else:
-            self._known[key] = _Entry(None, now, now + FAILED_SECONDS, owner)
-        self._known.move_to_end(key)
-        while len(self._known) > MAX_KNOWN:
-            self._forget_one()
-
-    def _forget_one(self) -> None:
-        """Forget the oldest of the namespace that has most for itself; what several ask for counts as one such namespace. Cost: what is remembered."""
-        counts = Counter(entry.namespace for entry in self._known.values())
-        most = max(counts, key=lambda namespace: counts[namespace])
-        del self._known[next(key for key, entry in self._known.items() if entry.namespace == most)]
+            self._known.put(key, _Entry(None, now, now + FAILED_SECONDS, owner))
 
 
 def key_of(image: str, asked: ImagesAsked) -> Key | None:
