@@ -1,8 +1,9 @@
 """Which proposals wait until other nodes are drained. Pure.
 
 Whether a command can be drained eviction by eviction is judged with all other pods where they are (`legality`). That is not so for two commands whose
-pods are tied by a hard spread or affinity over zones while some of them change zones: under one PodDisruptionBudget each may wait for the other's
-next eviction, for ever. So one of them begins once the nodes of the other are drained.
+pods are tied by a hard spread or affinity over zones while some of them change zones: where PodDisruptionBudgets let them go one after another, each may
+wait for the other's next eviction, for ever. So one of them begins once the nodes of the other are drained. Pods without a PodDisruptionBudget leave at
+once, and are waited for by nobody.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Final
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
+from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.legality import labels_of
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, tied_across, topology_keys
@@ -40,9 +42,9 @@ def in_turn(
 ) -> tuple[tuple[Proposal, ...], tuple[Blocked, ...]]:
     """Those proposals that may begin now, in their order, and the nodes of those that wait.
 
-    A proposal waits for the pods of every node that goes, for whatever reason, and of those before it here. None of these waits for it, so the first begins
-    once nothing is under way that it is tied to. Pods that keep their zones hold up only those that do not. Whoever is tied to one that waits was decided
-    as if that had moved already, so it waits too.
+    A proposal waits for the pods of every node that goes, for whatever reason, and of those before it here, as far as PodDisruptionBudgets are about both. None
+    of these waits for it, so the first begins once nothing is under way that it is tied to. Pods that keep their zones hold up only those that do not.
+    Whoever is tied to one that waits was decided as if that had moved already, so it waits too.
 
     Args:
         proposals: in the order in which they would begin.
@@ -56,14 +58,15 @@ def in_turn(
     homes = {node.name: node.labels for node in now.nodes if node.name}
     keys = default_keys - {HOSTNAME_LABEL}
     moves = [list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)]
-    groups = _by_labels_crossed(moves, keys)
-    if not any(crossed for group in groups for crossed in group):
+    groups = _alike(moves, keys, PodBudgets(now.pod_budgets))
+    if not any(crossed and guarded for group in groups for crossed, guarded in group):
         return proposals, ()
     amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))
-    busy, *movers = [{Mover(kind, crossed) for crossed in group for kind in next(amounts)} for group in groups]
+    found = [[(kind, crossed, guarded) for crossed, guarded in group for kind in next(amounts)] for group in groups]
+    busy, *movers = [{Mover(kind, crossed) for kind, crossed, guarded in group if guarded} for group in found]
     kept, blocked, waiting = list[Proposal](), list[Blocked](), set[Kind]()
-    for one, mine in zip(proposals, movers, strict=True):
-        own = {mover.kind for mover in mine}
+    for one, mine, group in zip(proposals, movers, found[1:], strict=True):
+        own = {kind for kind, *_ in group}
         if tied_across(mine, busy, now.around.namespaces) or any_ties(own, waiting, now.around.namespaces):
             waiting |= own
             those = [node for name in one.candidates if (node := nodes.get(str(NodeKey(name)))) is not None]
@@ -123,18 +126,20 @@ def _groups(one: Proposal) -> Iterator[Sequence[Pod]]:
     yield from (new.pods for new in one.replacements)
 
 
-def _by_labels_crossed(moves: Sequence[Sequence[_Move]], more: frozenset[str]) -> list[dict[frozenset[str], list[Pod]]]:
-    """For each of `moves`, its pods by the labels that tie any pods and whose value is another where they go, or is not known."""
+def _alike(
+    moves: Sequence[Sequence[_Move]], more: frozenset[str], budgets: PodBudgets
+) -> list[dict[tuple[frozenset[str], bool], list[Pod]]]:
+    """For each of `moves`, its pods by the labels that tie any and that differ where they go, or are not known there, and by whether they have a budget."""
     keys = topology_keys(move.pod for some in moves for move in some) | more
     known: dict[tuple[int, int], frozenset[str]] = {}
-    groups: list[dict[frozenset[str], list[Pod]]] = []
+    groups: list[dict[tuple[frozenset[str], bool], list[Pod]]] = []
     for some in moves:
         groups.append({})
         for move in some:
             between = id(move.start), id(move.goal)
             if between not in known:
                 known[between] = move.crossed(keys)
-            groups[-1].setdefault(known[between], []).append(move.pod)
+            groups[-1].setdefault((known[between], bool(budgets.of(move.pod))), []).append(move.pod)
     return groups
 
 

@@ -62,8 +62,9 @@ def proposed(fleet: Fleet, name: str, zone: str) -> Proposal:
 
 
 def two(one: PodShape, other: PodShape) -> Fleet:
-    """A node in zone `a` and one in zone `b`, a pod on each."""
+    """A node in zone `a` and one in zone `b`, a pod on each, and PodDisruptionBudgets."""
     fleet = Fleet()
+    fleet.budgets = [budget("web", "web", 1), budget("db", "db", 1)]
     fleet.node("x", several(1, "x", one), labels={RACK: "1"})
     fleet.node("y", several(1, "y", other), zone="b", labels={RACK: "1"})
     return fleet
@@ -170,6 +171,14 @@ def test_who_is_tied_to_one_that_waits_was_decided_as_if_it_had_gone_and_waits_t
     crosses, stays, other = proposed(fleet, "y", "c"), proposed(fleet, "z", "c"), proposed(fleet, "q", "a")
     assert in_turn([stays, crosses, other], fleet.snapshot())[0] == (stays, other)
     assert in_turn([crosses, stays, other], fleet.snapshot())[0] == (other,)
+
+
+def test_pods_without_a_budget_leave_at_once_and_wait_for_nobody() -> None:
+    """Drift spends its whole budget in one pass."""
+    fleet = two(ZONED, ZONED)
+    crossing = (proposed(fleet, "x", "b"), proposed(fleet, "y", "a"))
+    fleet.budgets = [budget("db", "db", 1)]
+    assert in_turn(crossing, fleet.snapshot()) == (crossing, ())
 
 
 def test_what_moves_no_pod_waits_for_nobody() -> None:
