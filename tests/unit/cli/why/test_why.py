@@ -277,7 +277,9 @@ def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(fil
 
     db = {"metadata__labels": {"app": "db"}}
     assert drift(going, closed, wire_pod("db", "3", on="m", **db)).startswith("replaced by")
-    assert drift(going, closed, wire_pod("web-2", "3", on="m", **tied)).endswith("waiting for these nodes")
+    beside = wire_pod("web-2", "3", on="m", **tied)
+    assert drift(going, closed, beside).startswith("replaced by"), "without a budget it leaves at once"
+    assert drift(going, closed, beside, pod_budget(allowed=1)).endswith("waiting for these nodes")
 
 
 GONE_SOON = {"consolidateAfter": "0s"}
