@@ -5,6 +5,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -635,7 +636,7 @@ class Attempt:
         """Place pods of a class, from `start` up to `end` or all, in one zone where that is said; the first without a place."""
         limit = end or len(one.pods)
         volumes = one.volumes
-        if volumes.unbound and not end and self._undecided(one):
+        if volumes is not NO_VOLUMES and volumes.unbound and not end and self._undecided(one):
             before, start = start, self._place_first(one, start, late=late)
             if start in (before, limit):
                 return start
@@ -680,8 +681,9 @@ class Attempt:
         plan = self._plans.get(id(relations))
         if plan is None:
             plan = self._plan(one, relations)
-        crowds = self.placing.crowds if one.owner else None
-        crowd = crowds.of(one.owner) if crowds is not None else None
+        crowd = None
+        if one.owner and self.placing.crowds is not None:
+            crowd = self.placing.crowds.of(one.owner)
         if one.volumes is NO_VOLUMES:
             return run_of(one, demand, plan, setting.needs[one], self._numbers, start, (), crowd)
         reached: tuple[Term, ...] = ()
@@ -710,17 +712,27 @@ class Attempt:
 
 def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
     """How many pods there are, and what they take together."""
-    by_need: defaultdict[int, list[PodClass]] = defaultdict(list)  # equal ones are one object
-    for one in classes:
-        by_need[id(needs[one])].append(one)
+    counts = tuple(map(len, map(_pods_of, classes)))
+    every = tuple(map(needs.__getitem__, classes))
+    known = dict(zip(map(id, every), every, strict=True))  # equal ones are one object
+    of_need = dict.fromkeys(known, 0)
+    for number, count in zip(map(id, every), counts, strict=True):
+        of_need[number] += count
     load = [0] * dimensions
-    total = 0
-    for alike in by_need.values():
-        count = sum([len(one.pods) for one in alike])
-        total += count
-        for d, amount in needs[alike[0]]:
-            load[d] += amount * count
-    return total, load
+    for number, need in known.items():
+        for d, amount in need:
+            load[d] += amount * of_need[number]
+    return sum(counts), load
+
+
+_pods_of: Final = attrgetter("pods")
+_ladder_of: Final = attrgetter("ladder")
+
+
+def _ladders(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
+    """The different ones of all classes."""
+    every = tuple(map(_ladder_of, classes))
+    return [*dict(zip(map(id, every), every, strict=True)).values()]
 
 
 def scope_of(
@@ -733,7 +745,7 @@ def scope_of(
 ) -> Scope:
     """Everything that has to be counted for these classes."""
     counts: dict[Count, None] = {}
-    ladders = [*{id(one.ladder): one.ladder for one in classes}.values()]
+    ladders = _ladders(classes)
     for ladder in ladders:
         for demand in ladder:
             if demand.relations.counts:
@@ -776,8 +788,8 @@ def _named_values(ladders: Iterable[Sequence[Demand]], key: str) -> set[str]:
 def skews_of(classes: Sequence[PodClass]) -> dict[Count, int]:
     """By what pods of the question are spread by, and its least maxSkew."""
     skews: dict[Count, int] = {}
-    for demand in {id(one.ladder): one.ladder[-1] for one in classes}.values():
-        for spread in demand.relations.spreads:
+    for ladder in _ladders(classes):
+        for spread in ladder[-1].relations.spreads:
             skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
     return skews
 

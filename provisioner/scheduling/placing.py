@@ -832,8 +832,9 @@ class Placing:
             for account in willing:
                 mask |= account.claims
         roomy = self._roomy[number]
-        for volume in run.volumes:  # what has it attached already is full for others only
-            roomy |= self._attached.get(volume, 0)
+        if run.volumes:
+            for volume in run.volumes:  # what has it attached already is full for others only
+                roomy |= self._attached.get(volume, 0)
         mask &= roomy
         if self._full is not None:
             for d, amount in run.need:

@@ -8,6 +8,7 @@ once put in the same. `updated` gives the next instant and shares with it all th
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
@@ -268,7 +269,11 @@ class Prepared:
         classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
         with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
         drivers = {driver for one in with_volumes for driver, _ in one.volumes.attachments}
-        wanted = {one.facts.requests for one in classes}.union(one.requests for one in self._daemons)
+        asked = tuple(map(_requests_of, classes))
+        distinct = dict(
+            zip(map(id, asked), asked, strict=True)
+        )  # equal ones are mostly one object, which is quicker to tell
+        wanted = {*distinct.values(), *(one.requests for one in self._daemons)}
         dimensions = Dimensions.of(wanted, drivers)
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
         marks = self._marks
@@ -284,7 +289,8 @@ class Prepared:
         moving, moved = self._moved(pods, gone_now)
         census = self._census.changed(moved, passing=True) if moved else self._census
         offers = self._offers(dimensions, drivers)
-        needs = _needs(classes, dimensions)
+        need_of = _needs(distinct, dimensions)
+        needs = dict(zip(classes, map(need_of.__getitem__, map(id, asked)), strict=True))
         count, load = whole(classes, needs, len(dimensions.names))
         after = {number: tally for number, _, tally in moved}
         setting = Setting(
@@ -632,14 +638,16 @@ def _daemons(shapes: Iterable[PodShape]) -> tuple[Daemon, ...]:
     return tuple(readable)
 
 
-def _needs(classes: Iterable[PodClass], dimensions: Dimensions) -> dict[PodClass, Need]:
-    """What one pod of each class takes; equal ones are one object."""
+_requests_of: Final = attrgetter("facts.requests")
+
+
+def _needs(requests: Mapping[int, Resources], dimensions: Dimensions) -> dict[int, Need]:
+    """What pods of such requests take; equal ones are one object."""
     known: dict[Resources, Need] = {}
     needs = {}
-    for one in classes:
-        requests = one.facts.requests
-        need = known.get(requests)
+    for key, one in requests.items():
+        need = known.get(one)
         if need is None:
-            need = known[requests] = dimensions.need(requests)
-        needs[one] = need
+            need = known[one] = dimensions.need(one)
+        needs[key] = need
     return needs

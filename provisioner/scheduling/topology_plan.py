@@ -275,13 +275,14 @@ def run_of(
     """
     facts = pods.facts
     own, ports = facts.filter, facts.ports
-    attached = pods.volumes.attachments
+    attached: tuple[Attachment, ...] = ()
     if not ports and pods.volumes is NO_VOLUMES and pods.elsewhere is TRIVIAL:  # as a rule
         node_filter, required = demand.filter, own
         question = widest = numbers.setdefault((own, id(need)), len(numbers))
         if node_filter is not own:
             question = numbers.setdefault((node_filter, id(need)), len(numbers))
     else:
+        attached = pods.volumes.attachments
         node_filter = required = pods.narrowed(own, reached)
         drivers = tuple([driver for driver, _ in attached]) if attached else ()
         question = widest = numbers.setdefault((required, id(need), ports, drivers), len(numbers))

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from provisioner.apis import names
+from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodePool
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import from_cluster
@@ -271,7 +272,7 @@ def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(fil
     going["metadata"] |= {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
     every = (pool(disruption={"budgets": [{"nodes": "100%"}]}), mine, other, wire_pod("web-1", "3", on="n", **tied))
 
-    def drift(*more: dict[str, Any]) -> str:
+    def drift(*more: dict[str, Any] | PodDisruptionBudget) -> str:
         found = Dump(file, *every, *more).json("node", "n")
         return str(next(one["message"] for one in found["methods"] if one["reason"] == "Drifted"))
 
