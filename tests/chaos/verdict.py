@@ -288,6 +288,7 @@ def deletions_past_the_eviction_api(log: Path, witness: Lives, spared: frozenset
     """Deletions of pods that nobody but their owner may make, from the audit log; `spared` Nodes were interrupted."""
     with witness.lock:
         lives = {(life.namespace, life.name): life for life in witness.pods.values()}
+        nodes = {life.name: life for life in witness.nodes.values()}
     found: list[str] = []
     for event in entries(log):
         what, user = event.get("objectRef", {}), event.get("user", {}).get("username", "")
@@ -301,8 +302,17 @@ def deletions_past_the_eviction_api(log: Path, witness: Lives, spared: frozenset
         life = lives.get((what.get("namespace", ""), what.get("name", "")))
         if life is not None and (life.node in spared or life.daemon):
             continue
-        found.append(f"{user or agent} deleted pod {what.get('namespace')}/{what.get('name')} ({agent[:40]})")
+        node = nodes.get(life.node) if life is not None else None
+        if life is not None and node is not None and user == _POD_GC and 0 < node.gone < life.bound:
+            continue  # kube-scheduler bound it to a Node that was no more: it never ran
+        told = f"{user or agent} deleted pod {what.get('namespace')}/{what.get('name')} ({agent[:40]})"
+        if life is not None and node is not None:
+            told += f"; bound to {life.node} at {life.bound}, {life.phase}; the Node was to go at {node.deleting} and gone at {node.gone}"
+        found.append(told)
     return sorted(Counter(found))
+
+
+_POD_GC: Final = "system:serviceaccount:kube-system:pod-garbage-collector"
 
 
 class Balance:

@@ -144,3 +144,25 @@ def test_a_pod_that_was_deleted_past_the_eviction_api(change: dict[str, Any], wr
     log = tmp_path / "audit.log"
     log.write_text(json.dumps(event) + "\n")
     assert len(deletions_past_the_eviction_api(log, lives, frozenset({"n2"}))) == wrong
+
+
+@pytest.mark.parametrize(("bound", "wrong"), [(5, 1), (9, 0)], ids=["before", "after"])
+def test_a_pod_that_the_garbage_collector_removes_was_bound_before_or_after_its_node_was_gone(
+    bound: int, wrong: int, tmp_path: Path
+) -> None:
+    lives = Lives()
+    lives.take_node("ADDED", node(1))
+    lives.take_node("DELETED", node(7))
+    lives.take_pod("ADDED", pod(2))
+    lives.take_pod("MODIFIED", pod(bound, "n1"))
+    event = {
+        "verb": "delete",
+        "responseStatus": {"code": 200},
+        "user": {"username": "system:serviceaccount:kube-system:pod-garbage-collector"},
+        "objectRef": {"resource": "pods", "namespace": NAMESPACE, "name": "web-1"},
+    }
+    log = tmp_path / "audit.log"
+    log.write_text(json.dumps(event) + "\n")
+    found = deletions_past_the_eviction_api(log, lives)
+    assert len(found) == wrong
+    assert all("bound to n1 at 5, Pending; the Node was to go at" in one for one in found)
