@@ -1,6 +1,6 @@
 """What a disruption method proposes: nodes to give up together, and what takes their pods. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -51,6 +51,12 @@ class Proposal:
     saving_usd_per_hour: float = 0.0
     scores: tuple[Score, ...] = ()
     late: bool = False
+
+    @property
+    def pods(self) -> Iterator[Pod]:
+        """Every pod that it moves."""
+        for some in (*self.placements.values(), *(new.pods for new in self.replacements)):
+            yield from some
 
 
 @dataclass(frozen=True, slots=True)

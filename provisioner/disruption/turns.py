@@ -116,14 +116,9 @@ class InOrder:
 
     def _kinds_of(self, number: int) -> frozenset[Kind]:
         if not self._kinds:
-            groups = ([pod for pods in _groups(one) for pod in pods] for one in self._proposals)
-            self._kinds = [frozenset(one) for one in kinds(*groups, by_default=self._by_default)]
+            found = kinds(*(one.pods for one in self._proposals), by_default=self._by_default)
+            self._kinds = [frozenset(one) for one in found]
         return self._kinds[number]
-
-
-def _groups(one: Proposal) -> Iterator[Sequence[Pod]]:
-    yield from one.placements.values()
-    yield from (new.pods for new in one.replacements)
 
 
 def _alike(

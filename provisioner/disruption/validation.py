@@ -170,7 +170,7 @@ def with_room(
         return tuple(proposals)
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
     proposals = list(proposals)
-    *placed, moved = kinds(*map(_placed, proposals), _moved(then, now), by_default=by_default)
+    *placed, moved = kinds(*(one.pods for one in proposals), _moved(then, now), by_default=by_default)
     tied = [bool(moved) and any_ties(mine, moved, now.around.namespaces) for mine in placed]
     kept = _fitting(proposals, rooms, displaced, lambda _kept, _one: True)
     questions = [one for one, is_tied in zip(proposals, tied, strict=True) if is_tied and one in kept]
@@ -203,11 +203,6 @@ def _fitting(
             kept.append(one)
             left.update((name, left[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
-
-
-def _placed(one: Proposal) -> Iterator[Pod]:
-    for pods in (*one.placements.values(), *(new.pods for new in one.replacements)):
-        yield from pods
 
 
 def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:

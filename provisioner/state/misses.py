@@ -175,8 +175,7 @@ def _awaits_its_turn(look: Look) -> bool:
 
 def _relatively_more(before: str, after: str) -> bool:
     """Whether more nodes are refused for where others are: what the planned node has against the pod may be that, and pass."""
-    old, new = _parts(before), _parts(after)
-    return any(new[cause] > old[cause] for cause in _BY_OTHERS)
+    return not _grown(before, after).keys().isdisjoint(_BY_OTHERS)
 
 
 def is_relative(text: str) -> bool:
@@ -192,10 +191,15 @@ def counted(text: str) -> tuple[int, int] | None:
 
 def cause_of(before: str, after: str) -> str:
     """What kube-scheduler's text has against nodes now that it had not before: the node that opened is among them."""
-    old, new = _parts(before), _parts(after)
-    grown = {cause: new[cause] - old[cause] for cause in new if new[cause] > old[cause]}
+    grown = _grown(before, after)
     order = {cause: number for number, cause in enumerate(CAUSES)}
     return min(grown, key=lambda cause: (-grown[cause], order[cause]), default=OTHER)
+
+
+def _grown(before: str, after: str) -> dict[str, int]:
+    """By cause, how many nodes more are refused."""
+    old, new = _parts(before), _parts(after)
+    return {cause: new[cause] - old[cause] for cause in new if new[cause] > old[cause]}
 
 
 def _parts(text: str) -> Counter[str]:

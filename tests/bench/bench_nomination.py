@@ -75,10 +75,7 @@ def evasive() -> list[Pod]:
 
 def counted_by_all() -> list[Pod]:
     """A tenant's 250 pods, each with a long selector of its own that counts all pods, which have numbers as StatefulSets' have."""
-    long = [
-        LabelSelectorRequirement(key=f"missing-{number}", operator="DoesNotExist")
-        for number in range(LONG)
-    ]  # fmt: skip
+    long = [LabelSelectorRequirement(key=f"missing-{number}", operator="DoesNotExist") for number in range(LONG)]
     counting = [
         pod(number, 0, LabelSelector(match_labels={"team": "shop"}, match_expressions=tuple(long[number % LONG :])))
         for number in range(250)

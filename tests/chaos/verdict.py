@@ -40,6 +40,7 @@ _CONTROLLERS: Final = (
     "system:serviceaccount:kube-system:namespace-controller",
     "system:serviceaccount:kube-system:generic-garbage-collector",
 )
+_POD_GC: Final = "system:serviceaccount:kube-system:pod-garbage-collector"
 
 
 PROVISIONER: Final = "karpenter"
@@ -310,9 +311,6 @@ def deletions_past_the_eviction_api(log: Path, witness: Lives, spared: frozenset
             told += f"; bound to {life.node} at {life.bound}, {life.phase}; the Node was to go at {node.deleting} and gone at {node.gone}"
         found.append(told)
     return sorted(Counter(found))
-
-
-_POD_GC: Final = "system:serviceaccount:kube-system:pod-garbage-collector"
 
 
 class Balance:

@@ -17,9 +17,11 @@ from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import Policies, world_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView, Snapshot, Surroundings
+from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import cluster, problems
 from tests.support.clock import NOON
@@ -266,3 +268,23 @@ def told(answer: MethodAnswer) -> dict[str, str]:
 def moved(node: NodeView) -> tuple[Pod, ...]:
     """The pods of a node that need another place."""
     return tuple(one for one in node.pods if is_reschedulable(one))
+
+
+def planned(pods: tuple[Pod, ...], zone: str = "a") -> PlannedClaim:
+    """A node that is bought for these."""
+    return PlannedClaim(
+        pool="general",
+        template=None,
+        requirements=Requirements.of([]),
+        labels={},
+        requests=EMPTY,
+        pods=pods,
+        instance_types=("small",),
+        planned_type="small",
+        planned_zone=zone,
+        planned_capacity_type="on-demand",
+        usd_per_hour=0.1,
+        capacity=EMPTY,
+        allocatable=EMPTY,
+        charge=EMPTY,
+    )

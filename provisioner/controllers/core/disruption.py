@@ -5,6 +5,7 @@ it out (`commands`). No method waits for another, and none is left out because a
 so it has a thread of its own, and passes of its own (`consolidation`).
 """
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -384,14 +385,11 @@ class Disruption:
             return proposals, ()
         now = self._cluster.snapshot()
         keys = self._default_keys()
-        worlds: list[
-            Prepared | None
-        ] = []  # made once, where it is asked for: the other thread has a world of another instant
+        # made once, where it is asked for: the other thread has a world of another instant
+        world = functools.cache(lambda: self._world(now))
 
         def legal(some: Sequence[Proposal]) -> bool:
-            if not worlds:
-                worlds.append(self._world(now))
-            (prepared,) = worlds
+            prepared = world()
             going = {
                 late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
                 for late in (False, True)

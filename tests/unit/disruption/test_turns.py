@@ -8,17 +8,14 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.pods import Pod, PodShape
+from provisioner.apis.pods import PodShape
 from provisioner.disruption import ties, turns
 from provisioner.disruption.methods import drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.turns import InOrder, in_turn
-from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
-from provisioner.values.requirement import Requirements
-from provisioner.values.resources import EMPTY
 from tests.support.clock import NOON
-from tests.support.fleets import LARGE, OLD, Fleet, budget, gone, moved, several
+from tests.support.fleets import LARGE, OLD, Fleet, budget, gone, moved, planned, several
 from tests.support.problems import apart, app, near, of_app, spread
 
 HOST, ZONE, RACK = names.HOSTNAME_LABEL, names.ZONE_LABEL, "example.com/rack"
@@ -33,26 +30,6 @@ AWAY: Final = of_app("web", affinity=apart(ZONE, app("web")))
 FRIEND: Final = of_app("web", affinity=near(ZONE, app("web")))
 OTHER: Final = of_app("db", topology_spread_constraints=(spread(ZONE, app("db")),))
 ELSEWHERE: Final = of_app("web", namespace="other")
-
-
-def planned(pods: tuple[Pod, ...], zone: str) -> PlannedClaim:
-    """A node that is bought for these."""
-    return PlannedClaim(
-        pool="general",
-        template=None,
-        requirements=Requirements.of([]),
-        labels={},
-        requests=EMPTY,
-        pods=pods,
-        instance_types=("small",),
-        planned_type="small",
-        planned_zone=zone,
-        planned_capacity_type="on-demand",
-        usd_per_hour=0.1,
-        capacity=EMPTY,
-        allocatable=EMPTY,
-        charge=EMPTY,
-    )
 
 
 def proposed(fleet: Fleet, name: str, zone: str) -> Proposal:

@@ -16,13 +16,10 @@ from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict, with_room
-from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.keys import NodeKey
-from provisioner.values.requirement import Requirements
-from provisioner.values.resources import EMPTY as EMPTY_RESOURCES
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node, pod
-from tests.support.fleets import Fleet, pool, running, several
+from tests.support.fleets import Fleet, planned, pool, running, several
 from tests.support.problems import apart, app, of_app, shape, spread
 
 EMPTY, DRIFTED, UNDERUTILIZED = names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED
@@ -275,26 +272,6 @@ def test_a_drifted_node_goes_where_its_pods_still_have_room(case: tuple[Callable
     assert with_room([proposal], then, fleet.snapshot(), never) == ((proposal,) if stands else ())
     bought = replace(proposal, placements={})
     assert with_room([bought], then, fleet.snapshot(), never) == (bought,)
-
-
-def planned(pods: tuple[Pod, ...]) -> PlannedClaim:
-    """A node that is bought for these."""
-    return PlannedClaim(
-        pool="general",
-        template=None,
-        requirements=Requirements.of([]),
-        labels={},
-        requests=EMPTY_RESOURCES,
-        pods=pods,
-        instance_types=("small",),
-        planned_type="small",
-        planned_zone="a",
-        planned_capacity_type="on-demand",
-        usd_per_hour=0.1,
-        capacity=EMPTY_RESOURCES,
-        allocatable=EMPTY_RESOURCES,
-        charge=EMPTY_RESOURCES,
-    )
 
 
 PLAIN, APART = of_app("web"), of_app("web", affinity=apart(names.HOSTNAME_LABEL, app("web")))
