@@ -30,6 +30,7 @@ from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
+from tests.support.extender import Watch
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.bench
@@ -39,19 +40,6 @@ PODS_PER_NODE = 10
 NODE = Resources.of({"cpu": 16_000, "memory": 64 << 30, "pods": 110})
 REQUESTS = Resources.of({"cpu": 1500, "memory": 6 << 30, "pods": 1})
 _figures: list[Figure] = []
-
-
-class _Fresh:
-    """A watch that is always up to date."""
-
-    error = None
-
-    def __init__(self) -> None:
-        self.synced = threading.Event()
-        self.synced.set()
-
-    def staleness(self) -> float:
-        return 0.0
 
 
 class _Nowhere:
@@ -72,7 +60,7 @@ def board(nodes: int, planned: int) -> Board:
     """`nodes` nodes, the first `planned` of them with a plan for ten waiting pods each, of twelve owners."""
     clock = SystemClock()
     made = Board(120.0, clock)
-    made.depend_on([_Fresh()])
+    made.depend_on([Watch()])
     now = clock.monotonic()
     for number in range(planned * PODS_PER_NODE):
         made.table.set_pod(member(number))

@@ -305,6 +305,25 @@ class Kill:
     effect: bool = True
 
 
+def kills(ordered: int) -> dict[str, Kill]:
+    """A process that orders a fleet for so many claims dies before or after any of its writes."""
+    middle = ordered // 2
+    return {
+        "before the first template": Kill("create_launch_template", effect=False),
+        "after the first template": Kill("create_launch_template"),
+        "before the first mark": Kill("mark", effect=False),
+        "after the first mark": Kill("mark"),
+        "in the middle of the marks": Kill("mark", after=middle),
+        "before the last mark": Kill("mark", after=ordered, effect=False),
+        "after the last mark": Kill("mark", after=ordered),
+        "before CreateFleet": Kill("create_fleet", effect=False),
+        "before the answer of CreateFleet": Kill("create_fleet"),
+        "before the first status": Kill("status", effect=False),
+        "in the middle of the statuses": Kill("status", after=middle),
+        "before the last status": Kill("status", after=ordered, effect=False),
+    }
+
+
 @dataclass
 class Mortal:
     """`AwsClients` and API server of a process that may be killed."""

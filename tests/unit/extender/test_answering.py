@@ -23,24 +23,8 @@ from provisioner.support import metrics
 from provisioner.support.http.values import Request
 from provisioner.values.taints import Taint
 from tests.support.clock import FakeClock
-from tests.support.extender import World, entry, member
+from tests.support.extender import Watch, World, entry, member
 from tests.support.kube import deep
-
-
-class Watch:
-    """A reflector that is whatever the test says."""
-
-    def __init__(self) -> None:
-        self.synced = threading.Event()
-        self.synced.set()
-        self.error: Exception | None = None
-        self.silence = 0.0
-
-    def __repr__(self) -> str:
-        return "the watch"
-
-    def staleness(self) -> float:
-        return self.silence
 
 
 class Outbox:
