@@ -53,7 +53,7 @@ OTHERWISE: Mapping[str, Any] = {
 }
 
 
-class Program:
+class Provisioners:
     """The provisioner that runs now; there is never more than one."""
 
     def __init__(self, kubeconfig: str) -> None:
@@ -226,8 +226,8 @@ def preferring(zone: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def program(plane: DevCluster, client: Client) -> Iterator[Program]:
-    one, disks = Program(str(plane.kubeconfig)), FakeProvisioner(client)
+def program(plane: DevCluster, client: Client) -> Iterator[Provisioners]:
+    one, disks = Provisioners(str(plane.kubeconfig)), FakeProvisioner(client)
     yield one
     one.stop()
     disks.stop()
@@ -236,7 +236,7 @@ def program(plane: DevCluster, client: Client) -> Iterator[Program]:
 class Plots:
     """Makes plots, and clears all that it made together, since each drain takes seconds."""
 
-    def __init__(self, client: Client, program: Program) -> None:
+    def __init__(self, client: Client, program: Provisioners) -> None:
         self._client, self._program = client, program
         self._made: list[Wiring] = []
 
@@ -256,7 +256,7 @@ class Plots:
 
 
 @pytest.fixture(scope="module")
-def plots(client: Client, program: Program) -> Iterator[Plots]:
+def plots(client: Client, program: Provisioners) -> Iterator[Plots]:
     one = Plots(client, program)
     yield one
     one.clear()
@@ -314,7 +314,7 @@ def test_a_pod_waits_for_its_claim_and_goes_where_the_volume_is(plot: Wiring) ->
     assert plot.zone_of("db") == "test-zone-b"
 
 
-def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Program) -> None:
+def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Provisioners) -> None:
     one_type = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-8x-amd64-linux"]}]
     plot.pool(cpu=8, disruption=NEVER, requirements=one_type)
     for one in ("first", "second", "third"):
@@ -499,7 +499,7 @@ def arm_only() -> dict[str, Any]:
     }
 
 
-def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Plots, program: Program) -> None:
+def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Plots, program: Provisioners) -> None:
     one = plots.make()
     pool = one.pool(disruption=NEVER)
     claims = one.client.list(NODECLAIMS)

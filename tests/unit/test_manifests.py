@@ -634,10 +634,10 @@ BY_TABLE = {
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
 
-BESIDE = "provisioner/kube/beside.py"
+OTHER_KARPENTER = "provisioner/kube/other_karpenter.py"
 PROVISIONER_CODE = [
     *("provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"),
-    *("certs/mutual.py", BESIDE),
+    *("certs/mutual.py", OTHER_KARPENTER),
 ]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
@@ -651,7 +651,7 @@ PROVIDER_CODE = {
         pytest.param(
             "dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH | BY_TABLE, set(), id="provisioner"
         ),
-        pytest.param("dovetail-webhook", ["webhook", "certs", BESIDE], set(), OUTSIDE, id="webhook"),
+        pytest.param("dovetail-webhook", ["webhook", "certs", OTHER_KARPENTER], set(), OUTSIDE, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
 )
