@@ -5,7 +5,7 @@ answer, but for samples of many nodes, and for `preempt`: a veto is given once. 
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from extender import messages, meters, placement
+from extender import messages, metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
@@ -239,25 +239,25 @@ class Answerer:
     ) -> tuple[str, bytes]:
         """The judgement, or everything where there can be none."""
         if not self.breaker.admits():
-            meters.PASSED.labels("breaker").inc()
+            metrics.PASSED.labels("breaker").inc()
             return "echoed", echo()
         began = self._board.clock.monotonic()
         try:
             problem = self._board.problem()
             if not problem:
                 return judge()
-            meters.PASSED.labels("stale").inc()
+            metrics.PASSED.labels("stale").inc()
             self._log(messages.PASSING_ALL_NODES_STALE, why=problem)
         except Exception as error:  # noqa: BLE001 - an extender that fails passes every node
-            meters.PASSED.labels("error").inc()
+            metrics.PASSED.labels("error").inc()
             self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
 
     def _count(self, verb: str, answer: str, began: float) -> None:
-        meters.REQUESTS.labels(verb, answer).inc()
-        meters.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
+        metrics.REQUESTS.labels(verb, answer).inc()
+        metrics.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
 
     def hung(self) -> str:
         """Why this process should be started anew, "" while it should not: what liveness asks.
@@ -273,14 +273,14 @@ class Answerer:
         return f"no request was answered in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
 
     def _breaker_changed(self, is_open: bool) -> None:
-        meters.BREAKER_OPEN.set(is_open)
+        metrics.BREAKER_OPEN.set(is_open)
         if is_open:
             _log.warning(messages.PASSING_ALL_NODES, slow_seconds=SLOW_SECONDS)
         else:
             _log.info(messages.FILTERING_NODES_AGAIN)
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
-        meters.REQUESTS.labels(verb, "failed").inc()
+        metrics.REQUESTS.labels(verb, "failed").inc()
         self._log(messages.FAILED_TO_READ_REQUEST, verb=verb, problem=str(error))
         match verb:
             case "prioritize":

@@ -1,4 +1,4 @@
-"""Which nodes hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
+"""Which nodes have no pods that would have to move, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the pods of a DaemonSet will be, and whether it puts one on a node."""
+"""What the pods of a DaemonSet will request, and whether the DaemonSet runs one on a given node."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

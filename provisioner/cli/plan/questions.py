@@ -14,7 +14,7 @@ from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PriceTable, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
-from provisioner.cli.plan.standing import static_nodes
+from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price

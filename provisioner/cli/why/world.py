@@ -230,7 +230,7 @@ class Local:
         mine = (one for one in self.objects.of(resources.VOLUMEATTACHMENTS) if one.spec.node_name == node)
         return tuple(sorted({one.spec.source.persistent_volume_name or one.metadata.name for one in mine}))
 
-    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002
+    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002 - the protocol's argument
         """Nobody knows here."""
         return ""
 

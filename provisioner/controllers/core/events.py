@@ -1,4 +1,4 @@
-"""What is said to pods that wait, and to NodePools that are of no use: reasons become events. Pure."""
+"""Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """Instances without a claim are terminated, claims without an instance are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
 
-Differs: an instance is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
-not a cache, has said that no claim has it. Live pods on it are evicted first.
+Differs: an instance is terminated only after it had no claim for five minutes without a break, and after the API server itself,
+not a cache, has confirmed that no claim has it. Live pods on it are evicted first.
 """
 
 from collections.abc import Callable, Iterable, Sequence

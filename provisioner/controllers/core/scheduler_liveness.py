@@ -1,4 +1,4 @@
-"""Whether our scheduler lives, seen by what becomes of the pods that ask for it.
+"""Whether Dovetail's own scheduler is alive, judged by what happens to the pods that name it.
 
 `spec.schedulerName` cannot be changed: a pod that was given to a scheduler that is gone waits in silence, without a condition
 and without an event. A scheduler that lives writes one or the other for some pod; where it wrote nothing for a minute while pods

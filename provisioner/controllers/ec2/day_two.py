@@ -1,4 +1,4 @@
-"""Everything that happens to instances of EC2 after their launch, wired: one `Term` for the leader.
+"""Puts together what looks after EC2 instances once they are launched; one `Term` for the leader.
 
 Interruptions, health, garbage, tags, reservations and zonal shifts; each is a module of its own beside this one.
 """
