@@ -148,7 +148,7 @@ def settings_not_read(configmap: str) -> str:
 
 def waits_for_settings(unread: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
-    return f"Disruption waits, because {unread}; its Role must allow to list and watch it"
+    return f"Disruption is suspended because {unread}; its Role must allow listing and watching it"
 
 
 def paused_by_settings(key: str, configmap: str) -> str:

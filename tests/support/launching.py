@@ -296,7 +296,7 @@ class Kill:
 
     Attributes:
         action: after which action of EC2, or which write of claims: "mark", "unmark" or "status".
-        after: the how manieth of them.
+        after: which of them, from 1.
         effect: whether that one still has its effect.
     """
 

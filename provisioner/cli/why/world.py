@@ -252,6 +252,7 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
     def types_of(pool: str) -> Mapping[str, InstanceType]:
         return by_pool(pool)
 
+    # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
     cluster = Cluster(types_of, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
     for resource, take in _AROUND:
         for one in objects.of(resource):

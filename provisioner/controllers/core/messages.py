@@ -789,7 +789,7 @@ FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
 
 # surge.py
 RESTARTED_DEPLOYMENT: Final = "Restarted a Deployment before its pod is evicted"
-SURGE_DELAYED: Final = "Cannot find out whether a pod is evicted with a surge; retrying"
+SURGE_DELAYED: Final = "Failed to determine whether a pod is evicted with a surge; retrying"
 
 # drift.py
 SKIPPED_DRIFT_CHECK: Final = "Skipped the drift check of a NodeClaim"
