@@ -372,9 +372,8 @@ def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
     ours = [container_of(name) for name in ("provisioner", "webhook", "extender")]
     assert [one["args"][0] for one in ours] == ["provisioner", "webhook", "extender"]
     assert len({one["image"] for one in ours}) == 1
-    for (
-        one
-    ) in ours:  # what the harness measures is what runs in a cluster; compiled, because nothing can be written there
+    # what the harness measures is what runs in a cluster; compiled, because nothing can be written there
+    for one in ours:
         assert AS_DEPLOYED.items() <= {each["name"]: each.get("value") for each in one["env"]}.items()
         assert f"-o {AS_DEPLOYED['PYTHONOPTIMIZE']} " in text
 
