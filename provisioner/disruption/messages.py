@@ -107,7 +107,7 @@ def planned_claim(number: int) -> str:
 
 
 def replacement_would_wait(pod: str, reason: str) -> str:
-    """What `Wedge` says."""
+    """What `StuckEviction` says."""
     return (
         f"Evicting pod {pod} would leave its replacement without a node while this node drains, because a "
         f"draining node remains a topology domain: {reason}"

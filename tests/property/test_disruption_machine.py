@@ -520,7 +520,7 @@ def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
         return solve(self, pods, **{**how, "gone": leaving | frozenset(how.get("gone", ()))})
 
     patch.setattr(Prepared, "solve", gone)
-    patch.setattr(simulation, "wedge", lambda *_: None)
+    patch.setattr(simulation, "stuck_eviction", lambda *_: None)
 
 
 def _pause(patch: pytest.MonkeyPatch) -> None:

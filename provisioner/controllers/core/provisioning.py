@@ -143,7 +143,7 @@ class Provisioner:
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
         self._buffers, self._improve = buffers, improve
-        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.Told()
+        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.ToldPods()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
         self._replanning = (

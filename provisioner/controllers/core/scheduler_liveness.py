@@ -16,7 +16,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.events import Told
+from provisioner.controllers.core.events import ToldPods
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -77,7 +77,7 @@ class SchedulerLiveness:
         self._client = client
         self._sign_at = clock.monotonic()
         self._since: dict[str, float] = {}
-        self._told = Told()
+        self._told = ToldPods()
         self._silent = False
         self._look_at = 0.0
 
