@@ -232,6 +232,12 @@ def test_a_launch_that_does_not_succeed(case: Case) -> None:
         assert stage.reason == case.reason
 
 
+def test_a_class_that_is_not_ready_is_told_of() -> None:
+    stage = Stage(NodeClassNotReadyError("KWOKNodeClass", "default", "no images"))
+    stage.look()
+    assert stage.server.recorder.events == [("NodeClaim", "c", "Warning", "NodeClassNotReady")]
+
+
 def test_a_claim_that_waits_is_written_once() -> None:
     stage = Stage(SHORT)
     stage.look()
