@@ -5,17 +5,22 @@ one to be noticed.
 """
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
-from provisioner.apis.karpenter import requirements_of
+from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.disruption import drift
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import (
@@ -516,3 +521,52 @@ def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Pl
         program.stop()
     program.run()
     one.await_running(4)
+
+
+def sold(path: Path, *, without: str) -> str:
+    """A file of kwok's types for linux but one; its name."""
+    types = [one for one in TYPES.values() if one.requirements[names.OS_LABEL].has("linux") and one.name != without]
+    entries = [
+        {
+            "name": one.name,
+            "architecture": one.requirements[names.ARCH_LABEL].single_value,
+            "operatingSystems": ["linux"],
+            "resources": one.capacity.to_wire(),
+            "offerings": [
+                {"Price": each.price, "Available": True, "Requirements": each.requirements.to_wire()}
+                for each in one.offerings
+            ],
+        }
+        for one in types
+    ]
+    path.write_text(json.dumps(entries))
+    return str(path)
+
+
+def test_a_node_whose_type_is_sold_no_more_has_drifted_and_is_replaced(
+    plots: Plots, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = plots.make()
+    one.pool(cpu=48, disruption={**NEVER, "budgets": [{"nodes": "100%"}]})
+    one.deploy("web", 1)
+    (old,) = eventually(one.initialized, "the node is initialized", SECONDS)
+    kind = old.metadata.labels[names.INSTANCE_TYPE_LABEL]
+    monkeypatch.setattr(drift, "TYPE_GRACE", timedelta(0))  # no node here is an hour old
+    program.run(instance_types_file_path=sold(tmp_path / "types.json", without=kind))
+    drifted = eventually(
+        lambda: next((each for each in map(drift_of, one.claims()) if each), None), "the node has drifted", SECONDS, 0.1
+    )
+    assert drifted.reason == "InstanceTypeNotFound"
+
+    def replaced() -> bool:
+        found = one.claims()
+        return len(found) == len(one.initialized()) == 1 and found[0].name != old.name
+
+    eventually(replaced, "a node of another type takes its place", 2 * SECONDS, 0.2)
+    one.await_running(1)
+    (new,) = one.claims()
+    assert new.metadata.labels[names.INSTANCE_TYPE_LABEL] != kind
+
+
+def drift_of(claim: NodeClaim) -> Condition | None:
+    return condition(claim.status.conditions, names.DRIFTED)

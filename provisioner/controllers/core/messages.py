@@ -538,6 +538,16 @@ NODE_NOT_REGISTERED: Final = ConditionMessage(
 )
 
 
+def registration_hooks_pending(hooks: Iterable[str]) -> ConditionMessage:
+    """The provider has not said yet all that the Node should have."""
+    return ConditionMessage(
+        names.REGISTERED,
+        names.UNKNOWN,
+        names.REGISTRATION_HOOK_PENDING,
+        f"Waiting for registration hooks: {', '.join(sorted(hooks))}",
+    )
+
+
 def rivals_found(text: str) -> ConditionMessage:
     """`text` as `provider_id_of_several` says it."""
     return ConditionMessage(names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, text)
