@@ -54,6 +54,8 @@ from webhook.stamping import Facts, Images, ImagesAsked
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MUTANTS = 100_000 if THOROUGH else 5_000
 BODIES = 100_000 if THOROUGH else 500
+if THOROUGH:
+    pytestmark = pytest.mark.timeout(4 * 3600)  # a law takes some minutes alone, and as long as it takes beside others
 KINDS: dict[str, Resource[Any]] = {
     name: found
     for name, found in {**vars(resources), "MEMBERS": MEMBERS}.items()
