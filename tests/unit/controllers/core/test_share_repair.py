@@ -497,6 +497,7 @@ def test_a_pause(stage: Stage, pause: Pause) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.pause = pause
     assert stage.after(1800).evicted == 0
+    assert not (pause.everything and stage.asked), "the API server is asked in vain"
     stage.pause = NOTHING
     assert stage.after(1800).evicted > 0
 
