@@ -236,6 +236,11 @@ def pod_fits_nowhere(pod: str) -> str:
     return f"pod {pod} fits on no other node"
 
 
+def no_longer_drifted(claim: str) -> str:
+    """Why a command does not go on: somebody took back what its replacement was launched for."""
+    return f"NodeClaim {claim} no longer differs from its NodePool and NodeClass"
+
+
 def place_not_ready(node: str, pod: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
     return f"node {node}, on which pod {pod} is to run, is not ready"

@@ -35,6 +35,7 @@ class Sighted:
         protected: the Node or the NodeClaim is not to be disrupted.
         forceful: the NodeClaim has a terminationGracePeriod, so that no pod holds it for ever.
         awaited: pods are planned for the node.
+        drifted: the NodeClaim still says so; of no matter where the command has another reason.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Sighted:
     protected: bool = False
     forceful: bool = False
     awaited: bool = False
+    drifted: bool = True
 
 
 def verdict(
@@ -57,17 +59,13 @@ def verdict(
 
     Args:
         reason: of the command. Empty: no pod may need another place. Underutilized: every pod that does must have one.
-            Drifted: its pods are planned like those of any node that goes, where they came later than the command.
+            Drifted: every pod that has one must find it open; those that came later than the command are planned like those of any node that goes.
         sighted: its candidates.
         budgets: every PodDisruptionBudget of the pods' namespaces.
         snapshot: the instant; says which pods have a place.
         replaced: replacements were made; then it pays to wait for a budget that allows nothing at the moment.
     """
-    places = (
-        {pod.uid: node for node in snapshot.nodes for pod in node.assigned}
-        if reason == names.REASON_UNDERUTILIZED
-        else {}
-    )
+    places = {pod.uid: node for node in snapshot.nodes for pod in node.assigned} if reason != names.REASON_EMPTY else {}
     waiting = ALLOWED
     for one in sighted:
         if one.unknown:
@@ -76,15 +74,18 @@ def verdict(
             return Verdict(messages.blocked_by_annotation(names.DO_NOT_DISRUPT))
         if one.awaited:
             return Verdict(messages.PODS_ARE_PLANNED)
+        if reason == names.REASON_DRIFTED and not one.drifted:
+            return Verdict(messages.no_longer_drifted(one.name))
         moving = [pod for pod in one.pods if is_reschedulable(pod)]
         if reason == names.REASON_EMPTY and moving:
             return Verdict(messages.pod_runs_there(moving[0].key))
-        if reason == names.REASON_UNDERUTILIZED:
-            for pod in moving:
-                if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
-                    if not (replaced and lacking.waits):
-                        return Verdict(lacking.objection)
-                    waiting = lacking
+        for pod in moving:
+            if reason == names.REASON_DRIFTED and pod.uid not in places:
+                continue  # it came later than the command, and is planned like a pod of any node that goes
+            if pod.deleted is None and (lacking := _lacks_place(pod, places.get(pod.uid))) is not None:
+                if not (replaced and lacking.waits):
+                    return Verdict(lacking.objection)
+                waiting = lacking
         if reason == names.REASON_DRIFTED and one.forceful:
             continue
         for pod in one.pods:
@@ -249,10 +250,10 @@ def _fits(requests: Resources, room: Resources) -> bool:
 
 def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
     """Why the node that was chosen for a pod would not take it now; None where it would."""
+    if place is not None and not place.ready:  # its taints say the same, and go with it
+        return Verdict(messages.place_not_ready(place.name, pod.key), waits=True)
     if place is None or first_untolerated(pod.shape.tolerations, place.taints) is not None:
         return Verdict(messages.pod_fits_nowhere(pod.key))
-    if not place.ready:
-        return Verdict(messages.place_not_ready(place.name, pod.key), waits=True)
     return None
 
 

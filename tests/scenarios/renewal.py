@@ -322,6 +322,18 @@ ROWS: tuple[Row, ...] = (
         holds(10),
     ),
     row(
+        "drift that is taken back while its replacement comes moves no pod",
+        pool(disruption=NEVER, delay="10s"),
+        ONE,
+        relabel(),
+        claims_say(names.DISRUPTION_REASON, "True", "Drifted", count=1),
+        wait("the replacement is there", lambda scene: len(scene.claims()) == 2),
+        change_template(metadata={"labels": {GENERATION: None}}),
+        event("DisruptionBlocked", "no longer differs from its NodePool and NodeClass"),
+        becomes(1, 1, new=False),
+        none_evicted,
+    ),
+    row(
         "an empty node that drifted goes without a replacement",
         pool(disruption=NEVER),
         ONE,

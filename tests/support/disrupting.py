@@ -185,13 +185,13 @@ class Stage:
             if kind == "nodeclaims" and names.REPLACES_ANNOTATION in thing["metadata"].get("annotations", {})
         )
 
-    def initialize(self, name: str) -> None:
-        """A replacement comes up."""
+    def initialize(self, name: str, *, ready: bool = True) -> None:
+        """A replacement comes up; its Node may have ceased to be ready since."""
         made = self.server.objects["nodeclaims", name]
         like = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE)
         made["status"] = msgspec.to_builtins(like.status)
         self.server.put(msgspec.convert(made, NodeClaim, strict=False))
-        self.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
+        self.server.put(node(name, ready=ready, labels={names.NODEPOOL_LABEL: "general"}))
         self.cloud.there.add(f"kwok://{name}")
         self.commands.heard(self.server.claim(name))
 

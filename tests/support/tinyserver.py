@@ -38,18 +38,20 @@ _POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)
 
 
 class Told(Recorder):
-    """Keeps events instead of sending them: (kind, name, type, reason), and apart from them messages and the objects' UIDs."""
+    """Keeps events instead of sending them: (kind, name, type, reason), and apart from them messages, the objects' UIDs and what makes them the same."""
 
     def __init__(self, client: Client, clock: Any) -> None:
         super().__init__(client, "test", clock)
         self.events: list[tuple[str, str, str, str]] = []
         self.messages: list[str] = []
         self.uids: list[str] = []
+        self.dedupes: list[tuple[str, ...]] = []
 
     def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
         self.events.append((ref.kind, ref.name, type, reason))
         self.messages.append(message)
         self.uids.append(ref.uid)
+        self.dedupes.append(dedupe)
 
 
 class ServerDied(Exception):  # noqa: N818  (what a test sees of kill -9)

@@ -685,6 +685,7 @@ class CommandQueue:
             protected=_protected(claim, *sight.nodes, *((known,) if known is not None else ())),
             forceful=bool(claim.spec.termination_grace_period),
             awaited=bool(self._cluster.assigned(NodeKey(one.name))),
+            drifted=is_true(claim.status.conditions, names.DRIFTED),
         )
 
     def _sighted_in_caches(self, name: str) -> Sighted:
@@ -692,7 +693,8 @@ class CommandQueue:
         node = self._cluster.node_of(claim) if claim is not None else None
         forceful = claim is not None and bool(claim.spec.termination_grace_period)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
-        return Sighted(name, pods, forceful=forceful)
+        drifted = claim is not None and is_true(claim.status.conditions, names.DRIFTED)
+        return Sighted(name, pods, forceful=forceful, drifted=drifted)
 
     def _pod_budgets_of(self, snapshot: Snapshot) -> PodBudgets:
         """Those in the caches; all commands that wait for one share what is found out."""

@@ -37,6 +37,7 @@ from provisioner.disruption.emptiness import (
     emptiness,
     is_empty,
 )
+from provisioner.disruption.messages import NOT_ALL_PODS_FIT
 from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
@@ -694,8 +695,12 @@ class Disruption:
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
         if claim is not None and node is not None:
             for reference in (reference_of(claim), node_reference(node)):
+                about = (reference.kind, reference.uid)
                 if blocked.event == UNCONSOLIDATABLE:
-                    about = (reference.kind, reference.uid)
                     self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
+                elif message.text.startswith(
+                    NOT_ALL_PODS_FIT
+                ):  # it counts nodes, of which some come or go every second
+                    self._recorder.publish(reference, *message, (*about, NOT_ALL_PODS_FIT))
                 else:
                     self._recorder.publish(reference, *message)

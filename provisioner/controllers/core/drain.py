@@ -261,19 +261,23 @@ class Evictions:
             return DONE
         except TooManyRequests as error:
             self._metrics.eviction("429")
-            if _DISRUPTION_BUDGET in error.message:  # else the API server is busy, and hastened by nothing
+            if _DISRUPTION_BUDGET in error.message:
                 with self._lock:
                     self._held.add(uid)
-            self._refused(pod, messages.violates_budget(pod.key))
+                self._refused(pod, messages.violates_budget(pod.key))
+            else:  # the API server is busy, or a policy says so: hastened by nothing
+                self._refused(pod, messages.eviction_refused(pod.key, error.message))
             _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)
         except ServerError as error:
             self._metrics.eviction(str(error.status))
-            if _MULTIPLE_BUDGETS in error.message:
-                self._refused(pod, messages.several_budgets(pod.key))
+            several = _MULTIPLE_BUDGETS in error.message
+            why = messages.several_budgets(pod.key) if several else messages.eviction_refused(pod.key, error.message)
+            self._refused(pod, why)
             return Result(failed=True)
         except ApiError as error:
             self._metrics.eviction(str(error.status))
+            self._refused(pod, messages.eviction_refused(pod.key, error.message))
             _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
             return Result(failed=True)
         self._agreed(uid, None)

@@ -353,6 +353,11 @@ def violates_budget(pod: str) -> str:
     return f"evicting pod violates a PDB (Pod={pod})"
 
 
+def eviction_refused(pod: str, why: str) -> str:
+    """Something else than a budget refused an eviction, as a policy or a webhook does; `why` is the API server's sentence."""
+    return f"evicting pod {pod} failed: {why}"
+
+
 def several_budgets(pod: str) -> str:
     """The API server can never evict the pod."""
     return f"eviction does not support multiple PDBs (Pod={pod})"

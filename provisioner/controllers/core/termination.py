@@ -155,7 +155,11 @@ class Termination:
             claim = self._cluster.claim(claim.metadata.name) or claim
             try:
                 ending = self._terminator.end(claim, by=CONTROLLER)
-            except CloudError as error:
+            except CloudError as error:  # the cloud was asked, so nothing on the node holds it any more
+                self._blocked.set(node.metadata.name, claim, ())
+                if not is_true(claim.status.conditions, names.DRAINED):
+                    self._metrics.node_drained(claim)
+                    self._writer.status(claim, self._set(claim, claim.status.conditions, messages.DRAINED))
                 self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)
         return self._after(ending, node, claim)

@@ -57,6 +57,7 @@ class Case:
     protected: bool = False
     forceful: bool = False
     awaited: bool = False
+    drifted: bool = True
 
 
 CASES = {
@@ -66,6 +67,10 @@ CASES = {
         'Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation', protected=True
     ),
     "a node that pods are planned onto": Case("pods are planned for the node", awaited=True),
+    "a node whose drift was taken back": Case(
+        "NodeClaim a no longer differs from its NodePool and NodeClass", drifted=False, forceful=True
+    ),
+    "a node that never drifted": Case("", reason=UNDERUTILIZED, drifted=False),
     "a pod on a node that was empty": Case("pod default/web runs on the node", reason=EMPTY),
     "a daemon on a node that was empty": Case("", reason=EMPTY, pods=(AGENT,)),
     "a pod without another place": Case("pod default/web fits on no other node", reason=UNDERUTILIZED, planned=False),
@@ -121,22 +126,29 @@ CASES = {
 
 TAINTS = ({"key": "node.kubernetes.io/unschedulable", "effect": names.NO_SCHEDULE},)
 NOT_READY = "node b, on which pod default/web is to run, is not ready"
+TOO = ({"key": "node.kubernetes.io/not-ready", "effect": names.NO_SCHEDULE},)
 BAD: dict[str, tuple[dict[str, Any], bool, Verdict]] = {
     "is cordoned": ({"taints": TAINTS}, True, Verdict("pod default/web fits on no other node")),
+    "is not ready, and tainted for it": ({"ready": False, "taints": TOO}, True, Verdict(NOT_READY, waits=True)),
     "is not ready": ({"ready": False}, False, Verdict(NOT_READY)),
     "is not ready, and was bought for it": ({"ready": False}, True, Verdict(NOT_READY, waits=True)),
 }
 
 
+@pytest.mark.parametrize("forceful", [False, True])
+@pytest.mark.parametrize("reason", [UNDERUTILIZED, DRIFTED])
 @pytest.mark.parametrize(("bad", "replaced", "want"), BAD.values(), ids=BAD)
-def test_a_place_on_a_node_that_takes_no_pods_now_is_none(bad: dict[str, Any], replaced: bool, want: Verdict) -> None:
+def test_a_place_on_a_node_that_takes_no_pods_now_is_none(
+    bad: dict[str, Any], replaced: bool, want: Verdict, reason: str, forceful: bool
+) -> None:
     world = World()
     world.existing_node("a")
     world.existing_node("b")
     world.add(WEB)
     assert world.cluster.assign(NodeKey("b"), [WEB]) == []
     world.cluster.node_changed(world.cluster.node("b"), node("b", labels={names.NODEPOOL_LABEL: "general"}, **bad))
-    found = verdict(UNDERUTILIZED, [Sighted("a", (WEB,))], pod_budgets(), world.cluster.snapshot(), replaced=replaced)
+    sighted = [Sighted("a", (WEB,), forceful=forceful)]
+    found = verdict(reason, sighted, pod_budgets(), world.cluster.snapshot(), replaced=replaced)
     assert found == want
 
 
@@ -155,6 +167,7 @@ def test_verdict(case: Case) -> None:
         protected=case.protected,
         forceful=case.forceful,
         awaited=case.awaited,
+        drifted=case.drifted,
     )
     found = verdict(
         case.reason, [sighted], pod_budgets(*case.budgets), world.cluster.snapshot(), replaced=case.replaced

@@ -9,11 +9,13 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, Phase, command_on, encode_command
+from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers.core.commands import (
     AGAIN_SECONDS,
     BACKOFF_SECONDS,
+    BUDGET_SECONDS,
     CLOSING_SECONDS,
     GIVE_UP_AFTER,
     TIMEOUT,
@@ -27,7 +29,7 @@ from provisioner.kube.errors import Conflict
 from provisioner.scheduling.node_claims import NewClaim
 from provisioner.scheduling.world import without
 from tests.support.clock import NOON
-from tests.support.cluster import claim, pod
+from tests.support.cluster import claim, node, pod
 from tests.support.disrupting import Stage
 from tests.support.eventually import eventually
 from tests.support.tinyserver import ServerDied
@@ -435,6 +437,29 @@ def launch(stage: Stage, name: str) -> None:
     stage.server.put(msgspec.convert(made, NodeClaim, strict=False))
     stage.commands.heard(stage.server.claim(name))
     stage.settle()
+
+
+def test_pods_stay_where_drift_was_taken_back_before_they_left(stage: Stage) -> None:
+    name = begin(stage)
+    told = CLAIM_CONDITIONS.clear(stage.server.claim("a").status.conditions, names.DRIFTED)
+    stage.server.writer.status(stage.server.claim("a"), told)
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert "a no longer differs from its NodePool and NodeClass" in said(stage, "DisruptionBlocked")[0]
+
+
+def test_pods_stay_while_their_new_node_is_not_ready(stage: Stage) -> None:
+    name = begin(stage)
+    stage.initialize(name, ready=False)
+    stage.settle()
+    assert not stage.goes()
+    assert f"node {name}, on which pod default/web is to run, is not ready" in said(stage, "DisruptionBlocked")[0]
+    stage.server.put(node(name, labels={names.NODEPOOL_LABEL: "general"}))
+    stage.world.clock.advance(BUDGET_SECONDS)
+    stage.settle()
+    assert stage.goes()
 
 
 ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {

@@ -11,6 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.commands import GIVE_UP_AFTER, SPARED_SECONDS
+from provisioner.controllers.core.disruption import METHODS
 from provisioner.disruption.view import VALIDATION
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
@@ -21,6 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, Sent
 
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
+DRIFT = tuple(one for one in METHODS if one.name == "drift")
 
 
 @pytest.fixture
@@ -229,6 +231,22 @@ def test_what_fails_is_counted_and_tried_again_with_back_off(
     del stage.server.refuse["a"]
     stage.world.clock.advance(10)
     eventually(lambda: stage.server.done != [], "it is tried again", 10.0, 0.01)
+
+
+def test_a_node_whose_pods_fit_nowhere_is_told_so_once_however_many_other_nodes_come(stages: Make) -> None:
+    stage = stages("b", after="Never", methods=DRIFT)
+    stage.drifted("a", pod("web", cpu="9000", ready=True))
+    for name in ("c", "d"):
+        stage.run(60.0)
+        stage.put(name)
+    told = zip(stage.server.recorder.events, stage.server.recorder.messages, stage.server.recorder.dedupes, strict=True)
+    of_node = [
+        (message, same) for event, message, same in told if event[0] == "Node" and "not all pods would" in message
+    ]
+    texts, sames = ({one[number] for one in of_node} for number in (0, 1))
+    assert len(texts) > 1, "its text counts nodes"
+    assert len(sames) == 1
+    assert sames != {()}
 
 
 def test_a_time_of_a_clock_that_was_fast_is_put_right(stages: Make) -> None:

@@ -302,6 +302,24 @@ def test_a_pod_that_is_gone_is_forgotten() -> None:
     assert asking.server.evictions._given == {}
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "want"),
+    [
+        (429, "Cannot evict pod as it would violate the pod's disruption budget.", "evicting pod violates a PDB"),
+        (429, "too many requests, please try again later", "evicting pod default/p failed: too many requests"),
+        (500, 'failed calling webhook "evictions.example"', "evicting pod default/p failed: failed calling webhook"),
+        (422, "policy 'fridays' denied request", "evicting pod default/p failed: policy 'fridays' denied request"),
+        (403, "the provisioner may not", "evicting pod default/p failed: the provisioner may not"),
+    ],
+)
+def test_who_refuses_an_eviction_is_told_on_the_node(status: int, said: str, want: str) -> None:
+    asking = Asking()
+    asking.server.refuse["p"], asking.server.refusal = status, said
+    asking.ask(pod("p", node="n"))
+    assert asking.server.recorder.events == [("Node", "n", "Warning", "FailedDraining")]
+    assert asking.server.recorder.messages[0].startswith(f"Failed to drain node, {want}")
+
+
 def test_a_refused_eviction_is_not_hastened_by_asking_again() -> None:
     asking = Asking()
     asking.server.refuse["p"] = 429

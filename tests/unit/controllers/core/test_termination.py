@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws.instances.instances import UNSEEN_SECONDS, InstanceUnseenError
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core.termination import (
     DRAIN_REQUEUE_SECONDS,
@@ -112,6 +113,23 @@ def test_pods_leave_before_the_instance_is_ended() -> None:
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
     assert stage.look() == DONE
     assert stage.cloud.ended == [ID]
+
+
+def test_a_node_whose_instance_the_cloud_does_not_end_says_that_it_is_drained() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    known = pod("web", node="n")
+    stage.world.add(known)
+    stage.look()
+    stage.server.work_off()
+    stage.world.cluster.pod_changed(known, None)
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.cloud.broken = CloudError("TerminateInstances is not allowed")
+    for _ in range(2):
+        assert stage.look().failed
+    assert stage.drained() == "True"
+    assert ("NodeClaim", "c", "Warning", "FailedTermination") in stage.server.recorder.events
+    assert stage.has_finalizer
 
 
 def test_a_pod_that_no_watch_has_told_of_is_drained_as_any_other() -> None:
