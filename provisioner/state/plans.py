@@ -37,6 +37,7 @@ from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going
 from provisioner.support.bounded import forget_oldest
+from provisioner.values.taints import first_untolerated
 
 _MOST_SCHEDULERS: Final = 64
 _MOST_SURGING: Final = 10_000
@@ -290,7 +291,7 @@ class Plans:
         if not self._keeps(key):
             return self.end_all(key, effects.LOST)
         self._open_or_close(key, now)
-        return []
+        return self._shut_out(key)
 
     def end_all(self, key: NodeKey, outcome: str) -> list[Effect]:
         """End every assignment of a node."""
@@ -566,6 +567,22 @@ class Plans:
         for one in self.assignments.on(key):
             if one.open_since is None:
                 self._open(one, now)
+
+    def _shut_out(self, key: NodeKey) -> list[Effect]:
+        """End what is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
+        node, _ = self._joining.pair(key) or (None, None)
+        door = self._doors.get(key)
+        if door is None or door.open_since is not None:
+            return []
+        cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY] if node is not None else []
+        if not cordon:
+            return []
+        return [
+            effect
+            for one in self.assignments.on(key)
+            if one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None
+            for effect in self._end(one, effects.LOST)
+        ]
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
