@@ -590,6 +590,7 @@ class Plans:
         pod = self._pods.get(one.uid)
         if pod is None:
             return
+        one.nodes, one.tainted = len(self._joining.nodes), self._joining.tainted_for(pod.shape.tolerations)
         # kube-scheduler may have been quicker than our watch of Nodes: then its verdict is there already
         one.said = "" if is_evidence(self._look(one, pod, now)) else pod.scheduled_message
 
@@ -605,6 +606,8 @@ class Plans:
             least=max(1, joined[0] + joined[1] - self._joining.nodes_removed) if joined is not None else 0,
             nodes=len(self._joining.nodes),
             tainted=self._joining.tainted_for(pod.shape.tolerations),
+            nodes_then=one.nodes,
+            tainted_then=one.tainted,
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
