@@ -572,14 +572,12 @@ class Plans:
         """End what is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
         node, _ = self._joining.pair(key) or (None, None)
         door = self._doors.get(key)
-        if door is None or door.open_since is not None:
+        if node is None or door is None or door.open_since is not None:
             return []
-        cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY] if node is not None else []
-        if not cordon:
-            return []
+        cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY]
         return [
             effect
-            for one in self.assignments.on(key)
+            for one in (self.assignments.on(key) if cordon else ())
             if one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None
             for effect in self._end(one, effects.LOST)
         ]
