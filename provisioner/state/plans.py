@@ -37,6 +37,7 @@ from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going
 from provisioner.support.bounded import forget_oldest
+from provisioner.values.taints import first_untolerated
 
 _MOST_SCHEDULERS: Final = 64
 _MOST_SURGING: Final = 10_000
@@ -289,7 +290,7 @@ class Plans:
         if not self._keeps(key):
             return self.end_all(key, effects.LOST)
         self._open_or_close(key, now)
-        return []
+        return self._shut_out(key)
 
     def end_all(self, key: NodeKey, outcome: str) -> list[Effect]:
         """End every assignment of a node."""
@@ -566,12 +567,27 @@ class Plans:
             if one.open_since is None:
                 self._open(one, now)
 
+    def _shut_out(self, key: NodeKey) -> list[Effect]:
+        """End what is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
+        node, _ = self._joining.pair(key) or (None, None)
+        door = self._doors.get(key)
+        if node is None or door is None or door.open_since is not None:
+            return []
+        cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY]
+        return [
+            effect
+            for one in (self.assignments.on(key) if cordon else ())
+            if one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None
+            for effect in self._end(one, effects.LOST)
+        ]
+
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
         one.open_since, one.waiting, one.said, one.came_open = now, self._pods.waiting_count, "", False
         pod = self._pods.get(one.uid)
         if pod is None:
             return
+        one.nodes, one.tainted = len(self._joining.nodes), self._joining.tainted_for(pod.shape.tolerations)
         # kube-scheduler may have been quicker than our watch of Nodes: then its verdict is there already
         one.said = "" if is_evidence(self._look(one, pod, now)) else pod.scheduled_message
 
@@ -587,6 +603,8 @@ class Plans:
             least=max(1, joined[0] + joined[1] - self._joining.nodes_removed) if joined is not None else 0,
             nodes=len(self._joining.nodes),
             tainted=self._joining.tainted_for(pod.shape.tolerations),
+            nodes_then=one.nodes,
+            tainted_then=one.tainted,
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
