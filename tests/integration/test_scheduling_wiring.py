@@ -544,7 +544,7 @@ def sold(path: Path, *, without: str) -> str:
 
 
 def test_a_node_whose_type_is_sold_no_more_has_drifted_and_is_replaced(
-    plots: Plots, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plots: Plots, program: Provisioners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = plots.make()
     one.pool(cpu=48, disruption={**NEVER, "budgets": [{"nodes": "100%"}]})
