@@ -556,6 +556,7 @@ def test_a_node_whose_type_is_sold_no_more_has_drifted_and_is_replaced(
     drifted = eventually(
         lambda: next((each for each in map(drift_of, one.claims()) if each), None), "the node has drifted", SECONDS, 0.1
     )
+    assert drifted is not None
     assert drifted.reason == "InstanceTypeNotFound"
 
     def replaced() -> bool:

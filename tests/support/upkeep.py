@@ -705,9 +705,10 @@ class Upkeep:
             return checker.violations(problem, result)
 
         first = violations(())
-        some = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
-        ways = itertools.product(*([(), *((pod, one.name) for one in bins)] for pod in some)) if first else ()
-        return first if all(violations(tuple(filter(None, one))) for one in ways) else []
+        asked = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
+        choices: list[list[tuple[Pod, str] | None]] = [[None, *((pod, one.name) for one in bins)] for pod in asked]
+        ways = itertools.product(*choices) if first else ()
+        return first if all(violations(tuple(one for one in way if one is not None)) for way in ways) else []
 
     # ------------------------------------------------------------------ promises
 
