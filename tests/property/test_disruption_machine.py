@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -451,6 +451,39 @@ def test_nodes_whose_pods_are_tied_drift_one_after_another_where_some_change_zon
 def test_they_would_wait_for_each_other_if_none_waited_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     _turns(monkeypatch)
     assert any("it never ends" in one for one in tied_nodes_drift().wrong)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    skew=st.integers(1, 2),
+    nodes=st.lists(
+        st.tuples(zones, st.lists(st.sampled_from(("web", "large")), min_size=1, max_size=4)), min_size=2, max_size=4
+    ),
+    order=st.lists(numbers, min_size=1, max_size=20),
+)
+def test_nodes_that_go_unasked_drain_though_their_pods_are_tied(
+    skew: int, nodes: list[tuple[str, list[str]]], order: list[int]
+) -> None:
+    """Nodes that expire, or that a user deletes, wait for no other: where each zone has capacity, one eviction after another finds a place."""
+    over_zones: dict[str, Any] = {"topology_spread_constraints": (spread(names.ZONE_LABEL, app("web"), skew=skew),)}
+    shapes = {one: of_app("web", cpu, "512Mi", **over_zones) for one, cpu in (("web", "900m"), ("large", "1900m"))}
+    at = Upkeep(shapes, {"general": {"budgets": [{"nodes": "100%"}], "consolidateAfter": "Never"}})
+    for zone, pods in nodes:
+        at.add_node("general", "large", zone, old=True)
+        for one in pods:
+            at.create(one)
+        at.schedule(packed=False)
+    at.provide(old=True)
+    at.guard("web", 1)
+    count = len(at.pods)
+    for name in at.nodes():
+        at.delete_claim(name)
+    for turn in range(10 * count + len(nodes)):
+        number = order[turn % len(order)]
+        at.drain_next(first=number, node=number)
+        at.provide()
+    assert len(at.pods) == count, "a pod had no place in any zone"
+    assert [one.name for one in at.claims() if one.metadata.deletion_timestamp is not None] == []
 
 
 def test_every_promise_is_kept_whatever_happens() -> None:
