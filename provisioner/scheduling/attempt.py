@@ -38,6 +38,7 @@ class Setting:
         classes: of pods.
         needs: of each class, what one pod takes.
         pods, load: how many pods there are, and what they take together.
+        sizes: how many different needs there are.
         offers: of the pools, in their order.
         scope: what is counted.
         skews: by what pods of the question are spread by, and its least maxSkew.
@@ -55,6 +56,7 @@ class Setting:
     needs: Mapping[PodClass, Need]
     pods: int
     load: Sequence[int]
+    sizes: int
     offers: Sequence[PreparedPool]
     bins: Bins
     scope: Scope
@@ -67,10 +69,10 @@ class Setting:
     crowding: Crowding | None = None
     pending: dict[Count, int] = field(default_factory=dict)
 
-    @functools.cached_property
+    @property
     def many_sizes(self) -> bool:
         """Whether hardly two pods are of one size."""
-        return len(set(map(id, self.needs.values()))) > _MANY_SIZES
+        return self.sizes > _MANY_SIZES
 
     def attached(self, number: int) -> set[Attachment] | None:
         """The volumes that an existing node has attached; None where no pod of the question has any."""
@@ -678,9 +680,7 @@ class Attempt:
         """A class with one of its demands, in one zone only where that is said."""
         relations, setting = demand.relations, self._setting
         # by identity, which is quicker; equal ones that are not the same would only have equal plans
-        plan = self._plans.get(id(relations))
-        if plan is None:
-            plan = self._plan(one, relations)
+        plan = self._plans.get(id(relations)) or self._plan(one, relations)
         crowd = None
         if one.owner and self.placing.crowds is not None:
             crowd = self.placing.crowds.of(one.owner)
@@ -710,46 +710,38 @@ class Attempt:
         return Plan(relations, topology, setting.skews, lambda spread: setting.least(spread, domains))
 
 
-def whole(classes: Sequence[PodClass], needs: Mapping[PodClass, Need], dimensions: int) -> tuple[int, list[int]]:
-    """How many pods there are, and what they take together."""
-    counts = tuple(map(len, map(_pods_of, classes)))
-    every = tuple(map(needs.__getitem__, classes))
-    known = dict(zip(map(id, every), every, strict=True))  # equal ones are one object
-    of_need = dict.fromkeys(known, 0)
-    for number, count in zip(map(id, every), counts, strict=True):
-        of_need[number] += count
+def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: int) -> tuple[int, list[int]]:
+    """How many pods there are, and what they take together; `need_of` is by identity of what they request."""
+    counts = dict.fromkeys(need_of, 0)
+    for one in classes:
+        counts[id(one.facts.requests)] += len(one.pods)
     load = [0] * dimensions
-    for number, need in known.items():
-        for d, amount in need:
-            load[d] += amount * of_need[number]
-    return sum(counts), load
+    for requests, count in counts.items():
+        for d, amount in need_of[requests]:
+            load[d] += amount * count
+    return sum(counts.values()), load
 
 
-_pods_of: Final = attrgetter("pods")
-_ladder_of: Final = attrgetter("ladder")
-
-
-def _ladders(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
+def ladders_of(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
     """The different ones of all classes."""
-    every = tuple(map(_ladder_of, classes))
-    return [*dict(zip(map(id, every), every, strict=True)).values()]
+    return [*{id(one.ladder): one.ladder for one in classes}.values()]
 
 
 def scope_of(
     namespaces: Mapping[str, Mapping[str, str]],
-    classes: Sequence[PodClass],
+    classes: Iterable[PodClass],
+    ladders: Sequence[Sequence[Demand]],
     offers: Sequence[PreparedPool],
     bins: Bins,
     census: Census,
     lingering: int = 0,
 ) -> Scope:
-    """Everything that has to be counted for these classes."""
+    """Everything that has to be counted for these classes, whose different ladders are `ladders`."""
     counts: dict[Count, None] = {}
-    ladders = _ladders(classes)
     for ladder in ladders:
         for demand in ladder:
-            if demand.relations.counts:
-                counts.update(dict.fromkeys(demand.relations.counts))
+            for count in demand.relations.counts:
+                counts[count] = None
     if census.guards.numbers:
         kinds = {id(one.facts.pod): one.facts.pod for one in classes}
         for pod in kinds.values():
@@ -785,14 +777,13 @@ def _named_values(ladders: Iterable[Sequence[Demand]], key: str) -> set[str]:
     return found
 
 
-def skews_of(classes: Sequence[PodClass]) -> dict[Count, int]:
-    """By what pods of the question are spread by, and its least maxSkew."""
+def skews_of(ladders: Iterable[Sequence[Demand]]) -> dict[Count, int]:
+    """By what pods with these ladders are spread by, and its least maxSkew."""
     skews: dict[Count, int] = {}
-    for ladder in _ladders(classes):
+    for ladder in ladders:
         for spread in ladder[-1].relations.spreads:
             skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
     return skews
 
 
-def _priority(one: PodClass) -> int:
-    return one.shape.priority
+_priority: Final = attrgetter("shape.priority")

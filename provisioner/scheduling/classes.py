@@ -11,7 +11,7 @@ import msgspec
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.crowds import owner_of
-from provisioner.scheduling.demands import Count, Demand, Facts, Ties, deduced_selector, facts_of
+from provisioner.scheduling.demands import FACTS, Count, Demand, Facts, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term, check_counts
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
 from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
@@ -121,10 +121,6 @@ def classify(
     return _Classifier(world, taints, settled, avoided).classified(pods, named)
 
 
-_PLANNABLE: Final = "plannable"
-"""The facts of a shape that no world refuses to plan; found once, as a call costs more than a lookup."""
-
-
 class _Classifier:
     def __init__(
         self,
@@ -163,7 +159,9 @@ class _Classifier:
             if len(members) > 1:
                 _by_age(members)
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
-                facts: Facts | None = shape.derived.get(_PLANNABLE) or self._readable(shape, pods)  # type: ignore[assignment]
+                facts: Facts | None = shape.derived.get(FACTS)  # type: ignore[assignment]  # a call costs more than a lookup
+                if facts is None or not facts.plannable:
+                    facts = self._readable(shape, pods)
                 if facts is not None:
                     parts.append((facts, shape, pods))
                     if not facts.plain:
@@ -188,10 +186,8 @@ class _Classifier:
         except FilterError as error:
             reason = PodInvalid(str(error))
         else:
-            if facts.plain or not shape.resource_claims:
-                shape.derived[_PLANNABLE] = facts
-                return facts
-            if self.problem.devices is not DevicePolicy.REFUSE:
+            facts.plannable = not shape.resource_claims
+            if facts.plannable or self.problem.devices is not DevicePolicy.REFUSE:
                 return facts
             reason = UnsupportedConstraint(f"spec.resourceClaims[{shape.resource_claims[0].name}]")
         self.left_out.append(LeftOut(shape, tuple(pods), reason))
@@ -218,7 +214,7 @@ class _Classifier:
     def _add(self, facts: Facts, shape: PodShape, pods: Sequence[Pod], elsewhere: Term = TRIVIAL) -> None:
         ladder = self.ladder_of(facts.ties)
         if not shape.volumes:
-            self.tried.append(PodClass(facts, shape, pods, ladder, elsewhere=elsewhere))
+            self.tried.append(PodClass(facts, shape, pods, ladder, NO_VOLUMES, elsewhere))
             return
         by_demand: dict[VolumeDemand, list[Pod]] = {}
         bad: dict[str, list[Pod]] = {}

@@ -29,8 +29,7 @@ _MOST_WISHES: Final = 64
 """Of each kind, the heaviest: each of them may take another attempt, and a tenant may write thousands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Eligibility:
+class Eligibility(msgspec.Struct, frozen=True, cache_hash=True):
     """Which nodes count for a spread constraint.
 
     Attributes:
@@ -44,8 +43,7 @@ class Eligibility:
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Count:
+class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     """Something that is counted by domain; equal ones are one object as a rule, so that comparing them costs nothing.
 
     Attributes:
@@ -61,14 +59,6 @@ class Count:
     owners: bool
     spread: bool
     eligibility: Eligibility | None
-    _hash: int = field(init=False, compare=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        fields = (self.key, self.peers, self.owners, self.spread, self.eligibility)
-        object.__setattr__(self, "_hash", hash(fields))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def on_hosts(self) -> bool:
@@ -110,6 +100,7 @@ class Relations:
         apart: be in no domain where such pods are.
         guards: of its required anti-affinity, seen from the other side: whom its presence keeps away.
         on_hosts: whether it is spread over nodes.
+        counts: everything that has to be counted for it.
     """
 
     pod: LabelSet
@@ -118,20 +109,18 @@ class Relations:
     apart: tuple[Count, ...]
     guards: tuple[Count, ...]
     on_hosts: bool = field(init=False, compare=False, repr=False, default=False)
+    counts: tuple[Count, ...] = field(init=False, compare=False, repr=False, default=())
     _hash: int = field(init=False, compare=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "on_hosts", any(one.count.on_hosts for one in self.spreads))
+        spread_by = tuple([one.count for one in self.spreads])
+        object.__setattr__(self, "on_hosts", any(one.on_hosts for one in spread_by))
+        object.__setattr__(self, "counts", (*spread_by, *self.together, *self.apart, *self.guards))
         fields = (self.pod, self.spreads, self.together, self.apart, self.guards)
         object.__setattr__(self, "_hash", hash(fields))
 
     def __hash__(self) -> int:
         return self._hash
-
-    @property
-    def counts(self) -> tuple[Count, ...]:
-        """Everything that has to be counted for it."""
-        return (*(one.count for one in self.spreads), *self.together, *self.apart, *self.guards)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,9 +388,10 @@ class Facts:
         order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
             places, last those that keep others away from whole domains. Ties go by the age of the first pod.
         filter, pod, ports, plain: of `ties`.
+        plannable: it was found that no world refuses to plan such pods.
     """
 
-    __slots__ = ("filter", "order", "plain", "pod", "ports", "requests", "ties")
+    __slots__ = ("filter", "order", "plain", "plannable", "pod", "ports", "requests", "ties")
 
     def __init__(self, shape: PodShape, ties: Ties) -> None:
         self.ties: Final = ties
@@ -410,6 +400,7 @@ class Facts:
         self.pod: Final = ties.pod
         self.ports: Final = ties.ports
         self.plain: Final = ties.plain
+        self.plannable = False
         amount = shape.requests.amount
         self.order: Final = (-shape.priority, -amount(CPU), -amount(MEMORY), ties.rank)
 
@@ -419,6 +410,8 @@ class Facts:
         return self.ties.required
 
 
+FACTS: Final = "facts"
+"""Under which a shape keeps its facts."""
 _ties: Final[WeakValueDictionary[bytes, Ties]] = WeakValueDictionary()
 _TEXT: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -430,13 +423,13 @@ def facts_of(shape: PodShape) -> Facts:
         FilterError: something in the pod cannot be read; says where.
     """
     kept = shape.derived
-    found = kept.get("facts")
+    found = kept.get(FACTS)
     if found is None:
         if shape.error:
             raise FilterError(shape.error)
         if shape.requests.negative:
             raise FilterError(messages.NEGATIVE_REQUEST)
-        found = kept["facts"] = Facts(shape, _ties_of(shape))
+        found = kept[FACTS] = Facts(shape, _ties_of(shape))
     return found  # type: ignore[return-value]
 
 

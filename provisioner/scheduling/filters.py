@@ -1,8 +1,9 @@
 """Which nodes a pod lets itself run on: its node selector, required node affinity and tolerations, as one value."""
 
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
 from provisioner.apis.names import HOSTNAME_LABEL, LABEL_ALIASES, normalized_label
@@ -28,9 +29,8 @@ class FilterError(ValueError):
     """A selector or affinity that cannot be read; says where in the pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One way to match: all of it must hold.
+class Term(msgspec.Struct, frozen=True, cache_hash=True):
+    """One way to match: all of it must hold. Terms are keys of the innermost tables.
 
     Attributes:
         requirements: of labels, by their stable names; the node selector is part of every term.
@@ -39,13 +39,6 @@ class Term:
 
     requirements: Requirements = NONE
     names: Requirement | None = None
-    _hash: int = field(init=False, compare=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.requirements, self.names)))
-
-    def __hash__(self) -> int:
-        return self._hash  # terms are keys of the innermost tables
 
     @property
     def trivial(self) -> bool:
@@ -95,29 +88,23 @@ class Term:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
     """What a class of pods asks of a node; equal filters are one.
 
     Attributes:
         terms: any one must match; none at all means that nothing matches.
         tolerations: of taints.
-        easy: whether taints alone decide.
         soft_taints: whether PreferNoSchedule keeps the pods off too (until that wish is given up).
+        easy: whether taints alone decide; follows from the terms.
     """
 
     terms: tuple[Term, ...] = (Term(),)
     tolerations: tuple[Toleration, ...] = ()
     soft_taints: bool = False
-    easy: bool = field(init=False, compare=False, repr=False, default=False)
-    _hash: int = field(init=False, compare=False, repr=False, default=0)
+    easy: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.terms, self.tolerations, self.soft_taints)))
-        object.__setattr__(self, "easy", len(self.terms) == 1 and self.terms[0].trivial)
-
-    def __hash__(self) -> int:
-        return self._hash
+        msgspec.structs.force_setattr(self, "easy", len(self.terms) == 1 and self.terms[0].trivial)
 
     @property
     def effects(self) -> tuple[str, ...]:

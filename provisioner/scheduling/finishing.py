@@ -1,8 +1,9 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
@@ -41,11 +42,10 @@ def finish(claims: Iterable[Place], dropped: Collection[PodClass] = ()) -> tuple
     The lists of types are cut so that a pool's limits are kept whatever type each claim comes to be. Pods of `dropped`
     classes are taken off again, and claims that were made for them alone.
     """
-    opened = [claim for claim in claims if not dropped or _without(claim, dropped)]
-    fits = [_fit(claim) for claim in opened]
+    fits = [_fit(claim) for claim in claims if not dropped or _without(claim, dropped)]
     types = _Types()
-    types.share_limits(opened, fits)
-    return tuple([_finished(claim, fit, types) for claim, fit in zip(opened, fits, strict=True)])
+    types.share_limits(fits)
+    return tuple([_finished(fit, types) for fit in fits])
 
 
 def _without(claim: Place, dropped: Collection[PodClass]) -> bool:
@@ -71,28 +71,22 @@ class _Types:
         self._charges: Final[dict[tuple[Ranked, int], dict[str, int]]] = {}
         self._alike: Final[dict[tuple[State, int], _Choice]] = {}
 
-    def share_limits(self, claims: Iterable[Place], fits: Sequence["_Fit"]) -> None:
-        """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out.
-
-        `fits`: of each claim.
-        """
-        by_account: defaultdict[Account | None, list[_Fit]] = defaultdict(list)
-        for claim, fit in zip(claims, fits, strict=True):
-            by_account[claim.account].append(fit)
-        for account, mine in by_account.items():
-            ledger = None if account is None else account.ledger
-            if account is None or ledger is None:
+    def share_limits(self, fits: Sequence["_Fit"]) -> None:
+        """Find, by pool, how much more than its charge each of its claims may come to be; pools whose limits are far are left out."""
+        for account, claims in Counter(map(_account_of, fits)).items():
+            ledger = account.ledger
+            if ledger is None:
                 continue
             left = dict(ledger.remaining)
-            largest = {name: account.offer.catalogue.largest(name) for name in left}
             if not account.exact:  # then nothing was charged
-                if all(len(mine) * largest[name] <= amount for name, amount in left.items()):
+                catalogue = account.offer.catalogue
+                if all(claims * catalogue.largest(name) <= amount for name, amount in left.items()):
                     continue
-                alike = Counter([(ranked, ranks) for ranked, _, ranks in mine])
+                alike = Counter([(ranked, ranks) for _, mine, _, ranked, _, ranks in fits if mine is account])
                 for (ranked, ranks), count in alike.items():
                     for name, amount in self._charge(account, ranked, ranks, left).items():
                         left[name] -= amount * count
-            self._extra[account] = shares(left, len(mine))
+            self._extra[account] = shares(left, claims)
 
     def choice(self, claim: Place, account: Account, state: State, ranked: Ranked, ranks: int) -> "_Choice":
         """What a claim comes to be that fits on the types of `ranks`."""
@@ -152,8 +146,9 @@ class _Types:
         return found
 
 
-_Fit = tuple[Ranked, Sequence[int], int]
-"""(a claim's types in order of price, what its pods take, those of the types that hold it)"""
+_Fit = tuple[Place, Account, State, Ranked, Sequence[int], int]
+"""(a claim, its pool, what it has become, its types in order of price, what its pods take, those of the types that hold it)"""
+_account_of: Final = itemgetter(1)
 
 
 def _fit(claim: Place) -> _Fit:
@@ -161,15 +156,12 @@ def _fit(claim: Place) -> _Fit:
     if account is None or state is None:
         raise ValueError("not a claim")
     ranked, load = state.ranked or account.offer.ranked(state), claim.load()
-    return ranked, load, ranked.thresholds.exceeding(load)
+    return claim, account, state, ranked, load, ranked.thresholds.exceeding(load)
 
 
-def _finished(claim: Place, fit: _Fit, types: _Types) -> PlannedClaim:
-    account, state = claim.account, claim.settled or claim.state
-    if account is None or state is None:
-        raise ValueError("not a claim")
+def _finished(fit: _Fit, types: _Types) -> PlannedClaim:
+    claim, account, state, ranked, load, ranks = fit
     offer = account.offer
-    ranked, load, ranks = fit
     choice = types.choice(claim, account, state, ranked, ranks)
     pods: list[Pod] = []
     for part, start, end in claim.placed:

@@ -146,6 +146,7 @@ class Placing:
         "_roomy",
         "_said",
         "_saying",
+        "_split",
         "_taking",
         "_usd",
         "accounts",
@@ -208,9 +209,8 @@ class Placing:
         self._base: Final[dict[NodeFilter, tuple[int, list[Account]]]] = {}
         self._joined: Final[dict[tuple[NodeFilter, tuple[Pin, ...]], tuple[Term, ...]]] = {}
         self._reach: Final[dict[tuple[int, Axis], frozenset[int]]] = {}
-        self._flats: Final[
-            dict[tuple[int, Axis], bool]
-        ] = {}  # by question, whose number is quicker to look up than its filter
+        self._flats: Final[dict[tuple[NodeFilter, Axis], bool]] = {}
+        self._split: Final[dict[tuple[NodeFilter, Axis], list[tuple[tuple[Vector, ...], list[int]]]]] = {}
         self._usd: Final[dict[tuple[int, Axis, int], list[float]]] = {}
         self._entered: Final[dict[tuple[Axis, State], tuple[int, ...]]] = {}
         self._full: Final[list[dict[int, int]] | None] = (
@@ -336,7 +336,7 @@ class Placing:
         if not candidates:
             return False
         left = run.end - run.start
-        if axis.uneven and not (self._flats.get((run.question, axis)) or self._flat(run, axis)):
+        if axis.uneven and not (self._flats.get((run.filter, axis)) or self._flat(run, axis)):
             domains = self._cheapest_first(run, axis, domains, left)
         shares = water_fill(counts, domains, left, ceiling)
         if len(shares) > 1:
@@ -702,7 +702,7 @@ class Placing:
 
     def _flat(self, run: Run, axis: Axis) -> bool:
         """Whether nodes for the class can be had in every domain, at the same prices whatever it needs."""
-        key = run.question, axis
+        key = run.filter, axis
         found = self._flats.get(key)
         if found is None:  # as of now, limits and reservations aside
             offered = [
@@ -753,16 +753,30 @@ class Placing:
         found = self._reach.get(key)
         if found is None:
             found = self._reach[key] = frozenset(
-                axis.index[value]
-                for account in self._ground(node_filter)[1]
-                for term in node_filter.terms
-                for state in (account.offer.narrowed(account.offer.base, term),)
-                if state is not None
-                for value in account.offer.domains(state, axis.key)
-                if value in axis.index
-                for narrower in (account.offer.narrowed(state, pin(axis.key, value)),)
-                if narrower is not None and any(most(point, need, 1) for point in narrower.points)
+                domain
+                for points, domains in self._split_by(node_filter, axis)
+                if any(most(point, need, 1) for point in points)
+                for domain in domains
             )
+        return found
+
+    def _split_by(self, node_filter: NodeFilter, axis: Axis) -> list[tuple[tuple[Vector, ...], list[int]]]:
+        """What new nodes have room for, and the domains in which they do; those that have the same are one."""
+        key = (node_filter, axis)
+        found = self._split.get(key)
+        if found is None:
+            by_points: dict[tuple[Vector, ...], list[int]] = {}
+            for account in self._ground(node_filter)[1]:
+                offer = account.offer
+                for term in node_filter.terms:
+                    state = offer.narrowed(offer.base, term)
+                    if state is None:
+                        continue
+                    for value in offer.domains(state, axis.key):
+                        narrower = offer.narrowed(state, pin(axis.key, value)) if value in axis.index else None
+                        if narrower is not None:
+                            by_points.setdefault(narrower.points, []).append(axis.index[value])
+            found = self._split[key] = [*by_points.items()]
         return found
 
     def most_alone(self, run: Run, ap: AxisPlan) -> int:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import Setting, Terms, Work, scope_of, skews_of, whole
+from provisioner.scheduling.attempt import Setting, Terms, Work, ladders_of, scope_of, skews_of, whole
 from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
@@ -269,10 +269,8 @@ class Prepared:
         classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
         with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
         drivers = {driver for one in with_volumes for driver, _ in one.volumes.attachments}
-        asked = tuple(map(_requests_of, classes))
-        distinct = dict(
-            zip(map(id, asked), asked, strict=True)
-        )  # equal ones are mostly one object, which is quicker to tell
+        # equal ones are mostly one object, which is quicker to tell
+        distinct = {id(requests): requests for requests in [one.facts.requests for one in classes]}
         wanted = {*distinct.values(), *(one.requests for one in self._daemons)}
         dimensions = Dimensions.of(wanted, drivers)
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
@@ -290,19 +288,20 @@ class Prepared:
         census = self._census.changed(moved, passing=True) if moved else self._census
         offers = self._offers(dimensions, drivers)
         need_of = _needs(distinct, dimensions)
-        needs = dict(zip(classes, map(need_of.__getitem__, map(id, asked)), strict=True))
-        count, load = whole(classes, needs, len(dimensions.names))
+        count, load = whole(classes, need_of, len(dimensions.names))
+        ladders = ladders_of(classes)
         after = {number: tally for number, _, tally in moved}
         setting = Setting(
             world=world,
             classes=classes,
-            needs=needs,
+            needs={one: need_of[id(one.facts.requests)] for one in classes},
             pods=count,
             load=load,
+            sizes=len(set(map(id, need_of.values()))),
             offers=offers,
             bins=bins,
-            scope=scope_of(world.namespaces, classes, offers, bins, census, lingering),
-            skews=skews_of(classes),
+            scope=scope_of(world.namespaces, classes, ladders, offers, bins, census, lingering),
+            skews=skews_of(ladders),
             ports=self._ports(bins, census),
             in_use=self._in_use(with_volumes, census, moving, after),
             attached_to=self._attached_to(moving) if drivers else None,
@@ -442,6 +441,8 @@ class Prepared:
         Cost: what changed. Where labels, taints or names of nodes changed, or nodes went, one look at every node besides;
         where some came, when a question needs it.
         """
+        if changes == _NOTHING:
+            return self
         world = self.world
         daemons = self._daemons if changes.daemons is None else _daemons(changes.daemons)
         census = self._census if changes.namespaces is None else self._census.afresh()
@@ -529,6 +530,11 @@ class Prepared:
 
 
 _MOST_VACANT: Final = 256
+_NOTHING: Final = Changes()
+_policies: Final = attrgetter(
+    "well_known", "preferences", "min_values", "devices", "reservation_label", "hostname_domains", "most_of_one"
+)
+"""Of a world, what `Changes` cannot say."""
 
 
 def prepare(world: World, before: Prepared | None = None) -> Prepared:
@@ -549,8 +555,7 @@ def prepare(world: World, before: Prepared | None = None) -> Prepared:
 
 def changes_between(before: World, after: World) -> Changes | None:
     """What happened between two instants; None where `Changes` cannot say it. Cost: one comparison of identity a node."""
-    kept = ("well_known", "preferences", "min_values", "devices", "reservation_label", "most_of_one")
-    if any(getattr(before, name) != getattr(after, name) for name in kept):
+    if _policies(before) != _policies(after):
         return None
     old = {one.name: one for one in before.bins}
     new = {one.name: one for one in after.bins}
@@ -636,9 +641,6 @@ def _daemons(shapes: Iterable[PodShape]) -> tuple[Daemon, ...]:
             continue
         readable.append(Daemon(facts.filter, facts.requests, facts.ports))
     return tuple(readable)
-
-
-_requests_of: Final = attrgetter("facts.requests")
 
 
 def _needs(requests: Mapping[int, Resources], dimensions: Dimensions) -> dict[int, Need]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.names import PER_POD_LABELS
 from provisioner.scheduling import messages
@@ -75,8 +77,7 @@ def label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     return _label_sets.get(key) or _label_sets.setdefault(key, LabelSet(namespace, dict(labels)))
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
+class Peers(msgspec.Struct, frozen=True, cache_hash=True):
     """The pods that one term means.
 
     Attributes:
@@ -88,13 +89,6 @@ class Peers:
     namespaces: frozenset[str]
     selector: Expressions | None
     namespace_selector: Expressions | None = None
-    _hash: int = field(init=False, compare=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.namespaces, self.selector, self.namespace_selector)))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """Whether a pod with these labels is meant, given the labels of all namespaces."""

@@ -4,6 +4,7 @@ A place is an existing node or a claim, by number; a set of places is one intege
 there is one `Axis`: which place may be in which domain. The hostname needs none, as every place is a domain of its own.
 """
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -268,7 +269,7 @@ class AxisEffects:
     blocked: list[DomainCounter] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass
 class Effects:
     """What placing a pod of some labels means for others.
 
@@ -282,7 +283,7 @@ class Effects:
     blocked: list[HostCounter] = field(default_factory=list)
     axes: dict[Axis, AxisEffects] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def choosy(self) -> tuple[tuple[Term, ...], ...]:
         """The terms of each counter that counts the pods on some nodes only."""
         found = [one.count.eligibility for one in self.hosts]
@@ -445,7 +446,8 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
     if not domains:
         return []
     if pods == 1:
-        first = min(domains, key=counts.__getitem__)
+        everywhere = isinstance(domains, range) and len(domains) == len(counts)  # as a rule, and quicker
+        first = counts.index(min(counts)) if everywhere else min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
     if ceiling is None and pods <= _FEW:
         return _one_by_one(counts, domains, pods)

@@ -1,7 +1,8 @@
 """What the relations of a class mean in one attempt, and the class while its pods are being placed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ Counter = HostCounter | DomainCounter
 Question = tuple[NodeFilter, int, Ports, tuple[str, ...]] | tuple[NodeFilter, int]
 """Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach); without ports,
 volumes and nodes that it keeps off, the first two."""
+T = TypeVar("T", HostCounter, DomainCounter)
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -55,15 +57,15 @@ class AxisPlan:
         "wanted",
     )
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: Axis, adds: Sequence[DomainCounter] = (), blocked: Sequence[DomainCounter] = ()) -> None:
         self.axis: Final = axis
         self.spreads: list[_DomainSpread] = []
         self.holds: list[tuple[DomainCounter, tuple[int, int]]] = []
         self.wanted: list[tuple[DomainCounter, int]] = []
         self.together: list[DomainCounter] = []
         self.apart: list[DomainCounter] = []
-        self.blocked: list[DomainCounter] = []
-        self.adds: list[DomainCounter] = []
+        self.blocked: Final = blocked
+        self.adds: Final = [*adds]
         self.strict = False
         self.alone = False
         self.lead: tuple[DomainCounter, int, int]
@@ -115,75 +117,72 @@ class Plan:
         self.together: list[HostCounter] = []
         self.apart: list[HostCounter] = []
         self.blocked: Final = effects.blocked
-        self.adds: Final = list(effects.hosts)
-        axes: dict[Axis, AxisPlan] = {}
+        self.adds: Final = effects.hosts.copy()
+        self.tops: Final[list[int]] = []
+        self.caps: Final[list[tuple[HostCounter, int]]] = []
+        axes = {axis: AxisPlan(axis, some.adds, some.blocked) for axis, some in effects.axes.items()}
 
         def on(axis: Axis) -> AxisPlan:
-            if axis not in axes:
-                axes[axis] = AxisPlan(axis)
-            return axes[axis]
+            return axes.get(axis) or axes.setdefault(axis, AxisPlan(axis))
 
-        for axis, some in effects.axes.items():
-            plan = on(axis)
-            plan.adds += some.adds
-            plan.blocked += some.blocked
         for spread in relations.spreads:
-            own = topology.includes(spread.count, relations)
-            key = spread.max_skew, spread.min_domains
+            skew, own = spread.max_skew, spread.own
             if spread.count.on_hosts:
                 host = topology.host(spread.count)
                 least = least_of(spread)
-                self.spreads.append((host, spread.max_skew, own, least))
+                self.spreads.append((host, skew, own, least))
+                self.tops.append(skew)
+                if own:
+                    self.caps.append((host, skew))
                 if not spread.wish:
-                    self.holds.append((host, (spread.max_skew, least)))
+                    self.holds.append((host, (skew, least)))
             else:
                 counter = topology.domain(spread.count)
                 plan = on(counter.axis)
-                plan.spreads.append((counter, spread.max_skew, own, spread.min_domains))
+                plan.spreads.append((counter, skew, own, spread.min_domains))
+                plan.strict = True
                 if not spread.wish:
-                    plan.holds.append((counter, key))
-        for counts, host_list, name in (
-            (relations.together, self.together, "together"),
-            (relations.apart, self.apart, "apart"),
-        ):
-            for count in counts:
-                if count.on_hosts:
-                    host_list.append(topology.host(count))
-                else:
-                    counter = topology.domain(count)
-                    getattr(on(counter.axis), name).append(counter)
+                    plan.holds.append((counter, (skew, spread.min_domains)))
+        self.bootstraps = bool(relations.together)
+        for count in relations.together:
+            self.bootstraps = self.bootstraps and topology.includes(count, relations)
+            if count.on_hosts:
+                self.together.append(topology.host(count))
+            else:
+                counter = topology.domain(count)
+                plan = on(counter.axis)
+                plan.together.append(counter)
+                plan.strict = True
+        self.single = False
+        for count in relations.apart:
+            own = topology.includes(count, relations)
+            if count.on_hosts:
+                self.apart.append(topology.host(count))
+                self.single = self.single or own
+            else:
+                counter = topology.domain(count)
+                plan = on(counter.axis)
+                plan.apart.append(counter)
+                plan.alone = plan.alone or own
         for count in relations.guards:
             if count.on_hosts:
                 self.adds.append(topology.host(count))
             else:
                 counter = topology.domain(count)
                 on(counter.axis).adds.append(counter)
-        spread_by = {spread.count for spread in relations.spreads}
-        self.guarded: Final = [
-            (host, skews[host.count]) for host in effects.hosts if host.count in skews and host.count not in spread_by
-        ]
+        spread_by = [spread.count for spread in relations.spreads]
+        self.guarded: Final = _wanted(effects.hosts, skews, spread_by)
+        self.considerate = bool(self.guarded)
         for plan in axes.values():
-            plan.strict = bool(plan.spreads or plan.together)
-            plan.alone = any(topology.includes(one.count, relations) for one in plan.apart)
-            plan.wanted = [
-                (one, skews[one.count]) for one in plan.adds if one.count in skews and one.count not in spread_by
-            ]
+            plan.wanted = _wanted(plan.adds, skews, spread_by)
+            self.considerate = self.considerate or bool(plan.wanted)
         self.by_axis: Final = axes
-        self.axes: Final = [axes[axis] for axis in sorted(axes, key=lambda one: one.key)]
-        self.single: Final = any(topology.includes(host.count, relations) for host in self.apart)
-        self.bootstraps: Final = bool(relations.together) and all(
-            topology.includes(count, relations) for count in relations.together
-        )
+        self.axes: Final = [axes[axis] for axis in sorted(axes, key=_key_of)] if len(axes) > 1 else [*axes.values()]
         self.even: Final = self._even()
-        self.tops: Final = [skew for _, skew, _, _ in self.spreads]
-        self.caps: Final = [(counter, skew) for counter, skew, own, _ in self.spreads if own]
         self.ties: Final = bool(self.axes or self.guarded)
-        self.considerate: Final = bool(self.guarded or any(plan.wanted for plan in self.axes))
         self.choosy: Final = effects.choosy
         self.hostless: Final = not (self.spreads or self.together or self.apart or self.blocked or self.guarded)
-        self.plain: Final = not (
-            self.axes or self.spreads or self.together or self.apart or self.blocked or self.adds or self.guarded
-        )
+        self.plain: Final = self.hostless and not (self.axes or self.adds)
 
     def counters(self) -> Iterable[Counter]:
         """Everything that counts the pods, or by which they are placed."""
@@ -200,13 +199,22 @@ class Plan:
         (ap,) = self.axes
         if ap.together or ap.apart or ap.blocked:
             return None
-        leads = [(counter, skew, least) for counter, skew, own, least in ap.spreads if own]
-        leads += [(counter, skew, 1) for counter, skew in ap.wanted]
+        leads = [(counter, skew, 1) for counter, skew in ap.wanted]
+        others: list[tuple[DomainCounter, int, int]] = []
+        for counter, skew, own, least in ap.spreads:
+            (leads if own else others).append((counter, skew, least))
         if len(leads) != 1:
             return None
-        (ap.lead,) = leads
-        ap.others = [(counter, skew, least) for counter, skew, own, least in ap.spreads if not own]
+        (ap.lead,), ap.others = leads, others
         return ap
+
+
+def _wanted(counters: Iterable[T], skews: Mapping[Count, int], spread_by: Collection[Count]) -> list[tuple[T, int]]:
+    """Of counters, those by which others are spread, with the least skew of these."""
+    return [(one, skews[one.count]) for one in counters if one.count in skews and one.count not in spread_by]
+
+
+_key_of: Final = attrgetter("key")
 
 
 class Run(msgspec.Struct, eq=False, gc=False):

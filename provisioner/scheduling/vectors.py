@@ -4,7 +4,6 @@ import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import and_, getitem
 from typing import Final
 
 from provisioner.scheduling.bits import mask_of
@@ -96,7 +95,6 @@ class Thresholds:
         self.everything: Final = (1 << len(vectors)) - 1
         self._vectors: Final = vectors
         self._steps: Final[dict[int, _Steps]] = {}
-        self._columns: Sequence[_Steps] = ()
         self._changed: Mapping[int, Sequence[int]] = {}
         self._untouched = -1
 
@@ -145,15 +143,10 @@ class Thresholds:
                 if amount > 0:
                     holding &= self.with_at_least(d, amount)
             return holding
-        columns = self._columns
-        if len(columns) != len(used):
-            known = self._steps
-            columns = self._columns = [known[d] if d in known else self._step(d) for d in range(len(used))]
-        if min(used, default=0) > 0:  # as a rule; without a step of Python for each dimension
-            return functools.reduce(and_, map(getitem, columns, used), holding)
-        for steps, amount in zip(columns, used, strict=True):
+        for d, amount in enumerate(used):
             if amount > 0:
-                holding &= steps[amount]
+                steps = self._steps.get(d)  # not by `with_at_least`: a call costs more
+                holding &= (self._step(d) if steps is None else steps)[amount]
         return holding
 
     def _step(self, d: int) -> "_Steps":

@@ -316,6 +316,19 @@ def test_what_did_not_change_is_shared() -> None:
     assert before.world.bins == (m, n)
 
 
+def test_the_same_world_is_what_was_prepared() -> None:
+    m, n = two_nodes()
+    before = prepare(problem((), BOTH, bins=[m, n]))
+    assert prepare(replace(before.world), before) is before
+
+
+def test_a_policy_that_changed_counts() -> None:
+    before = prepare(problem((), BOTH))
+    new = pods(6, of_app("web", topology_spread_constraints=(spread(HOST, WEB, 3),)), "new")
+    after = prepare(replace(before.world, hostname_domains=3), before)
+    assert (len(before.solve(new).claims), len(after.solve(new).claims)) == (1, 3)
+
+
 def test_nodes_that_came_are_all_that_is_looked_at() -> None:
     """Each replacement of hundreds that one pass plans is another node."""
     m, n = two_nodes()
