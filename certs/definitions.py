@@ -11,9 +11,9 @@ from certs import messages
 from certs.injection import certificates
 from provisioner.apis.conversion.ownership import owner_of
 from provisioner.apis.core import CustomResourceDefinition
-from provisioner.kube.beside import karpenter_runs
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
+from provisioner.kube.other_karpenter import karpenter_runs
 from provisioner.kube.resources import CRDS
 from provisioner.support import logs
 from provisioner.support.clock import Clock

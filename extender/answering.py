@@ -2,14 +2,14 @@
 answer, but for samples of many nodes, and for `preempt`: a veto is given once. Whatever goes wrong inside, and whatever a message holds, every node passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
-from extender import messages, meters, placement
+from extender import messages, metrics, placement
 from extender.board import Board, TableBusyError
 from extender.breaker import SLOW_SECONDS, Breaker
 from extender.facts import decode_member
-from extender.plan import Arrival, Member
+from extender.plan import Arrival, Member, Standing
 from extender.protocol import (
     AskedPod,
     MetaVictims,
@@ -23,7 +23,7 @@ from extender.protocol import (
 from extender.vetoes import Veto
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import logs
-from provisioner.values.resources import EMPTY
+from provisioner.values.resources import Resources
 
 _log = logs.get_logger(__name__)
 
@@ -151,38 +151,51 @@ class Answerer:
         names = question.names
         with board.locked():
             standing = board.table.standing(member, now)
-            disrupted = board.table.disrupted(now)
-            holds, supposed = board.table.holds, board.table.supposed
-            verdict = placement.judge(member, standing, holds, names, question.pod.nominated, disrupted, supposed)
+            holds = board.table.holds
+            verdict, sampled = self._judged(member, standing, question, now)
             if verdict.steered:
                 board.table.assume(member.uid, verdict.steered, now)
                 return "steered", question.only(verdict.steered)
-            sampled = self._sample(member, names, verdict)
             if holds and not placement.is_exempt(member):
-                passing = sampled if sampled is not None else verdict.passing(names.all())
+                passing = sampled if sampled is not None else names.as_set().difference(verdict.refused)
                 board.table.suppose(member, frozenset(filter(holds.__contains__, passing)), now)
             if sampled is not None:
                 return "sampled", question.those(sampled)
             if not verdict.refused:
                 return "echoed", question.echo()
-            if len(verdict.refused) < len(names.all()):
+            if len(verdict.refused) < len(names.as_set()):
                 return "narrowed", question.without(verdict.refused)
             board.refusals.record(member, standing.coming, verdict.refused)
         reason = Reason.EMPTIED if standing.coming else Reason.HELD
         self._outbox.put(Report(uid=member.uid, node=min(verdict.refused), reason=reason))
         return "refused", question.without(verdict.refused)
 
-    def _sample(self, member: Member, names: NodeNames, verdict: placement.Verdict) -> list[str] | None:
-        """The nodes that pass where not all have to, None where they do; the board's lock is held."""
+    def _judged(
+        self, member: Member, standing: Standing, question: Question, now: float
+    ) -> tuple[placement.Verdict, list[str] | None]:
+        """What is to be said of the nodes, and those of them that pass where not all have to. The board's lock is held."""
         table = self._board.table
+        holds, supposed, disrupted = table.holds, table.supposed, table.disrupted(now)
+
+        def judge(names: NodeNames) -> placement.Verdict:
+            return placement.judge(member, standing, holds, names, question.pod.nominated, disrupted, supposed)
+
+        def sample(names: NodeNames, refused: Collection[str]) -> list[str] | None:
+            return placement.sample(names, placement.SAMPLE, table.levels, start, refused)
+
         if table.node_count <= placement.SAMPLE or table.avoided or not placement.takes_any(member):
-            return None
-        passing = verdict.passing(names.all())
-        if len(passing) <= placement.SAMPLE:
-            return None
+            return judge(question.names), None
         # no rhythm: pods that ask in the same order again see other nodes
         self._turn = (self._turn * 1_103_515_245 + 12_345) % (1 << 31)
-        return placement.sample(passing, placement.SAMPLE, table.levels, self._turn >> 8)
+        start = self._turn >> 8
+        # of many thousand nodes some thousand are enough to find a hundred among; to read the names of all takes a millisecond
+        some = None if standing.home or standing.others else question.names.window(start)
+        if some is not None:
+            verdict = judge(some)
+            if (sampled := sample(some, verdict.refused)) is not None:
+                return verdict, sampled
+        verdict = judge(question.names)
+        return verdict, None if verdict.steered else sample(question.names, verdict.refused)
 
     def _prioritize(self, question: Question) -> tuple[str, bytes]:
         member = self._member(question.pod)
@@ -198,9 +211,10 @@ class Answerer:
         board = self._board
         with board.locked():
             now = board.clock.monotonic()
-            victims = {node: self._victims(meta) for node, meta in question.candidates.items()}
+            holds = board.table.holds
+            victims = {node: self._victims(meta, node in holds) for node, meta in question.candidates.items()}
             standing = board.table.standing(member, now)
-            kept = placement.preemptible(member, standing, board.table.holds, victims, board.table.disrupted(now))
+            kept = placement.preemptible(member, standing, holds, victims, board.table.disrupted(now))
             coming = standing.coming if placement.needs_nobodys_room(member, standing) else ""
             if coming and Veto(member.uid, coming) in board.vetoes:
                 board.await_node(coming)  # that its Node joined is why kube-scheduler asks again, most likely
@@ -213,11 +227,11 @@ class Answerer:
         self._outbox.put(Report(uid=member.uid, node=min(victims, default=""), reason=Reason.PREEMPTED))
         return ("kept" if kept else "vetoed"), question.kept(kept)
 
-    def _victims(self, meta: MetaVictims) -> placement.Victims:
-        """What an eviction would free; the board's lock is held."""
-        uids = [pod.uid for pod in meta.pods or ()]
-        known = (self._board.table.member(uid) for uid in uids)
-        return placement.Victims(len(uids), sum((one.requests for one in known if one is not None), EMPTY))
+    def _victims(self, meta: MetaVictims, held: bool) -> placement.Victims:
+        """What an eviction would free; what room that is, only where some is held. The board's lock is held."""
+        pods = meta.pods or ()
+        known = (self._board.table.member(pod.uid) for pod in pods) if held else ()
+        return placement.Victims(len(pods), Resources.total(one.requests for one in known if one is not None))
 
     def _member(self, pod: AskedPod) -> Member:
         """The facts about who asks: the watch's, or the message's where the watch has not told of it yet."""
@@ -239,25 +253,25 @@ class Answerer:
     ) -> tuple[str, bytes]:
         """The judgement, or everything where there can be none."""
         if not self.breaker.admits():
-            meters.PASSED.labels("breaker").inc()
+            metrics.PASSED.labels("breaker").inc()
             return "echoed", echo()
         began = self._board.clock.monotonic()
         try:
             problem = self._board.problem()
             if not problem:
                 return judge()
-            meters.PASSED.labels("stale").inc()
+            metrics.PASSED.labels("stale").inc()
             self._log(messages.PASSING_ALL_NODES_STALE, why=problem)
         except Exception as error:  # noqa: BLE001 - an extender that fails passes every node
-            meters.PASSED.labels("error").inc()
+            metrics.PASSED.labels("error").inc()
             self._log(messages.PASSING_ALL_NODES_FAILED, error=error, verb=verb)
         finally:
             self.breaker.record(self._board.clock.monotonic() - began)
         return "echoed", echo()
 
     def _count(self, verb: str, answer: str, began: float) -> None:
-        meters.REQUESTS.labels(verb, answer).inc()
-        meters.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
+        metrics.REQUESTS.labels(verb, answer).inc()
+        metrics.SECONDS.labels(verb).observe(self._board.clock.monotonic() - began)
 
     def hung(self) -> str:
         """Why this process should be started anew, "" while it should not: what liveness asks.
@@ -273,14 +287,14 @@ class Answerer:
         return f"no request was answered in time for {seconds:.0f} s" if seconds >= HUNG_SECONDS else ""
 
     def _breaker_changed(self, is_open: bool) -> None:
-        meters.BREAKER_OPEN.set(is_open)
+        metrics.BREAKER_OPEN.set(is_open)
         if is_open:
             _log.warning(messages.PASSING_ALL_NODES, slow_seconds=SLOW_SECONDS)
         else:
             _log.info(messages.FILTERING_NODES_AGAIN)
 
     def _unreadable(self, verb: str, error: ProtocolError) -> bytes:
-        meters.REQUESTS.labels(verb, "failed").inc()
+        metrics.REQUESTS.labels(verb, "failed").inc()
         self._log(messages.FAILED_TO_READ_REQUEST, verb=verb, problem=str(error))
         match verb:
             case "prioritize":

@@ -1,11 +1,11 @@
-"""The plan table that threads share: fed by the reflectors, asked by the verbs, and a judge of its own freshness."""
+"""The plan table behind its lock: reflectors feed it, the verbs read it, and it says when it may be out of date."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
-from extender import messages, meters
+from extender import messages, metrics
 from extender.facts import Timeline, claim_facts, node_facts
 from extender.plan import Arrival, Member, PlanTable
 from extender.refusals import Refusals
@@ -139,7 +139,7 @@ class Board:
             return
         if problem:
             self._problems[kind, name] = problem
-            meters.BAD_OBJECTS.labels(kind).inc()
+            metrics.BAD_OBJECTS.labels(kind).inc()
             _log.warning(messages.IGNORED_UNREADABLE_PART, kind=kind, object=name, problem=problem)
         else:
             self._problems.pop((kind, name), None)
@@ -175,7 +175,7 @@ class Board:
                 if len(self._awaited) > _MAX_AWAITED:
                     self._awaited.clear()
                 self._awaited.update(self.table.unknown(unknown))
-        meters.UNKNOWN_NODES.labels("known" if known else "passed").inc()
+        metrics.UNKNOWN_NODES.labels("known" if known else "passed").inc()
 
     def awaitable(self, names: Iterable[str]) -> list[str]:
         """The names that `await_nodes` would wait for. `lock` is held."""

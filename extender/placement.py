@@ -15,7 +15,7 @@ The rules, in order (design.md §3.7, §3b.4, spec/extender-webhook.md §1.8):
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
         """The names that may pass, in their order."""
         if self.steered:
             return [self.steered]
-        return [name for name in names if name not in self.refused]
+        return list(filterfalse(self.refused.__contains__, names))
 
 
 PASS = Verdict("", {})
@@ -87,9 +87,9 @@ def judge(
     if not holds and not going:
         return PASS
     waits = standing.coming if not (nominated and names.all() == [nominated]) else ""
-    asked = sorted(name for name in names.all() if name in holds and name not in going)
+    asked = sorted(names.as_set().intersection(holds).difference(going))
     requests = dict(pod.requests)
-    crowd = sum((one.requests for one in supposed), EMPTY)
+    crowd = Resources.total(one.requests for one in supposed)
     refused = {}
     for name in asked:
         reason = refusal(requests, pod.priority, holds[name], waits, crowd)
@@ -98,34 +98,38 @@ def judge(
         if reason:
             refused[name] = reason
     if going:
-        refused |= {name: BEING_DISRUPTED for name in names.all() if name in going}
+        refused |= dict.fromkeys(names.as_set().intersection(going), BEING_DISRUPTED)
     return Verdict("", refused) if refused else PASS
 
 
-def sample(names: Sequence[str], count: int, levels: Sequence[Collection[str]], start: int) -> list[str]:
-    """`count` of `names`; all of them where they are no more.
+def sample(
+    names: NodeNames, count: int, levels: Sequence[Collection[str]], start: int, refused: Collection[str] = NOWHERE
+) -> list[str] | None:
+    """`count` of the names that may pass; None where they are no more.
 
     The first half are the fullest nodes, which `score` puts first. The rest comes in turn, so that whoever else filters or scores nodes sees every
     node in the end.
 
     Args:
-        names: the nodes that may pass.
-        count: how many shall.
+        names: the feasible nodes.
+        count: how many shall pass.
         levels: nodes with pods of their own, by how full they are (`PlanTable.levels`).
         start: where the turn begins.
+        refused: those of `names` that may not pass.
 
-    Cost: O(names); 0.1 ms for 1,000.
+    Cost: O(count + refused), beyond the set of the names; O(nodes) where the fullest are not among them.
     """
-    if len(names) <= count:
-        return list(names)
-    asked = set(names)
-    full = chain.from_iterable(filter(asked.__contains__, level) for level in reversed(levels))
-    chosen = dict.fromkeys(islice(full, count // 2))
-    start %= len(names)
-    for name in chain(islice(names, start, None), islice(names, start)):
+    listed, asked = names.all(), names.as_set()
+    if len(asked) - len(refused) <= count:
+        return None
+    full = filter(asked.__contains__, chain.from_iterable(reversed(levels)))
+    chosen = dict.fromkeys(islice(filterfalse(refused.__contains__, full), count // 2))
+    for at in range(start, start + len(listed)):
         if len(chosen) >= count:
             break
-        chosen[name] = None
+        name = listed[at % len(listed)]
+        if name not in refused:
+            chosen[name] = None
     return list(chosen)
 
 
@@ -196,7 +200,7 @@ def score(
     if has_wishes(pod):
         return []
     known = company(pod)
-    listed = [name for name in names.all() if name not in known] if known else names.all()
+    listed = filterfalse(known.__contains__, names.all())
     return list(filter(None, map(scores.get, listed)))  # loops in C: there may be 5,000 names
 
 
@@ -222,7 +226,7 @@ class Victims(NamedTuple):
 
     Attributes:
         pods: how many.
-        room: what those of them take that a watch told of.
+        room: what those of them take that a watch told of; only asked on nodes with held room.
     """
 
     pods: int

@@ -19,6 +19,7 @@ deleted, and with the annotation.
 
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Final, NamedTuple
 
 import msgspec
@@ -629,7 +630,7 @@ class PlanTable:
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that no watch told of yet."""
-        return [name for name in names if name not in self._nodes]
+        return list(filterfalse(self._nodes.__contains__, names))
 
     def arrival(self, plan: str) -> Arrival:
         """How far the node of this claim is."""
@@ -877,8 +878,8 @@ class PlanTable:
             if tally.recount:
                 self._count(family, tally)
             self._share(tally)
-        while self._stale_holds:
-            name = self._stale_holds.pop()
+        stale, self._stale_holds = self._stale_holds, set()  # to pop from a set that was large once is slow
+        for name in stale:
             hold = self._hold(name)
             if hold is None:
                 self._holds.pop(name, None)
@@ -993,7 +994,7 @@ def fullness(allocatable: Resources, used: Resources, daemons: Resources) -> int
 
 def beside(node: str, supposed: Iterable[Supposed]) -> Resources:
     """What pods take that may be bound to this node in this moment."""
-    return sum((one.requests for one in supposed if node in one.nodes), EMPTY)
+    return Resources.total(one.requests for one in supposed if node in one.nodes)
 
 
 def _same(old: Member, new: Member) -> bool:

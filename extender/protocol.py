@@ -7,6 +7,7 @@ preempt reply may name no unknown victim and no node without victims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Final
 
 import msgspec
@@ -18,7 +19,10 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 """5,000 names of 45 bytes take 225 KB; whole nodes (nodeCacheCapable: false) 19 KB each."""
 
 MAX_SCORE: Final = 10
+WINDOW_BYTES: Final = 48 * 1024
+"""A thousand node names of 45 bytes."""
 _NULL: Final = b"null"
+_BETWEEN: Final = b'","'
 
 
 class ProtocolError(ValueError):
@@ -155,14 +159,15 @@ class NodeNames:
     """The node names of a message, decoded only when somebody wants them all.
 
     A node's name has no character that JSON escapes, so one name is looked for in the bytes: 225 KB take some 10 us,
-    decoding them 300.
+    decoding them 200, and a set of them 400 more.
     """
 
-    __slots__ = ("_names", "raw")
+    __slots__ = ("_names", "_set", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self._names: list[str] | None = None
+        self._set: frozenset[str] | None = None
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and bool(name) and f'"{name}"'.encode() in self.raw
@@ -179,6 +184,44 @@ class NodeNames:
             except (RecursionError, ValueError) as error:
                 raise ProtocolError(messages.unreadable_node_names(error)) from error
         return self._names
+
+    def as_set(self) -> frozenset[str]:
+        """Every name; made once.
+
+        Raises:
+            ProtocolError: they are no list of strings.
+        """
+        if self._set is None:
+            self._set = frozenset(self.all())
+        return self._set
+
+    def window(self, start: int) -> "NodeNames | None":
+        """Some of the names, in a row that goes on at the beginning: `WINDOW_BYTES` of text and little more. None where that would be half of all.
+
+        Args:
+            start: where in the text it begins; goes round.
+
+        Cost: O(bytes) for what JSON might escape, 10 us for 225 KB.
+        """
+        raw = self.raw
+        if len(raw) < 2 * WINDOW_BYTES or b"\\" in raw:  # an escaped quote could be taken for one that ends a name
+            return None
+        begin = raw.find(_BETWEEN, start % len(raw)) + 2  # a quote, or 1: behind the bracket
+        parts = [raw[begin : self._end(begin + WINDOW_BYTES)]]
+        missing = WINDOW_BYTES - len(parts[0])
+        if missing > 0:
+            parts.append(raw[1 : self._end(missing)])
+        window = NodeNames(b"[%b]" % b",".join(parts))
+        try:
+            window.all()
+        except ProtocolError:
+            return None
+        return window
+
+    def _end(self, near: int) -> int:
+        """Where the first name ends that ends behind this place, at the latest the last."""
+        end = self.raw.find(_BETWEEN, near)
+        return end + 1 if end >= 0 else len(self.raw) - 1
 
 
 class Question:
@@ -234,7 +277,7 @@ class Question:
 
     def without(self, refused: Mapping[str, str]) -> bytes:
         """The reply that lets all nodes but `refused` pass; when none is left it gives the reasons, by node."""
-        left = [name for name in self.names.all() if name not in refused]
+        left = list(filterfalse(refused.__contains__, self.names.all()))
         return self._reply(left, {} if left else refused)
 
     def _reply(self, names: list[str], unresolvable: Mapping[str, str] | None = None) -> bytes:

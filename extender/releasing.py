@@ -10,7 +10,7 @@ that a process does when its data is fresh is one such write: every refused pod 
 import threading
 from typing import Final, Protocol
 
-from extender import messages, meters
+from extender import messages, metrics
 from extender.board import Board
 from provisioner.apis import names
 from provisioner.apis.core import Node
@@ -59,15 +59,15 @@ class Releaser:
         """End what is over, touch the nodes that are due; the nodes that were touched."""
         board = self._board
         fresh = not board.problem()
-        meters.FRESH.set(fresh)
+        metrics.FRESH.set(fresh)
         if not fresh:
             return []
         touched = [name for name in self._due() if self._touch(name)]
         with board.lock:
             held, planned, plans = len(board.table.holds), board.table.planned, board.table.plans
-        meters.HELD_NODES.set(held)
-        meters.PLANNED_PODS.set(planned)
-        meters.PLANS.set(plans)
+        metrics.HELD_NODES.set(held)
+        metrics.PLANNED_PODS.set(planned)
+        metrics.PLANS.set(plans)
         return touched
 
     def _due(self) -> list[str]:
@@ -84,7 +84,7 @@ class Releaser:
             kinds = board.refusals.kinds()
         self._retry.clear()
         if ended:
-            meters.EXPIRED.inc(len(ended))
+            metrics.EXPIRED.inc(len(ended))
             _log.info(messages.PLANS_ENDED, plans=len(ended), first=ended[0])
         for kind in kinds:
             with board.lock:  # for each anew: a verb must not wait for all of them
@@ -101,14 +101,14 @@ class Releaser:
         try:
             self._client.patch(NODES, name, body)
         except NotFound:
-            meters.RELEASES.labels("gone").inc()
+            metrics.RELEASES.labels("gone").inc()
             return False
         except ApiError as error:
-            meters.RELEASES.labels("failed").inc()
+            metrics.RELEASES.labels("failed").inc()
             self._retry.add(name)
             _log.warning(messages.FAILED_TO_ANNOTATE_NODE, node=name, error=str(error))
             return False
-        meters.RELEASES.labels("touched").inc()
+        metrics.RELEASES.labels("touched").inc()
         _log.info(messages.RELEASED_HOLD, node=name)
         return True
 

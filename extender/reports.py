@@ -15,7 +15,7 @@ from typing import Final
 
 import urllib3
 
-from extender import messages, meters
+from extender import messages, metrics
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
 from provisioner.support import logs
@@ -128,7 +128,7 @@ class Reporter:
         with self._something:
             if len(self._queue) >= CAPACITY:
                 self._queue.popleft()
-                meters.REPORTS.labels("dropped").inc()
+                metrics.REPORTS.labels("dropped").inc()
             self._queue.append(report)
             self._something.notify_all()
 
@@ -165,7 +165,7 @@ class Reporter:
                     return
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_REPORTS))]
             if self._clock.monotonic() < self._paused_until:
-                meters.REPORTS.labels("paused").inc(len(batch))
+                metrics.REPORTS.labels("paused").inc(len(batch))
                 continue
             url = self._url
             try:
@@ -174,7 +174,7 @@ class Reporter:
                     self._sent(url, failed=False)
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever a peer does
                 self._sent(url, failed=True)
-                meters.REPORTS.labels("failed").inc(len(batch))
+                metrics.REPORTS.labels("failed").inc(len(batch))
                 self._log(messages.FAILED_TO_SEND_REPORTS, error)
 
     def _sent(self, url: str, *, failed: bool) -> None:
@@ -189,14 +189,14 @@ class Reporter:
     def _send(self, batch: list[Report]) -> None:
         url = self._url
         if not url:
-            meters.REPORTS.labels("unaddressed").inc(len(batch))
+            metrics.REPORTS.labels("unaddressed").inc(len(batch))
             return
         answer = self._connection(url).request(
             "POST", url, body=encode_reports(batch), headers={"Content-Type": "application/json"}, redirect=False
         )
         if answer.status >= 300:
             raise AddressError(f"{url} answered {answer.status}")
-        meters.REPORTS.labels("sent").inc(len(batch))
+        metrics.REPORTS.labels("sent").inc(len(batch))
 
     def _connection(self, url: str) -> urllib3.PoolManager:
         """A pool for this address, made anew when the address or one of the files changes."""

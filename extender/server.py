@@ -31,10 +31,10 @@ from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ConfigError
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
-from provisioner.support import health, heartbeat, logs
+from provisioner.support import health, logs
 from provisioner.support.addresses import Address, AddressParameter, host_and_port, is_loopback
 from provisioner.support.clock import SystemClock
-from provisioner.support.http import gunicorn_server
+from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
 
@@ -46,8 +46,6 @@ LIMITS: Final = Limits(
     idle_seconds=gunicorn_server.KEEPALIVE_SECONDS,
     waiting=32,
 )
-ASK_SECONDS: Final = 2.0
-"""How long a probe may take on its way through the server that kube-scheduler asks."""
 SWITCH_SECONDS: Final = 0.0001
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -116,8 +114,8 @@ class Config:
                 serving.current()  # says now, not at the first connection, that a file is unusable
             except OSError as error:
                 given = (("cert", self.tls_cert), ("key", self.tls_key), ("client-ca", self.tls_client_ca))
-                flags = ", ".join(f"--tls-{name} {path}" for name, path in given if path)
-                raise ValueError(f"{flags}: {error}") from error
+                files = ", ".join(f"--tls-{name} {path}" for name, path in given if path)
+                raise ValueError(f"{files}: {error}") from error
 
     @property
     def serving(self) -> ServingContext | None:
@@ -165,7 +163,7 @@ class ExtenderProgram:
             config.metrics_bind,
             config.health_bind,
             checks={"extender": self.board.problem},
-            live_checks=live_checks(server),
+            live_checks=health.live_checks(server, "questions"),  # as kube-scheduler asks them
         )
 
     def stop(self) -> None:
@@ -187,11 +185,6 @@ class ExtenderProgram:
         gc.freeze()
         with self.board.lock:
             _log.info(messages.READY, table=repr(self.board.table))
-
-
-def live_checks(server: HttpServer) -> dict[str, health.Check]:
-    """What the liveness probe asks: whether questions are answered, the way kube-scheduler asks them, and whether every thread lives."""
-    return {"questions": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem}
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
@@ -227,24 +220,14 @@ _FILE = click.Path(dir_okay=False)
     context_settings={"show_default": True},
     help="Run the scheduler extender: brings planned pods to their nodes and holds their room.",
 )
-@click.option("--kubeconfig", type=_FILE, help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
+@flags.kubeconfig
 @click.option(
     "--bind",
     type=AddressParameter(),
     default="127.0.0.1:8090",
     help="Address that kube-scheduler sends its requests to.",
 )
-@click.option(
-    "--metrics-bind",
-    type=AddressParameter(),
-    default="127.0.0.1:8091",
-    help="Address of /metrics, /healthz and /readyz, over plain HTTP.",
-)
-@click.option(
-    "--health-bind",
-    type=AddressParameter(),
-    help="Separate address for /healthz and /readyz, so that only the kubelet needs to reach it.",
-)
+@flags.probes(metrics_bind="127.0.0.1:8091")
 @click.option(
     "--prefix", default="", help="Path prefix of the verbs, as in the urlPrefix of the extender configuration."
 )
@@ -277,8 +260,8 @@ _FILE = click.Path(dir_okay=False)
 @click.option(
     "--reports-server-name", default="", help="Name in that certificate, if it differs from the host of the URL."
 )
-@click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+@flags.log_level
+@flags.log_format
 def command(
     kubeconfig: str | None,
     bind: Address,

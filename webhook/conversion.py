@@ -14,7 +14,7 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
 from webhook import messages
-from webhook.review import ReviewError, cut
+from webhook.review import DURATION_BUCKETS, ReviewError, cut
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 MAX_MESSAGE_BYTES: Final = 4096
@@ -35,7 +35,7 @@ SECONDS = metrics.histogram(
     "dovetail_webhook_conversion_duration_seconds",
     "Time from the body of a conversion review to its response.",
     [],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0),
+    buckets=DURATION_BUCKETS,
 )
 
 _UID: Final = ("request", "uid")

@@ -28,6 +28,10 @@ MAX_WARNINGS = 10
 """More are counted and not told; the API server drops all warnings of a response beyond 4,096 characters."""
 
 
+DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Of validations and conversions, in seconds; the API server waits for two."""
+
+
 class ReviewError(ValueError):
     """The body is no AdmissionReview v1 that could be decided on; the text says why.
 

@@ -28,10 +28,10 @@ from provisioner.apis.conversion.definitions import BETA
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
-from provisioner.support import health, heartbeat, logs
+from provisioner.support import health, logs
 from provisioner.support.addresses import Address, AddressParameter
 from provisioner.support.clock import Clock, SystemClock
-from provisioner.support.http import gunicorn_server
+from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
 from webhook import messages
@@ -60,8 +60,6 @@ LIMITS = Limits(
     body_bytes=MAX_BODY_BYTES,
     idle_seconds=gunicorn_server.KEEPALIVE_SECONDS,
 )
-ASK_SECONDS = 2.0
-"""How long a probe may take on its way through the server that the API server asks."""
 DEFAULT_NAMESPACE = OWN_NAMESPACE
 DEFAULT_SECRET = "dovetail-webhook-tls"
 DEFAULT_SERVICE = "dovetail-webhook"
@@ -164,7 +162,7 @@ class WebhookProgram:
             config.metrics_bind,
             config.health_bind,
             checks={"webhook": self.problem},
-            live_checks=live_checks(server),
+            live_checks=health.live_checks(server, "reviews"),  # as the API server asks for them
         )
 
     def stop(self) -> None:
@@ -175,11 +173,6 @@ class WebhookProgram:
             self._images.stop()
         self.facts.stop()
         self.rotation.stop(timeout=2.0)
-
-
-def live_checks(server: HttpServer) -> dict[str, health.Check]:
-    """What the liveness probe asks: whether reviews are answered, the way the API server asks for them, and whether every thread lives."""
-    return {"reviews": health.through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem}
 
 
 def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageService | None":
@@ -248,19 +241,9 @@ class _ObjectName(click.ParamType[str]):
     context_settings={"show_default": True},
     help="Run the admission webhook: stamps label requirements on new pods, by opt-in, validates NodePools and the like, and fails open.",
 )
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Default: in-cluster, $KUBECONFIG, ~/.kube/config.")
+@flags.kubeconfig
 @click.option("--bind", type=AddressParameter(), default=":8443", help="Address that the API server calls, over TLS.")
-@click.option(
-    "--metrics-bind",
-    type=AddressParameter(),
-    default="127.0.0.1:8444",
-    help="Address of /metrics, /healthz and /readyz, over plain HTTP.",
-)
-@click.option(
-    "--health-bind",
-    type=AddressParameter(),
-    help="Separate address for /healthz and /readyz, so that only the kubelet needs to reach it.",
-)
+@flags.probes(metrics_bind="127.0.0.1:8444")
 @click.option(
     "--namespace",
     type=_ObjectName(),
@@ -344,8 +327,8 @@ class _ObjectName(click.ParamType[str]):
     is_flag=True,
     help="Maintain the caBundle of the CustomResourceDefinitions that serve v1beta1 beside v1 (component conversion).",
 )
-@click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", envvar="LOG_LEVEL")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+@flags.log_level
+@flags.log_format
 def command(
     kubeconfig: str | None,
     bind: Address,

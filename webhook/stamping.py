@@ -256,7 +256,7 @@ class _Settings:
         if found is None or found.value in ("", DISABLED):
             return None
         if found.value != "enabled":
-            draft.warnings.append(f"dovetail: {found} is not supported; use enabled or disabled. {stamp} was not set")
+            draft.warnings.append(messages.switch_not_supported(str(found), stamp))
             return None
         return found
 
@@ -346,10 +346,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
     if draft.stamped and not _record(pod, draft):
-        too_large = (
-            "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
-        )
-        return Decision(StampOutcome.UNCHANGED, warnings=(too_large,))
+        return Decision(StampOutcome.UNCHANGED, warnings=(messages.ANNOTATIONS_TOO_LARGE,))
     return Decision(
         StampOutcome.STAMPED if draft.operations else StampOutcome.UNCHANGED,
         tuple(draft.operations),
@@ -375,9 +372,7 @@ def _opted_out(settings: _Settings, draft: _Draft) -> bool:
             continue
         out = True
         if found.value != DISABLED:  # meant as an opt-out, most likely: stamp nothing and say so
-            draft.warnings.append(
-                f"dovetail: {found} is not supported; use enabled or disabled. The pod was not changed"
-            )
+            draft.warnings.append(messages.opt_out_not_supported(str(found)))
     return out
 
 
@@ -394,18 +389,14 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         values = tuple(sorted({part.strip() for part in re.split("[,_]", found.value) if part.strip()}))
         bad = [value for value in values if not setting.accepts(value)]
         if bad or not values:
-            draft.warnings.append(
-                f"dovetail: {found} holds {_quoted(bad) if bad else 'no value'}, "
-                f"want {setting.expected}: {setting.label} was not stamped"
-            )
+            held = _quoted(bad) if bad else "no value"
+            draft.warnings.append(messages.values_not_supported(str(found), held, setting.expected, setting.label))
             continue
         if _selects(pod, setting.label):
             continue
         fitting = _fitting(setting.label, values, own_os)
         if not fitting:
-            draft.warnings.append(
-                f"dovetail: {found}, but the pod's own spec is for {own_os}: {setting.label} was not stamped"
-            )
+            draft.warnings.append(messages.other_operating_system(str(found), own_os, setting.label))
         elif _add_requirement_possible(pod, setting.label, fitting):
             wanted[setting.label] = fitting
             draft.note(setting.name, ",".join(fitting), found)
@@ -715,9 +706,9 @@ def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | N
         problem = str(error)
     else:
         if controller is None:
-            problem = "no ReplicaSet, StatefulSet or Job controls the pod"
+            problem = messages.NO_CONTROLLER_WITH_A_SHARE
         elif _speaks_of_capacity(pod, settings):
-            problem = f"{names.CAPACITY_TYPE_LABEL} is set for the pod already"
+            problem = messages.CAPACITY_TYPE_IS_SET
     return _AskedShare(found, controller, owner, share, problem)
 
 
@@ -728,8 +719,7 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
         return None
     found, controller = asked.found, asked.controller
     if asked.problem or facts.seat is None or controller is None:
-        problem = asked.problem or "the webhook is not counting pods (--on-demand-shares)"
-        draft.warnings.append(f"dovetail: {found}: {problem}. The share was not applied")
+        draft.warnings.append(messages.share_not_applied(str(found), asked.problem or messages.PODS_ARE_NOT_COUNTED))
         return None
     seat, labels = facts.seat, pod.metadata.labels
     if labels is None:
@@ -749,13 +739,12 @@ def _warn_of_repair(pod: Pod, controller: review.OwnerReference, draft: _Draft) 
     wanted = (pod.metadata.annotations or {}).get(names.ON_DEMAND_REPAIR)
     if wanted is None:
         return
-    place = f"annotation {names.ON_DEMAND_REPAIR} of the pod: {wanted!r}"
     if wanted != shares.REPAIR_BY_EVICTION:
-        draft.warnings.append(f"dovetail: {place} is not supported; use {shares.REPAIR_BY_EVICTION}")
+        draft.warnings.append(messages.repair_not_supported(wanted, shares.REPAIR_BY_EVICTION))
     elif controller.kind == "Job":
-        draft.warnings.append(f"dovetail: {place} has no effect on pods of Jobs, which are never evicted for it")
+        draft.warnings.append(messages.repair_of_jobs(wanted))
     elif names.STAMP_ON_DEMAND not in (pod.metadata.annotations or {}):
-        draft.warnings.append(f"dovetail: {place} requires the annotation {names.STAMP_ON_DEMAND} of the pod as well")
+        draft.warnings.append(messages.repair_without_share(wanted))
 
 
 def _prefer_spot(pod: Pod, required: bool) -> Operation:
@@ -785,9 +774,7 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     for pool in pools:
         taints = facts.taints_of(pool)
         if taints is None:
-            draft.warnings.append(
-                f"dovetail: {found}; NodePool {pool} does not exist, so no toleration was added for it"
-            )
+            draft.warnings.append(messages.pool_does_not_exist(str(found), pool))
         for taint in taints or ():
             if taint.effect in (names.NO_SCHEDULE, names.NO_EXECUTE) and not tolerates(tolerated, taint):
                 tolerated.append(Toleration(key=taint.key, value=taint.value, effect=taint.effect))
@@ -795,10 +782,7 @@ def _tolerate(pod: Pod, pools: tuple[str, ...], found: _Found, facts: Facts, dra
     if not missing:
         return
     if len(missing) > MAX_TOLERATIONS:
-        draft.warnings.append(
-            f"dovetail: {found}: the NodePools have {len(missing)} taints, more than the limit of {MAX_TOLERATIONS}. "
-            "No toleration was added"
-        )
+        draft.warnings.append(messages.too_many_taints(str(found), len(missing), MAX_TOLERATIONS))
         return
     _append(pod.spec.tolerations, ("spec", "tolerations"), [_toleration(taint) for taint in missing], draft)
     draft.note(TOLERATIONS_STAMP, ",".join(map(str, missing)), found, f"taints of NodePool {','.join(pools)}")
@@ -815,16 +799,14 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or not found.value:
         return
     if found.value != "zone":
-        draft.warnings.append(f"dovetail: {found} is not supported; use zone. No topology spread constraint was added")
+        draft.warnings.append(messages.spread_not_supported(str(found)))
         return
     constraints = pod.spec.topology_spread_constraints
     if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
         return
     labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in names.PER_POD_LABELS}
     if not labels:
-        draft.warnings.append(
-            f"dovetail: {found} requires a label that the replicas of the pod share. No topology spread constraint was added"
-        )
+        draft.warnings.append(messages.spread_without_label(str(found)))
         return
     constraint = {
         "maxSkew": 1,
@@ -920,7 +902,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     if found is None or found.value in ("", "keep"):
         return
     if found.value != "rewrite":
-        draft.warnings.append(f"dovetail: {found} is not supported; use rewrite or keep. No label was rewritten")
+        draft.warnings.append(messages.legacy_not_supported(str(found)))
         return
     renamed: dict[str, str] = {}
     operations = [
@@ -938,7 +920,7 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
         draft.operations.extend(operations)
         draft.note(LEGACY_STAMP, "rewrite", found, ", ".join(sorted(renamed)))
     for old, new in sorted(renamed.items()):
-        draft.warnings.append(f"dovetail: {old} is deprecated, use {new}")
+        draft.warnings.append(messages.deprecated(old, new))
 
 
 def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> Iterator[Operation]:
@@ -949,10 +931,7 @@ def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         value = _new_value(old, selector[old])
         if selector.get(new, value) != value:
-            draft.warnings.append(
-                f"dovetail: nodeSelector asks for {old}={selector[old]} and {new}={selector[new]}: "
-                f"the values contradict each other, so {old} was not changed"
-            )
+            draft.warnings.append(messages.selectors_contradict(old, selector[old], new, selector[new]))
             continue
         if new not in selector:
             selector[new] = value  # two deprecated names of one label are checked against each other too
@@ -985,9 +964,7 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
         if new == one.topology_key:
             continue
         if (new, one.when_unsatisfiable) in taken:  # the API server refuses a second one
-            draft.warnings.append(
-                f"dovetail: topologySpreadConstraints contains both {one.topology_key} and {new}, so {one.topology_key} was not changed"
-            )
+            draft.warnings.append(messages.spread_has_both(one.topology_key, new))
             continue
         taken.add((new, one.when_unsatisfiable))
         yield review.replace("spec", "topologySpreadConstraints", index, "topologyKey", value=new)

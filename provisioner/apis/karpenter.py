@@ -97,8 +97,8 @@ POOL_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_NODEP
 CLAIM_KEYS: Final = Schema(fields={"key": Schema(rules=(KEY_DOMAIN, KEY_NOT_HOSTNAME))})
 
 
-class RequirementSpec(Object, frozen=True, kw_only=True):
-    """One requirement on a node's labels, as it stands on the wire."""
+class LabelRequirement(Object, frozen=True, kw_only=True):
+    """One requirement on labels, as it stands on the wire, without minValues."""
 
     key: Annotated[
         str, Schema("The label that the requirement applies to.", required=True, max_length=316, pattern=QUALIFIED_NAME)
@@ -120,6 +120,19 @@ class RequirementSpec(Object, frozen=True, kw_only=True):
             items=Schema(max_length=63, pattern=LABEL_VALUE),
         ),
     ] = ()
+
+    def requirement(self) -> Requirement:
+        """The value that this stands for.
+
+        Raises:
+            RequirementError: unknown operator, or values that it does not go with.
+        """
+        return Requirement.of(self.key, self.operator, self.values)
+
+
+class RequirementSpec(LabelRequirement, frozen=True, kw_only=True):
+    """One requirement on a node's labels, as it stands on the wire."""
+
     min_values: Annotated[
         int | None,
         Schema(
@@ -130,11 +143,7 @@ class RequirementSpec(Object, frozen=True, kw_only=True):
     ] = None
 
     def requirement(self) -> Requirement:
-        """The value that this stands for.
-
-        Raises:
-            RequirementError: unknown operator, or values that it does not go with.
-        """
+        """See `LabelRequirement.requirement`."""
         return Requirement.of(self.key, self.operator, self.values, self.min_values)
 
 

@@ -176,6 +176,8 @@ NO_SCHEDULE: Final = taints.NO_SCHEDULE
 PREFER_NO_SCHEDULE: Final = taints.PREFER_NO_SCHEDULE
 NO_EXECUTE: Final = taints.NO_EXECUTE
 DISRUPTED_TAINT: Final = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
+CORDONED_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
+"""Of the taint that Kubernetes puts on a Node while somebody has it cordoned."""
 UNREGISTERED_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 UNREGISTERED_NO_SCHEDULE_TAINT: Final = Taint(key="karpenter.sh/unregistered", effect=NO_SCHEDULE)
 """For nodes that are Ready as soon as they join: pods are bound the moment it falls, and a kube-controller-manager that
@@ -238,6 +240,7 @@ INSUFFICIENT_CAPACITY: Final = "InsufficientCapacity"
 NODE_NOT_FOUND: Final = "NodeNotFound"
 NODE_NOT_READY: Final = "NodeNotReady"
 MULTIPLE_NODES_FOUND: Final = "MultipleNodesFound"
+REGISTRATION_HOOK_PENDING: Final = "RegistrationHookPending"
 STARTUP_TAINTS_EXIST: Final = "StartupTaintsExist"
 EPHEMERAL_TAINTS_EXIST: Final = "KnownEphemeralTaintsExist"
 RESOURCE_NOT_REGISTERED: Final = "ResourceNotRegistered"

@@ -10,50 +10,15 @@ from provisioner.apis.karpenter import (
     BOUND_NEEDS_INTEGER,
     CLAIM_KEYS,
     IN_NEEDS_VALUES,
-    LABEL_VALUE,
     NOT_IN_NEEDS_VALUES,
-    QUALIFIED_NAME,
+    LabelRequirement,
 )
 from provisioner.apis.meta import Condition, Object, ObjectMeta
 from provisioner.apis.schema import Rule, Schema
-from provisioner.values.requirement import Requirement
 
 API_VERSION: Final = "karpenter.sh/v1alpha1"
 PRICE: Final = r"^\d+(\.\d+)?$"
 PRICE_ADJUSTMENT: Final = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"
-
-
-class OverlayRequirement(Object, frozen=True, kw_only=True):
-    """One requirement on instance types and offerings; it has no minValues."""
-
-    key: Annotated[
-        str, Schema("The label that the requirement is about.", required=True, max_length=316, pattern=QUALIFIED_NAME)
-    ]
-    operator: Annotated[
-        str,
-        Schema(
-            "How the label's value relates to the given ones.",
-            required=True,
-            enum=("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"),
-        ),
-    ]
-    values: Annotated[
-        tuple[str, ...],
-        Schema(
-            "The values that the operator compares with: some for In and NotIn, none for Exists and DoesNotExist, "
-            "exactly one integer for Gt, Lt, Gte and Lte.",
-            list_type="atomic",
-            items=Schema(max_length=63, pattern=LABEL_VALUE),
-        ),
-    ] = ()
-
-    def requirement(self) -> Requirement:
-        """The value that this stands for.
-
-        Raises:
-            RequirementError: unknown operator, or values that it does not go with.
-        """
-        return Requirement.of(self.key, self.operator, self.values)
 
 
 class NodeOverlaySpec(Object, frozen=True, kw_only=True):
@@ -64,7 +29,7 @@ class NodeOverlaySpec(Object, frozen=True, kw_only=True):
     )
 
     requirements: Annotated[
-        tuple[OverlayRequirement, ...],
+        tuple[LabelRequirement, ...],
         Schema(
             "Which instance types and offerings the overlay changes.",
             required=True,

@@ -46,13 +46,13 @@ def command() -> None:
 @command.command(
     "check",
     context_settings={"ignore_unknown_options": True},
-    help="""Say what of AWS was discovered for the cluster and its classes, and which permissions are missing.
+    help="""Show what was discovered in AWS for the cluster and its node classes, and which permissions are missing.
 
     SETTINGS are flags of the provisioner (--cluster-name, --aws-region, --interruption-queue, --kubeconfig, ...); its environment
-    variables count too, so that inside its pod none is needed. Without --role-arn the permissions are those of the credentials that this
-    command runs under.
+    variables are read too, so that no flags are needed inside its pod. Without --role-arn, the permissions of the credentials that this
+    command runs with are checked.
 
-    Exits 0 when all is well, 1 when something is missing, 2 when something could not be told or the command was used wrongly.
+    The exit status is 0 if nothing is missing, 1 if something is missing, and 2 if something could not be determined or the usage is wrong.
     """,
 )
 @click.option(

@@ -23,7 +23,7 @@ COMMANDS: Final = {  # name -> (module:attribute, short help)
     "plan": ("provisioner.cli.plan.command:command", "Plan nodes for pods and show what they cost."),
     "provisioner": ("provisioner.controllers.main:command", "Run the controllers."),
     "reference": ("provisioner.cli.reference.command:command", "Write the generated reference pages."),
-    "why": ("provisioner.cli.why.command:command", "Why a pod has no node, or a node stays or does not drain."),
+    "why": ("provisioner.cli.why.command:command", "Show why a pod has no node, or a node is not disrupted."),
     "webhook": ("webhook.server:command", "Run the admission webhook."),
 }
 

@@ -125,6 +125,22 @@ class RepairPolicy:
     toleration: timedelta
 
 
+class RegistrationHook(Protocol):
+    """Something of the provider's that a Node waits for before it is let in; until then its taint keeps pods away.
+
+    Source: core spec 5, 8.4. Differs: hooks are asked one after another, as none of them waits for a call.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the NodeClaim's condition Registered calls it."""
+        ...
+
+    def wait(self, claim: NodeClaim) -> float:
+        """Seconds until it should be asked again about a claim whose Node has come; 0 where it has nothing to wait for. Any thread."""
+        ...
+
+
 class CloudProviderView(Protocol):
     """What every controller may ask of a cloud: all but to end an instance, which is the Terminator's alone.
 
@@ -181,6 +197,10 @@ class CloudProviderView(Protocol):
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Which node conditions mean a broken instance."""
+        ...
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What a Node waits for before it is let in."""
         ...
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The caches: one watch a kind, the state that they feed, and who else is told. The same in every replica, so a new leader begins with full ones."""
+"""The caches: one watch for each kind of object, which feed the state and tell the controllers. Every replica has them, so a new leader has full ones."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What the caches tell the controllers: one change of one object, a type for each kind that somebody listens to.
+"""What the caches tell the controllers: one change of one object. Each kind that a controller listens to has a type of its own.
 
 A listener matches the types that concern it; mypy then knows what `old` and `new` are.
 """

@@ -1,4 +1,4 @@
-"""Whether the caches are current: what may only be done with what the cluster really shows asks here first."""
+"""Whether the caches are current. Whatever must not act on an outdated view of the cluster asks here first."""
 
 import threading
 from collections.abc import Iterable

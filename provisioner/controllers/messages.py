@@ -67,7 +67,7 @@ def election_failed(error: object) -> str:
     return f"leader election failed: {error}"
 
 
-LEASE_LOST: Final = "the leader election Lease was lost, and two replicas must never act"
+LEASE_LOST: Final = "the leader election Lease was lost, and two replicas must never act at the same time"
 CONTROLLERS_NOT_STARTED: Final = "failed to start the controllers"
 ELECTION_ENDED: Final = "leader election has ended"
 
@@ -77,4 +77,6 @@ def controllers_not_started(error: object) -> str:
     return f"failed to start the controllers: {error}"
 
 
-LEASE_NOT_RENEWED: Final = "the leader election Lease was not renewed in time, and two replicas must never act"
+LEASE_NOT_RENEWED: Final = (
+    "the leader election Lease was not renewed in time, and two replicas must never act at the same time"
+)

@@ -1,4 +1,4 @@
-"""Work that is done again and again, each kind in a thread of its own."""
+"""Calls a function again and again at an interval, in a thread of its own."""
 
 import threading
 from collections.abc import Callable

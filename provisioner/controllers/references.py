@@ -1,4 +1,4 @@
-"""What events about an object are filed under."""
+"""The ObjectReference that events about an object carry (`involvedObject`)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol

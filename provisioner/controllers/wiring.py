@@ -404,8 +404,8 @@ def report_certificates(base: Base) -> Poller | None:
     if not options.report_cert_dir:
         return None
     from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
-    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415
-    from certs.store import Names  # noqa: PLC0415
+    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415 - likewise
+    from certs.store import Names  # noqa: PLC0415 - likewise
 
     peers = Peers(
         Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, options.system_namespace)),

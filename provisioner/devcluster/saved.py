@@ -4,14 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from provisioner.devcluster.errors import DevClusterError, StateError
 from provisioner.devcluster.pki import write_private
 from provisioner.devcluster.ports import PORT_NAMES
 from provisioner.devcluster.processes import Record
-
-TEMPORARY_PREFIX: Final = "tmp-"
 
 
 @dataclass(frozen=True)

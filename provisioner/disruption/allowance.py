@@ -1,4 +1,4 @@
-"""What the budgets of pools leave a method in one pass. Pure."""
+"""How many more nodes of each NodePool one method may disrupt in one pass, by their budgets. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,8 +1,10 @@
-"""Which nodes hold nothing worth keeping, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
+"""Which nodes have no pods that would have to move, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from provisioner.apis import names
@@ -12,9 +14,10 @@ from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes
+from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, View
-from provisioner.state.snapshot import NodeView
+from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 
 METHOD: Final = "empty"
@@ -58,7 +61,7 @@ def emptiness(view: View) -> MethodAnswer:
     rechecks: list[datetime] = []
     held: set[str] = set()
     pod_budgets = PodBudgets(snapshot.pod_budgets)
-    awaited = awaited_nodes(snapshot)
+    awaited, loops = awaited_nodes(snapshot), _of_the_living(view.loops, snapshot)
     for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
         pool = pools.get(node.pool)
         if pool is None:
@@ -77,7 +80,7 @@ def emptiness(view: View) -> MethodAnswer:
         elif view.buffered(str(node.key)):
             blocked.append(Blocked(node.key.name, node.pool, messages.buffer_pods(node.name)))
             rechecks.append(snapshot.at + RECHECK)
-        elif (loop := view.loops.refusal(node)) is not None:
+        elif (loop := loops.refusal(node)) is not None:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
             rechecks.append(loop[1])
         elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
@@ -88,6 +91,20 @@ def emptiness(view: View) -> MethodAnswer:
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
     blocked.extend(Blocked("", name, messages.budget_spent("Empty")) for name in sorted(held) if not spent[name])
     return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))
+
+
+def _of_the_living(loops: LoopHolds, snapshot: Snapshot) -> LoopHolds:
+    """Without workloads that have no pods any more: nobody launches nodes for them, and their empty ones would cost an hour for nothing.
+
+    Cost: the pods, while anybody is held.
+    """
+    if not loops.owners:
+        return loops
+    every = chain(
+        snapshot.pending, snapshot.leaving, *(pods for node in snapshot.nodes for pods in (node.pods, node.assigned))
+    )
+    living = {pod.owner.uid for pod in every if pod.owner is not None}
+    return replace(loops, owners={uid: until for uid, until in loops.owners.items() if uid in living})
 
 
 def is_empty(pods: Iterable[Pod]) -> bool:

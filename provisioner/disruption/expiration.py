@@ -1,4 +1,4 @@
-"""Which nodes have lived for as long as they may. Pure. Source: core spec 5."""
+"""Which nodes have reached their `expireAfter`. Pure. Source: core spec 5."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -28,7 +28,7 @@ _STEPS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wedge:
+class StuckEviction:
     """An eviction after which the drain would stand still; `str` is the reason as users read it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Wedge:
         return messages.replacement_would_wait(self.pod.key, self.reason)
 
 
-def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge | None:
+def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -> StuckEviction | None:
     """The first eviction that leaves its successor no legal place; None where every one does.
 
     Args:
@@ -69,11 +69,11 @@ def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge |
     order = sorted((pair for pair in goals if pair[0].shape.key in tied), key=lambda pair: (pair[0].key, pair[0].uid))
     firsts = {pod.shape.key: (pod, goal) for pod, goal in reversed(order)}
     for pod, goal in firsts.values():
-        if isinstance(found := _place(world, pod, goal, gone), Wedge):
+        if isinstance(found := _place(world, pod, goal, gone), StuckEviction):
             return found
     for pod, goal in order:
         found = _place(world, pod, goal, gone)
-        if isinstance(found, Wedge):
+        if isinstance(found, StuckEviction):
             return found
         changes = {found: with_pods(bins[found], (pod,))}
         home = where.get(pod.node_name)
@@ -84,12 +84,12 @@ def wedge(prepared: Prepared, result: Result, leaving: Iterable[str]) -> Wedge |
     return None
 
 
-def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str | Wedge:
+def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str | StuckEviction:
     """The name of the bin that takes the pod by now."""
     if world.judge(Design(existing={goal: (pod,)}), leaving=leaving).legal:
         return goal
     result = world.solve([pod], leaving=leaving, afterwards=False, max_new=0, effort=0, budget=_STEPS)
-    return next(iter(result.existing)) if result.existing else Wedge(pod, str(result.unplaced[0]))
+    return next(iter(result.existing)) if result.existing else StuckEviction(pod, str(result.unplaced[0]))
 
 
 def _goals(result: Result) -> list[tuple[Pod, str]]:

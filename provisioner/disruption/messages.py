@@ -107,7 +107,7 @@ def planned_claim(number: int) -> str:
 
 
 def replacement_would_wait(pod: str, reason: str) -> str:
-    """What `Wedge` says."""
+    """What `StuckEviction` says."""
     return (
         f"Evicting pod {pod} would leave its replacement without a node while this node drains, because a "
         f"draining node remains a topology domain: {reason}"
@@ -148,7 +148,7 @@ def settings_not_read(configmap: str) -> str:
 
 def waits_for_settings(unread: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
-    return f"Disruption waits, because {unread}; its Role must allow to list and watch it"
+    return f"Disruption is suspended because {unread}; its Role must allow listing and watching it"
 
 
 def paused_by_settings(key: str, configmap: str) -> str:

@@ -1,4 +1,4 @@
-"""Which nodes are broken for good, by what the provider says of their conditions. Pure. Source: core spec 6.15."""
+"""Which nodes are unhealthy for longer than the repair policies of their provider tolerate. Pure. Source: core spec 6.15."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

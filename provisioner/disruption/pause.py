@@ -1,4 +1,4 @@
-"""Which NodePools nobody disrupts for now, because a user said so. Pure.
+"""Which NodePools are paused by a user, so that their nodes are not disrupted. Pure.
 
 Differs: Karpenter has no pause; budgets of 0 do not stop what has begun.
 """

@@ -1,4 +1,4 @@
-"""What is said of pods whose karpenter.sh/do-not-disrupt is neither absent nor "true", while they run. Pure. Source: core spec 6.2, 8.2."""
+"""Events about running pods whose karpenter.sh/do-not-disrupt has a value other than "true". Pure. Source: core spec 6.2, 8.2."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -8,7 +8,15 @@ from typing import Final
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, PodBudgets
-from provisioner.disruption.legality import Wedge, follows, labels_of, name_of, wedge, with_pods, without
+from provisioner.disruption.legality import (
+    StuckEviction,
+    follows,
+    labels_of,
+    name_of,
+    stuck_eviction,
+    with_pods,
+    without,
+)
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
@@ -144,12 +152,12 @@ class Simulation:
             explain=False,
             budget=STEPS,
         )
-        stuck: Wedge | None = None
+        stuck: StuckEviction | None = None
         if not result.unplaced:
             taken = self._taken(result)
             if taken:
                 return Answer(None, messages.reservation_held_by_other(taken))
-            stuck = wedge(self._prepared, result, leaving)
+            stuck = stuck_eviction(self._prepared, result, leaving)
             if stuck is None:
                 return Answer(result)
         if late and self._at_once(pods):
@@ -202,7 +210,7 @@ class Simulation:
         for claim in result.claims:
             self._made += 1
             one = Bin(
-                name=name_of(-self._made),  # counted down: `wedge` counts up
+                name=name_of(-self._made),  # counted down: `stuck_eviction` counts up
                 labels=labels_of(claim),
                 room=claim.allocatable - claim.requests,
                 pool=claim.pool,

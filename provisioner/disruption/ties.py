@@ -1,4 +1,4 @@
-"""Which pods have to do with each other: a hard spread or affinity of the one means the other. Pure."""
+"""Which pods are tied: a hard topology spread constraint or pod affinity of one pod selects the other. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -99,7 +99,7 @@ def verdict(
 
 
 def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tuple[Proposal, ...]:
-    """Those proposals of which nothing has changed while they were decided.
+    """Those proposals of which nothing has changed while they were decided: asked of those that took long, and before `with_room`, which asks for less.
 
     Each of its nodes, those that go and those that take pods, must be the same, with the same NodePool, and no pod that came
     meanwhile may want the room of one of them.

@@ -99,7 +99,10 @@ class Stream(Protocol):
 
 
 class Api(Protocol):
-    """What clients and reflectors need of a connection: the seam at which tests put a fake."""
+    """What clients and reflectors need of a connection: the seam at which tests put a fake.
+
+    Whoever implements it repeats the signature of `request` in full, so that mypy can compare them.
+    """
 
     host: str
     limiter: TokenBucket

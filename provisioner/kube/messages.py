@@ -12,7 +12,7 @@ FAILED_TO_WRITE_EVENT: Final = "Failed to write an event"
 # lease.py
 BECAME_LEADER: Final = "Became the leader"
 LOST_LEADER_ELECTION_LEASE: Final = "Lost the leader election Lease"
-STOPPED_LEADING: Final = "Stopped"
+STOPPED_LEADING: Final = "Stopped leading"
 FAILED_TO_START_LEADING: Final = "Failed to start leading; releasing the Lease"
 FAILED_TO_READ_LEASE: Final = "Failed to read the Lease; retrying"
 FAILED_TO_ACQUIRE_LEASE: Final = "Failed to acquire the Lease; retrying"

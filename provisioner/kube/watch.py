@@ -19,9 +19,9 @@ import random
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import urllib3
@@ -117,6 +117,7 @@ class Handler(Protocol[T_contra]):
         ...
 
 
+@runtime_checkable
 class BadHandler(Protocol):
     """A handler that also wants to hear of objects that cannot be decoded (they are skipped)."""
 
@@ -619,10 +620,9 @@ class Reflector(Generic[T]):
             self.bad.pop(key, None)
             return
         for handler in self._handlers:
-            bad: Callable[[Identity, Exception], None] | None = getattr(handler, "bad", None)
-            if bad is not None:
+            if isinstance(handler, BadHandler):
                 try:
-                    bad(identity, error)
+                    handler.bad(identity, error)
                 except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                     _log.exception(
                         messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from provisioner.options import messages
+from provisioner.values.duration import DurationError, parse_duration
 
 
 class OptionsError(ValueError):
@@ -98,8 +99,6 @@ class _Parser:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -163,15 +162,13 @@ def _bundle(text: str) -> str:
 
 def _duration(text: str) -> timedelta:
     """Go's grammar: "10s", "1m30s", "300ms"; not negative."""
-    seconds, at = 0.0, 0
-    for match in _DURATION_PART.finditer(text):
-        if match.start() != at:
-            break
-        seconds += float(match[1]) * _UNIT_SECONDS[match[2]]
-        at = match.end()
-    if text != "0" and (not text or at != len(text)):
+    try:
+        value = parse_duration(text)
+    except DurationError:
+        raise ValueError(messages.NOT_A_DURATION) from None
+    if value < timedelta():
         raise ValueError(messages.NOT_A_DURATION)
-    return timedelta(seconds=seconds)
+    return value
 
 
 def _positive_duration(text: str) -> timedelta:

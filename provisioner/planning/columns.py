@@ -113,21 +113,21 @@ def generated(search: Search, seeds: Sequence[Fleet], rounds: int, knapsacks: Kn
     solved = master.solve()
     if solved is None:
         return Generated(None)
-    course = _Course(search, master, knapsacks)
+    generation = _Generation(search, master, knapsacks)
     for _ in range(rounds if knapsacks is None else _EXACT * rounds):
-        if search.expired() or not course.grown(solved):
+        if search.expired() or not generation.grown(solved):
             break
         solved = master.solve() or solved
-        if solved.usd - course.bound < _ENOUGH * solved.usd:
+        if solved.usd - generation.bound < _ENOUGH * solved.usd:
             break
     try:
         loads = _rounded(search, master, solved.uses, np.maximum(solved.duals, 0.3 * search.worth))
     except NoPlaceError:
-        return Generated(None, course.usd_at_least)
-    return Generated(loads, course.usd_at_least)
+        return Generated(None, generation.usd_at_least)
+    return Generated(loads, generation.usd_at_least)
 
 
-class _Course:
+class _Generation:
     """The rounds of one generation.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The same question without one kind of constraint: what is dear about a plan shows where it is cheaper without. Pure."""
+"""Plans the same pods without one kind of constraint, to show which constraints make a plan expensive. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -123,23 +123,23 @@ class Verdict:
 
 def judge(setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]) -> Verdict:
     """Judge a design; `setting` is of its pods, `numbers` of existing nodes by name."""
-    return _Court(setting, design, numbers).verdict(left_out)
+    return _Judge(setting, design, numbers).verdict(left_out)
 
 
 def settle(
     setting: Setting, left_out: Iterable[LeftOut], design: Design, numbers: Mapping[str, int]
 ) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
     """Judge a design, and say its nodes as claims, in their order, each with its own pods; none where it is not legal."""
-    court = _Court(setting, design, numbers)
-    verdict = court.verdict(left_out)
+    judging = _Judge(setting, design, numbers)
+    verdict = judging.verdict(left_out)
     if not verdict.legal:
         return verdict, ()
-    claims = finish(court.attempt.claims())
+    claims = finish(judging.attempt.claims())
     nodes = [node for node in design.nodes if node.pods]
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
 
-class _Court:
+class _Judge:
     def __init__(self, setting: Setting, design: Design, numbers: Mapping[str, int]) -> None:
         self.setting: Final = setting
         self.design: Final = design

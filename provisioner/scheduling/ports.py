@@ -7,7 +7,7 @@ from provisioner.apis.core import ContainerPort
 Port = tuple[int, str, str]
 """(number, protocol, address); the address "" is every address of the node."""
 Ports = tuple[Port, ...]
-_ANY = frozenset(("", "0.0.0.0"))
+_ANY = frozenset(("", "0.0.0.0"))  # noqa: S104 - what a hostIP says; nothing is bound
 
 
 def ports_of(host_ports: Iterable[ContainerPort]) -> Ports:

@@ -403,7 +403,7 @@ class OnlyWhileLeaving:
     """Pods that stay on a node until it is gone count for the pod's spread or affinity: no place is legal before and after."""
 
     def __str__(self) -> str:
-        return "no placement is valid both while the node drains and after it was removed"
+        return "no placement is valid both while the node drains and after it is removed"
 
 
 NOT_TRIED = NotTried()

@@ -1,4 +1,4 @@
-"""Where pods that wait may run at all, told by zone: what shows how a zone's outage, or a volume in the wrong place, keeps them."""
+"""In which zones pending pods may run: a count by zone shows that pods wait for a zone with an outage, or for the zone of their volume."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

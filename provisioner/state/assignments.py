@@ -47,6 +47,7 @@ class Assignment:
         open_since: since when the node takes the pod, as far as we saw; None while a taint that will fall is on it.
         came_open: the pod was created after the node had opened: nothing that is said of it is older.
         waiting: pods that waited for a node at that moment.
+        nodes, tainted: Nodes that there were at that moment, and how many of them had a taint that the pod does not tolerate.
         nominated: the pod's UID and the Node that it was last seen nominated to; empty for none.
         said: what kube-scheduler said of the pod when the node opened to it; what it says later is about this node too.
     """
@@ -63,6 +64,8 @@ class Assignment:
     open_since: float | None = None
     came_open: bool = False
     waiting: int = 0
+    nodes: int = 0
+    tainted: int = 0
     nominated: tuple[str, str] = ("", "")
     said: str = ""
 

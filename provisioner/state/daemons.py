@@ -1,4 +1,4 @@
-"""What the pods of a DaemonSet will be, and whether it puts one on a node."""
+"""What the pods of a DaemonSet will request, and whether the DaemonSet runs one on a given node."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -26,7 +26,7 @@ _AUTOMATIC: Final = (
     ("node.kubernetes.io/disk-pressure", names.NO_SCHEDULE),
     ("node.kubernetes.io/memory-pressure", names.NO_SCHEDULE),
     ("node.kubernetes.io/pid-pressure", names.NO_SCHEDULE),
-    ("node.kubernetes.io/unschedulable", names.NO_SCHEDULE),
+    (names.CORDONED_TAINT_KEY, names.NO_SCHEDULE),
 )
 """Taints that the DaemonSet controller lets every pod of its own tolerate. Source: kubernetes `pkg/controller/daemon/util`."""
 _ON_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", names.NO_SCHEDULE)

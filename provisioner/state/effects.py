@@ -1,4 +1,4 @@
-"""What the state wants done about an event; carried out by the caller, outside of the state's lock."""
+"""What has to be done because of an event: the state returns effects, and the caller carries them out after the lock is released."""
 
 from dataclasses import dataclass
 

@@ -12,13 +12,13 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import ObjectMeta
 from provisioner.state.keys import NodeKey
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
-_CORDONED: Final = "node.kubernetes.io/unschedulable"
 ECHO_SECONDS: Final = 60.0
 """How long the watch is expected to bring an own write at most; after that it is believed whatever version it tells, so
 that a control plane restored from a backup is not ignored for ever."""
@@ -262,7 +262,7 @@ def _provider_id(one: Node | NodeClaim) -> str:
 
 def _plain_taints(node: Node | None) -> tuple[Taint, ...]:
     """A Node's taints without when they were added; none of a Node that is cordoned, which is refused for that."""
-    if node is None or not node.spec.taints or any(taint.key == _CORDONED for taint in node.spec.taints):
+    if node is None or not node.spec.taints or any(taint.key == names.CORDONED_TAINT_KEY for taint in node.spec.taints):
         return ()
     return tuple(sorted({msgspec.structs.replace(taint, time_added=None) for taint in node.spec.taints}, key=str))
 

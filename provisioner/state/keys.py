@@ -1,4 +1,4 @@
-"""What tells one node of the state from another."""
+"""The keys of nodes in the state: the name of the NodeClaim, or that of the Node where there is no NodeClaim."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The pods of nodes that go away, as far as they need another place. Not thread-safe: the owner serialises calls."""
+"""The pods of nodes that are being removed, as far as they need another node. Not thread-safe: the owner serialises calls."""
 
 from collections.abc import Callable
 from datetime import datetime

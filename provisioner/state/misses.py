@@ -1,4 +1,4 @@
-"""When kube-scheduler did not follow a plan, why, and how often a class of pods is planned again. Pure.
+"""Decides when kube-scheduler has not followed a plan, why, and how often a class of pods is planned again. Pure.
 
 Times are seconds of one monotonic clock. A pod is *missed* when its node has been open to it and it was not bound there.
 """
@@ -75,6 +75,8 @@ class Look:
             the plan.
         nodes: Nodes that there are.
         tainted: how many of them have a taint that the pod does not tolerate, cordoned ones left out.
+        nodes_then: Nodes that there were when the planned one opened.
+        tainted_then: how many of those had such a taint.
         waiting: pods that waited for a node when this one opened.
         quiet_for: seconds since the node opened, or since a pod planned with it or before was bound, or its node opened.
         coming: whether a node that was planned together with this one is still to open.
@@ -91,6 +93,8 @@ class Look:
     least: int
     nodes: int
     tainted: int
+    nodes_then: int
+    tainted_then: int
     waiting: int
     quiet_for: float
     coming: bool
@@ -131,7 +135,8 @@ def is_evidence(look: Look) -> bool:
 
     Its texts come late (it writes them at a limited rate), so a text that changes after the taint fell may still be from
     before. "0/5 nodes are available: 2 node(s) had untolerated taint(s), ..." tells: it must count as many nodes as there
-    were with the planned one, and not one more tainted node than there are of those now.
+    were with the planned one, and not one more tainted node than there are of those now, nor than there were of them when
+    it opened: where another node was tainted since, the number may be that of before.
     """
     if not look.unschedulable or look.said == look.said_then:
         return False
@@ -140,7 +145,9 @@ def is_evidence(look: Look) -> bool:
         return look.came_open or look.open_for >= MARGIN_SECONDS
     nodes, tainted = counts
     joined_since = max(0, look.nodes - nodes)  # with a taint, as new Nodes are
-    return nodes >= look.least and tainted <= look.tainted - joined_since
+    joined_before = max(0, nodes - look.nodes_then)
+    then = tainted if look.came_open else look.tainted_then + joined_before
+    return nodes >= look.least and tainted <= min(look.tainted - joined_since, then)
 
 
 def verdict(look: Look) -> str | None:

@@ -1,4 +1,4 @@
-"""Values in order of their ranks, handed out as tuples. Not thread-safe."""
+"""A collection that stays sorted by rank and hands out its values as a tuple. Not thread-safe."""
 
 from bisect import bisect_left
 from collections.abc import Hashable

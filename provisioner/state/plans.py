@@ -37,13 +37,14 @@ from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
+from provisioner.values.taints import first_untolerated
 
 _MOST_SCHEDULERS: Final = 64
 _MOST_SURGING: Final = 10_000
 
 
 @dataclass(slots=True)
-class _Door:
+class _Openness:
     """Whether a node takes its planned pods.
 
     Attributes:
@@ -104,10 +105,9 @@ class Plans:
         self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
         self._claims: dict[str, _Claim] = {}
-        self._doors: dict[NodeKey, _Door] = {}  # of nodes that have assignments
-        self._coming: list[float] | None = (
-            None  # when the plans of closed doors were made, ascending; None: to be counted
-        )
+        self._openness: dict[NodeKey, _Openness] = {}  # of nodes that have assignments
+        # when the plans of nodes that are not open were made, ascending; None: to be counted
+        self._coming: list[float] | None = None
         self._progress = Progress()
         self._surging: dict[str, None] = {}  # UIDs, see `surges`
         self._acted_at: dict[str, float] = {}  # scheduler name -> when it last bound or judged a pod
@@ -290,7 +290,7 @@ class Plans:
         if not self._keeps(key):
             return self.end_all(key, effects.LOST)
         self._open_or_close(key, now)
-        return []
+        return self._shut_out(key)
 
     def end_all(self, key: NodeKey, outcome: str) -> list[Effect]:
         """End every assignment of a node."""
@@ -424,8 +424,8 @@ class Plans:
             claim = self._claims.get(key.name) if key.of_claim else None
             ready = claim.initialized_at if claim is not None else None
             coming = key.of_claim and ready is None
-            door = self._doors.get(key)
-            is_open = door is not None and door.open_since is not None
+            openness = self._openness.get(key)
+            is_open = openness is not None and openness.open_since is not None
             for one in self.assignments.on(key):
                 if one.vacant_since is not None:
                     continue  # has a time of its own
@@ -548,24 +548,38 @@ class Plans:
 
     def _open_or_close(self, key: NodeKey, now: float) -> None:
         node, claim = self._joining.pair(key) or (None, None)
-        if (door := self._doors.get(key)) is None:
-            door = self._doors[key] = _Door(empty=node is None)
+        if (openness := self._openness.get(key)) is None:
+            openness = self._openness[key] = _Openness(empty=node is None)
             self._coming = None
-        if node is not None and door.empty:
-            door.joined, door.empty = (len(self._joining.nodes), self._joining.nodes_removed), False
+        if node is not None and openness.empty:
+            openness.joined, openness.empty = (len(self._joining.nodes), self._joining.nodes_removed), False
         if node is None or falling_taints(node, claim):
-            self._coming = None if door.open_since is not None else self._coming
-            door.open_since, door.empty = None, node is None
+            self._coming = None if openness.open_since is not None else self._coming
+            openness.open_since, openness.empty = None, node is None
             for one in self.assignments.on(key):
                 one.open_since = None
             return
-        if door.open_since is None:
-            door.open_since, self._coming = now, None
+        if openness.open_since is None:
+            openness.open_since, self._coming = now, None
             for one in self.assignments.on(key):
                 self._progress.note(one.made_at, now)
         for one in self.assignments.on(key):
             if one.open_since is None:
                 self._open(one, now)
+
+    def _shut_out(self, key: NodeKey) -> list[Effect]:
+        """End what is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
+        node, _ = self._joining.pair(key) or (None, None)
+        door = self._doors.get(key)
+        if node is None or door is None or door.open_since is not None:
+            return []
+        cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY]
+        return [
+            effect
+            for one in (self.assignments.on(key) if cordon else ())
+            if one.shape is None or first_untolerated(one.shape.tolerations, cordon) is not None
+            for effect in self._end(one, effects.LOST)
+        ]
 
     def _open(self, one: Assignment, now: float) -> None:
         """The node takes this pod from now on."""
@@ -573,13 +587,14 @@ class Plans:
         pod = self._pods.get(one.uid)
         if pod is None:
             return
+        one.nodes, one.tainted = len(self._joining.nodes), self._joining.tainted_for(pod.shape.tolerations)
         # kube-scheduler may have been quicker than our watch of Nodes: then its verdict is there already
         one.said = "" if is_evidence(self._look(one, pod, now)) else pod.scheduled_message
 
     def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
-        door = self._doors.get(one.key)
+        openness = self._openness.get(one.key)
         since = one.open_since if one.open_since is not None else now
-        joined = door.joined if door is not None and (door.open_since == since or one.came_open) else None
+        joined = openness.joined if openness is not None and (openness.open_since == since or one.came_open) else None
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -588,6 +603,8 @@ class Plans:
             least=max(1, joined[0] + joined[1] - self._joining.nodes_removed) if joined is not None else 0,
             nodes=len(self._joining.nodes),
             tainted=self._joining.tainted_for(pod.shape.tolerations),
+            nodes_then=one.nodes,
+            tainted_then=one.tainted,
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
@@ -604,16 +621,16 @@ class Plans:
         return goes or (one.key.of_claim and self._commands.for_which(one.key.name) is not None)
 
     def _is_coming(self, made_at: float) -> bool:
-        """Whether a node for which pods were planned then is still to open. O(log doors), and O(doors) after one of them moved."""
+        """Whether a node for which pods were planned then is still to open. O(log nodes), and O(nodes) after one of them opened or closed."""
         if self._coming is None:
-            closed = (key for key, door in self._doors.items() if door.open_since is None)
+            closed = (key for key, openness in self._openness.items() if openness.open_since is None)
             self._coming = sorted({at for key in closed for at in self.assignments.made_at(key)})
         at = bisect_left(self._coming, made_at - TOGETHER_SECONDS)
         return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
 
     def _forget_door(self, key: NodeKey) -> None:
-        door = self._doors.pop(key, None)
-        if door is not None and door.open_since is None:
+        openness = self._openness.pop(key, None)
+        if openness is not None and openness.open_since is None:
             self._coming = None
 
     def _miss(self, one: Assignment, pod: Pod, cause: str, now: float) -> list[Effect]:

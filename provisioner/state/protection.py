@@ -1,4 +1,4 @@
-"""Which pods nothing may evict for now: PodDisruptionBudgets that allow none, and pods' own annotation. Not thread-safe."""
+"""Which pods must not be evicted now, because of a PodDisruptionBudget or of their own annotation. Not thread-safe."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What placement depends on besides pods and nodes: volumes, namespaces, and whose pods a selector means.
+"""What placement depends on besides pods and nodes: volumes, labels of namespaces, and the selectors of Services and controllers.
 
 Filled by watch events, read as a frozen `Surroundings`. Not thread-safe: the owner serialises calls.
 """

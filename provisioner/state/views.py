@@ -1,4 +1,4 @@
-"""From a Node, its NodeClaim, and what is known of both, to the frozen view that decisions read. Source: core spec 3.6."""
+"""Makes the frozen view of a node that decisions read, from its Node, its NodeClaim and what is known of both. Source: core spec 3.6."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from provisioner.support import logs, messages, metrics
+from provisioner.support import heartbeat, logs, messages, metrics
 from provisioner.support.addresses import Address
 from provisioner.support.http.server import HttpServer, listen
 from provisioner.support.http.values import Limits, Request, Response
@@ -32,6 +32,8 @@ LIMITS: Final = Limits(
     body_bytes=0,
 )
 THREADS: Final = 3
+ASK_SECONDS: Final = 2.0
+"""How long a probe may take on its way through the server that it asks."""
 KEPT_SECONDS: Final = 1.0
 """How long an answer of `through` holds: probes of many shall not become a load on what they ask."""
 _GZIP_WINDOW: Final = 31  # zlib's word for gzip's header
@@ -121,6 +123,16 @@ def serve_all(
         except OSError as error:
             _log.error(messages.FAILED_TO_SERVE_METRICS_AND_PROBES, error=str(error))
     return running
+
+
+def live_checks(server: HttpServer, what: str) -> dict[str, Check]:
+    """What the liveness probe of an HTTP program asks: whether its server answers, the way its clients ask it, and whether every thread lives.
+
+    Args:
+        server: of the program.
+        what: it answers, as the probe names it.
+    """
+    return {what: through(server, "/healthz", ASK_SECONDS), "threads": heartbeat.problem}
 
 
 def through(server: HttpServer, target: str, seconds: float) -> Check:

@@ -21,7 +21,7 @@ MEMORY_USAGE_IS_HIGH: Final = (
 # workers.py
 RECONCILE_FAILED: Final = "Reconcile failed; retrying"
 CALL_FAILED: Final = "Call failed"
-NO_MORE_THREADS: Final = "Starting a thread failed; the queue goes on with those that it has"
+NO_MORE_THREADS: Final = "Failed to start a thread; the queue continues with the threads that it has"
 
 # addresses.py
 

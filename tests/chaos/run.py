@@ -23,7 +23,7 @@ METHODS = ("drifted", "underutilized", "expired")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChaosResult:
     """What came of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ def run(
     share: float = 1.0,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = SILENT,
-) -> Outcome:
+) -> ChaosResult:
     """Run it.
 
     Args:
@@ -95,7 +95,7 @@ def run(
                 for reason in METHODS
                 if not disrupted[reason]
             ]
-        return Outcome(
+        return ChaosResult(
             seed,
             cloud,
             seconds,

@@ -7,11 +7,12 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition
+from provisioner.apis.meta import condition, is_true
 from provisioner.cli.progress import progress_for
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.devcluster.cluster import DevCluster
-from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODEPOOLS, PODS
+from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
 
@@ -133,6 +134,37 @@ def test_a_claim_says_when_its_class_has_changed(aws: AwsCluster) -> None:
     aws.client.patch(EC2NODECLASSES, "default", {"spec": {"tags": None}})
     aws.eventually(lambda: reason() == "", "the claim has drifted no more", 60.0)
     aws.client.patch(NODEPOOLS, "general", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
+
+
+def test_a_node_of_a_placement_group_is_let_in_with_the_partition_that_ec2_chose(aws: AwsCluster) -> None:
+    """Its pods may be spread over partitions: none is bound before the label is there."""
+    aws.ec2.client("ec2").create_placement_group(GroupName="rack", Strategy="partition", PartitionCount=3)
+    aws.node_class("grouped", placementGroupSelector={"name": "rack"})
+    aws.pool("grouped", node_class="grouped")
+    body = aws.claim("grouped")
+    made = aws.client.create(NODECLAIMS, body)
+    lacking = list[str]()
+
+    def initialized() -> bool:
+        (claim,) = [one for one in aws.claims() if one.name == made.name]
+        for node in aws.instance_nodes():
+            mine = node.spec.provider_id == claim.status.provider_id
+            if mine and node.metadata.labels.get(names.REGISTERED_LABEL) == "true":
+                lacking.extend({labels.PLACEMENT_GROUP_PARTITION} - node.metadata.labels.keys())
+        return is_true(claim.status.conditions, names.INITIALIZED)
+
+    try:
+        aws.eventually(initialized, "the claim is initialised")
+        assert not lacking
+        (claim,) = [one for one in aws.claims() if one.name == made.name]
+        (instance,) = [one for one in aws.ec2.alive() if one["id"] == instance_of(claim)]
+        node = aws.client.get(NODES, claim.status.node_name)
+        for found in (claim.metadata.labels, node.metadata.labels):
+            assert found[labels.PLACEMENT_GROUP_PARTITION] == str(instance["placement"]["PartitionNumber"])
+    finally:
+        aws.client.delete(NODEPOOLS, "grouped")
+        aws.client.delete(NODECLAIMS, made.name)
+        aws.eventually(lambda: made.name not in {one.name for one in aws.claims()}, "the claim is gone")
 
 
 def test_an_instance_is_tagged_with_its_node(aws: AwsCluster) -> None:

@@ -22,7 +22,7 @@ from provisioner.support.workers import pool, run_parallel
 from tests.support.apiproxy import Rule, api_proxy
 from tests.support.awscluster import NAMESPACE, PROVISIONER, AwsCluster, aws_cluster
 from tests.support.ec2 import Ec2, Fault, in_turn
-from tests.support.launching import CLOCK, LAG, PATIENCE, Answer, Claims, Ground, Kill, alive, node_class_of, rig
+from tests.support.launching import CLOCK, LAG, PATIENCE, Answer, Claims, Ground, Kill, alive, kills, node_class_of, rig
 
 pytest_plugins = ["tests.support.grounds"]
 
@@ -34,21 +34,7 @@ WAIT = 60.0
 AT_ONCE = 5
 """Lives; each has some twenty threads."""
 
-KILLS: Mapping[str, Kill | None] = {
-    "nobody is killed": None,
-    "before the first template": Kill("create_launch_template", effect=False),
-    "after the first template": Kill("create_launch_template"),
-    "before the first mark": Kill("mark", effect=False),
-    "after the first mark": Kill("mark"),
-    "in the middle of the marks": Kill("mark", after=2),
-    "before the last mark": Kill("mark", after=ORDERED, effect=False),
-    "after the last mark": Kill("mark", after=ORDERED),
-    "before CreateFleet": Kill("create_fleet", effect=False),
-    "before the answer of CreateFleet": Kill("create_fleet"),
-    "before the first status": Kill("status", effect=False),
-    "in the middle of the statuses": Kill("status", after=2),
-    "before the last status": Kill("status", after=ORDERED, effect=False),
-}
+KILLS: Mapping[str, Kill | None] = {"nobody is killed": None, **kills(ORDERED)}
 
 
 @dataclass(frozen=True)

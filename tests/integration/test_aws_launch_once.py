@@ -24,6 +24,7 @@ from tests.support.launching import (
     Ground,
     Kill,
     alive,
+    kills,
     known_everywhere,
     node_class_of,
     rig,
@@ -128,20 +129,6 @@ def test_a_fleet_whose_answer_is_lost(ec2: Ec2, ground: Ground, faults: list[Fau
 # ------------------------------------------------------------------ the process is killed
 
 ORDERED = 6
-CRASHES = {
-    "before the first template": Kill("create_launch_template", effect=False),
-    "after the last template": Kill("create_launch_template"),
-    "before the first mark": Kill("mark", effect=False),
-    "after the first mark": Kill("mark"),
-    "in the middle of the marks": Kill("mark", after=3),
-    "before the last mark": Kill("mark", after=ORDERED, effect=False),
-    "after the last mark": Kill("mark", after=ORDERED),
-    "before CreateFleet": Kill("create_fleet", effect=False),
-    "before the answer of CreateFleet": Kill("create_fleet"),
-    "before the first status": Kill("status", effect=False),
-    "in the middle of the statuses": Kill("status", after=3),
-    "before the last status": Kill("status", after=ORDERED, effect=False),
-}
 
 
 @dataclass(frozen=True)
@@ -171,7 +158,7 @@ CALLED = {
 }
 LIVES = {
     f"{when}, {what}": (kill, meanwhile)
-    for when, kill in CRASHES.items()
+    for when, kill in kills(ORDERED).items()
     for what, meanwhile in MEANWHILES.items()
     if when in CALLED or what == "all as before"
 }

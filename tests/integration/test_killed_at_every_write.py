@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -116,10 +115,19 @@ class Deaths:
         start_child(self.cluster, RELIABLE, "--disable-leader-election=true")
 
     def _start(self, number: int, when: str, what: str) -> None:
-        command = [sys.executable, str(Path(dying.__file__)), str(number), when, what, "provisioner", "--kubeconfig"]
+        command = [sys.executable, "-m", dying.__name__, str(number), when, what, "provisioner", "--kubeconfig"]
+        self.cluster.log(DYING).unlink(missing_ok=True)
         self.cluster.start_program(
             DYING, [*command, str(self.cluster.kubeconfig), "--disable-leader-election=true", *OWN_PORTS]
         )
+
+    def _died(self) -> bool:
+        """Whether it has killed itself; it may not end in any other way."""
+        if runs(self.cluster, DYING):
+            return False
+        lines = self.cluster.log(DYING).read_text(errors="replace").splitlines()
+        assert any(line.startswith(dying.KILLED) for line in lines), "\n".join(["it crashed", *lines[-20:]])
+        return True
 
     def turn(self, turn: Turn, write: int, when: str) -> bool:
         """Let it happen, and kill the provisioner at that write of it; whether it came to that."""
@@ -130,12 +138,12 @@ class Deaths:
         self._start(write, when, turn.first)
         turn.begin(plot, number)
         eventually(
-            lambda: not runs(self.cluster, DYING) or turn.over(plot, number),
+            lambda: self._died() or turn.over(plot, number),
             f"the process is killed {when} write {write}, or done",
             2 * SECONDS,
             0.1,
         )
-        died = not runs(self.cluster, DYING)
+        died = self._died()
         self.cluster.stop(DYING)
         self._revive()
         eventually(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.scenarios.row import Row
-from tests.scenarios.stage import Outcome, played
+from tests.scenarios.stage import RowResult, played
 from tests.scenarios.tables import ROWS
 
 pytestmark = pytest.mark.plane
@@ -14,14 +14,14 @@ QUICK = [one for one in ROWS if one.quick]
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> Iterator[Mapping[str, Outcome]]:
+def outcomes() -> Iterator[Mapping[str, RowResult]]:
     """The whole selection, side by side, without the extender."""
     with played(QUICK, extender=False) as found:
         yield found
 
 
 @pytest.mark.parametrize("row", QUICK, ids=lambda row: row.name)
-def test_a_row(row: Row, outcomes: Mapping[str, Outcome]) -> None:
+def test_a_row(row: Row, outcomes: Mapping[str, RowResult]) -> None:
     assert not outcomes[row.name].wrong, outcomes[row.name].wrong
 
 

@@ -5,17 +5,22 @@ one to be noticed.
 """
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
-from provisioner.apis.karpenter import requirements_of
+from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pods import Pod, is_daemon
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.disruption import drift
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import (
@@ -53,7 +58,7 @@ OTHERWISE: Mapping[str, Any] = {
 }
 
 
-class Program:
+class Provisioners:
     """The provisioner that runs now; there is never more than one."""
 
     def __init__(self, kubeconfig: str) -> None:
@@ -226,8 +231,8 @@ def preferring(zone: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def program(plane: DevCluster, client: Client) -> Iterator[Program]:
-    one, disks = Program(str(plane.kubeconfig)), FakeProvisioner(client)
+def program(plane: DevCluster, client: Client) -> Iterator[Provisioners]:
+    one, disks = Provisioners(str(plane.kubeconfig)), FakeProvisioner(client)
     yield one
     one.stop()
     disks.stop()
@@ -236,7 +241,7 @@ def program(plane: DevCluster, client: Client) -> Iterator[Program]:
 class Plots:
     """Makes plots, and clears all that it made together, since each drain takes seconds."""
 
-    def __init__(self, client: Client, program: Program) -> None:
+    def __init__(self, client: Client, program: Provisioners) -> None:
         self._client, self._program = client, program
         self._made: list[Wiring] = []
 
@@ -256,7 +261,7 @@ class Plots:
 
 
 @pytest.fixture(scope="module")
-def plots(client: Client, program: Program) -> Iterator[Plots]:
+def plots(client: Client, program: Provisioners) -> Iterator[Plots]:
     one = Plots(client, program)
     yield one
     one.clear()
@@ -314,7 +319,7 @@ def test_a_pod_waits_for_its_claim_and_goes_where_the_volume_is(plot: Wiring) ->
     assert plot.zone_of("db") == "test-zone-b"
 
 
-def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Program) -> None:
+def test_nodes_take_as_many_volumes_as_their_csi_nodes_say(plot: Wiring, program: Provisioners) -> None:
     one_type = [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-8x-amd64-linux"]}]
     plot.pool(cpu=8, disruption=NEVER, requirements=one_type)
     for one in ("first", "second", "third"):
@@ -499,7 +504,7 @@ def arm_only() -> dict[str, Any]:
     }
 
 
-def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Plots, program: Program) -> None:
+def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Plots, program: Provisioners) -> None:
     one = plots.make()
     pool = one.pool(disruption=NEVER)
     claims = one.client.list(NODECLAIMS)
@@ -516,3 +521,52 @@ def test_growth_limits_hold_back_and_lose_nothing_also_after_a_restart(plots: Pl
         program.stop()
     program.run()
     one.await_running(4)
+
+
+def sold(path: Path, *, without: str) -> str:
+    """A file of kwok's types for linux but one; its name."""
+    types = [one for one in TYPES.values() if one.requirements[names.OS_LABEL].has("linux") and one.name != without]
+    entries = [
+        {
+            "name": one.name,
+            "architecture": one.requirements[names.ARCH_LABEL].single_value,
+            "operatingSystems": ["linux"],
+            "resources": one.capacity.to_wire(),
+            "offerings": [
+                {"Price": each.price, "Available": True, "Requirements": each.requirements.to_wire()}
+                for each in one.offerings
+            ],
+        }
+        for one in types
+    ]
+    path.write_text(json.dumps(entries))
+    return str(path)
+
+
+def test_a_node_whose_type_is_sold_no_more_has_drifted_and_is_replaced(
+    plots: Plots, program: Provisioners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = plots.make()
+    one.pool(cpu=48, disruption={**NEVER, "budgets": [{"nodes": "100%"}]})
+    one.deploy("web", 1)
+    (old,) = eventually(one.initialized, "the node is initialized", SECONDS)
+    kind = old.metadata.labels[names.INSTANCE_TYPE_LABEL]
+    monkeypatch.setattr(drift, "TYPE_GRACE", timedelta(0))  # no node here is an hour old
+    program.run(instance_types_file_path=sold(tmp_path / "types.json", without=kind))
+    drifted = eventually(
+        lambda: next((each for each in map(drift_of, one.claims()) if each), None), "the node has drifted", SECONDS, 0.1
+    )
+    assert drifted.reason == "InstanceTypeNotFound"
+
+    def replaced() -> bool:
+        found = one.claims()
+        return len(found) == len(one.initialized()) == 1 and found[0].name != old.name
+
+    eventually(replaced, "a node of another type takes its place", 2 * SECONDS, 0.2)
+    one.await_running(1)
+    (new,) = one.claims()
+    assert new.metadata.labels[names.INSTANCE_TYPE_LABEL] != kind
+
+
+def drift_of(claim: NodeClaim) -> Condition | None:
+    return condition(claim.status.conditions, names.DRIFTED)

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import ssl
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
@@ -54,6 +55,8 @@ from webhook.stamping import Facts, Images, ImagesAsked
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MUTANTS = 100_000 if THOROUGH else 5_000
 BODIES = 100_000 if THOROUGH else 500
+if THOROUGH:
+    pytestmark = pytest.mark.timeout(4 * 3600)  # a law takes some minutes alone, and as long as it takes beside others
 KINDS: dict[str, Resource[Any]] = {
     name: found
     for name, found in {**vars(resources), "MEMBERS": MEMBERS}.items()
@@ -67,6 +70,30 @@ def some(what: str) -> Iterator[random.Random]:
     """A generator for each mutant of one test."""
     for number in range(MUTANTS * SHARES[what] // 100 if what in SHARES else BODIES):
         yield random.Random(f"{what}-{number}")
+
+
+KEPT_BLOCKS = 2_000
+"""Blocks of memory that may be left of half of the bodies: of thousands there are as many of each."""
+
+
+@pytest.fixture
+def bodies(caplog: pytest.LogCaptureFixture) -> Callable[[str], Iterator[random.Random]]:
+    """As `some`; and whoever answered the first half knows no more after the second."""
+
+    def blocks() -> int:
+        caplog.clear()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    def made(what: str) -> Iterator[random.Random]:
+        before = 0
+        for number, draw in enumerate(some(what)):
+            if number == BODIES // 2:
+                before = blocks()
+            yield draw
+        assert blocks() - before < KEPT_BLOCKS, f"{what}: {blocks() - before} blocks are kept somewhere"
+
+    return made
 
 
 def counted(name: str, **labels: str) -> float:
@@ -170,7 +197,9 @@ class _Everywhere:
         return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
 
 
-def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
+def test_every_review_is_answered_unless_its_uid_cannot_be_read(
+    bodies: Callable[[str], Iterator[random.Random]],
+) -> None:
     request = {
         "uid": "u1",
         "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -181,7 +210,7 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
     review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     admission = Admission(_Everywhere(), FakeClock())
     failed = counted("dovetail_webhook_reviews_total", outcome="error")
-    for draw in some("reviews"):
+    for draw in bodies("reviews"):
         body = mutant(draw, review)
         try:
             reply = admission.answer(body)
@@ -193,11 +222,13 @@ def test_every_review_is_answered_unless_its_uid_cannot_be_read() -> None:
         assert counted("dovetail_webhook_reviews_total", outcome="error") == failed, body
 
 
-def test_every_conversion_is_answered_unless_its_uid_cannot_be_read() -> None:
+def test_every_conversion_is_answered_unless_its_uid_cannot_be_read(
+    bodies: Callable[[str], Iterator[random.Random]],
+) -> None:
     conversion = Conversion(FakeClock())
     failed = counted("dovetail_webhook_conversions_total", outcome="error")
     good = 0
-    for draw in some("conversions"):
+    for draw in bodies("conversions"):
         kind, plural = draw.choice((("NodePool", "nodepools"), ("NodeClaim", "nodeclaims")))
         new = {**document(plural), "apiVersion": "karpenter.sh/v1", "kind": kind}
         old = convert(new, "karpenter.sh/v1beta1")
@@ -325,10 +356,10 @@ def test_the_largest_document_costs_in_proportion_to_its_length(unit: bytes) -> 
     assert seconds(MAX_BYTES) < 32 * max(seconds(MAX_BYTES // 8), 0.002)
 
 
-def test_every_pull_secret_is_read_or_refused() -> None:
+def test_every_pull_secret_is_read_or_refused(bodies: Callable[[str], Iterator[random.Random]]) -> None:
     config = {"auths": {"https://registry.test/v1/": {"auth": "dTpw"}, "*.test": {"username": "u", "password": "p"}}}
     found = 0
-    for draw in some("secrets"):
+    for draw in bodies("secrets"):
         key = draw.choice((".dockerconfigjson", ".dockercfg"))
         given = mutant(draw, config if key == ".dockerconfigjson" else config["auths"])
         try:
@@ -342,14 +373,14 @@ class _Silent:
     def put(self, report: Report) -> None: ...
 
 
-def test_every_question_is_answered() -> None:
+def test_every_question_is_answered(bodies: Callable[[str], Iterator[random.Random]]) -> None:
     pod = document("pods")
     asked = {"Pod": pod, "Nodes": None, "NodeNames": ["n1", "n2"]}
     whole = {"Pod": pod, "Nodes": {"items": [document("nodes", name="n1")]}, "NodeNames": None}
     victims = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
     preemption = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
     answerer = Answerer(Board(120.0, FakeClock()), _Silent())
-    for draw in some("questions"):
+    for draw in bodies("questions"):
         body = mutant(draw, draw.choice((asked, whole)))
         reply = json.loads(answerer.filter(body).decode(errors="replace"))  # an echo is as good as the question
         assert reply["Error"] or reply["NodeNames"] is not None or reply["Nodes"] is not None

@@ -394,6 +394,21 @@ def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:
     life.teardown()
 
 
+def test_a_pod_without_a_budget_leaves_before_another_takes_its_zone() -> None:
+    """A life that was found: of two pods of one spread, one is on a node that a user deletes, and the other's place counts on its departure."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, pods=["job", "job"],
+        nodes=[(0, "tiny", "a", False)] * 3,
+        of={"web": ("250m", "nothing"), "db": ("250m", "nothing"), "job": ("250m", "zones")},
+    )  # fmt: skip
+    life.a_user_deletes_a_node(0)
+    life.candidates_are_kept_before_the_last_look(name="web", pool="general", what="a budget")
+    life.every_promise_is_kept()
+    assert life.at.planned()["job-4"], "nobody counts on anything"
+    life.teardown()
+
+
 def tied_nodes_drift() -> Upkeep:
     """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
 
@@ -520,7 +535,7 @@ def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
         return solve(self, pods, **{**how, "gone": leaving | frozenset(how.get("gone", ()))})
 
     patch.setattr(Prepared, "solve", gone)
-    patch.setattr(simulation, "wedge", lambda *_: None)
+    patch.setattr(simulation, "stuck_eviction", lambda *_: None)
 
 
 def _pause(patch: pytest.MonkeyPatch) -> None:

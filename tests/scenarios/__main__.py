@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.scenarios.row import GROUPS, Row
-from tests.scenarios.stage import Outcome, played
+from tests.scenarios.stage import RowResult, played
 from tests.scenarios.tables import ROWS, TABLES
 
 _WAYS = {"yes": (True,), "no": (False,), "both": (False, True)}
@@ -39,21 +39,21 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def say(outcome: Outcome) -> None:
+def say(outcome: RowResult) -> None:
     """On standard error, as rows end; the table comes last."""
     print(f"{'FAILED' if outcome.wrong else 'passed'} {outcome.seconds:6.1f} s  {outcome.row}", file=sys.stderr)
     if outcome.wrong:
         print(outcome.wrong, file=sys.stderr, flush=True)
 
 
-def verdict(row: Row, outcome: Outcome) -> str:
+def verdict(row: Row, outcome: RowResult) -> str:
     """In a word, as pytest has them."""
     if row.broken:
         return "xfailed" if outcome.wrong else "XPASSED"
     return "FAILED" if outcome.wrong else "passed"
 
 
-def report(rows: Iterable[Row], found: Mapping[str, Outcome], *, extender: bool, seconds: float) -> int:
+def report(rows: Iterable[Row], found: Mapping[str, RowResult], *, extender: bool, seconds: float) -> int:
     """Print the table, then what went wrong; 1 where something did."""
     words = f"{'with' if extender else 'without'} the extender"
     lines: list[str] = []

@@ -33,6 +33,7 @@ from tests.scenarios.steps import (
     guard,
     holds,
     none_evicted,
+    on_nodes,
     pdb,
     pods_run,
     pool,
@@ -49,6 +50,8 @@ from tests.support.provisioner import TEAM
 
 BOUGHT = [ON_DEMAND]
 """Requirements of a pool of on-demand nodes: spot nodes are not replaced by spot nodes without a feature gate."""
+
+OWN_TAINT = {"key": TEAM, "value": "{pool}", "effect": "NoSchedule"}
 
 
 def tight(**more: Any) -> dict[str, Any]:
@@ -246,6 +249,21 @@ ROWS: tuple[Row, ...] = (
         deploy("web", 4, cpu="1800m"),
         settled(1, 4),
         holds(),
+    ),
+    row(
+        "two nodes that take no more pods are not replaced by one of their own type; one goes once the other takes pods",
+        pool(requirements=BOUGHT, disruption=TIGHT),
+        deploy("large", 2),
+        pods_run(2),
+        deploy("small", 2, cpu="600m"),
+        settled(2, 4),
+        on_nodes({"spec": {"taints": [OWN_TAINT, {"key": "example.com/full", "effect": "NoSchedule"}]}}),
+        scale("large", 0),
+        event("Unconsolidatable"),
+        holds(),
+        none_evicted,
+        on_nodes({"spec": {"taints": [OWN_TAINT]}}, 1),
+        becomes(1, 2, new=False),
     ),
     row(
         "WhenEmpty leaves nodes that are not empty",

@@ -392,6 +392,17 @@ ROWS: tuple[Row, ...] = (
         spread("web", names.ZONE_LABEL, 1, domains=3),
     ),
     row(
+        "12 pods over three zones with maxSkew 1 and one at a time survive that all three nodes go at once, unasked",
+        pool(cpu=8, disruption=NEVER, requirements=[in_zones("a", "b", "c")]),
+        deploy("web", 12, cpu="1", topologySpreadConstraints=over(names.ZONE_LABEL, "web")),
+        settled(3, 12),
+        pdb("web", maxUnavailable=1),
+        guard("web", 11),
+        remove_claims(3),
+        renewed(12, seconds=300),
+        spread("web", names.ZONE_LABEL, 1, domains=3),
+    ),
+    row(
         "consolidation leaves a pod in each zone",
         pool(cpu=(2, 4), disruption=TIGHT, requirements=[in_zones("a", "b", "c"), ON_DEMAND]),
         deploy("large", 3, cpu="3", topologySpreadConstraints=over(names.ZONE_LABEL, "large")),

@@ -33,7 +33,7 @@ SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RowResult:
     """How a row went.
 
     Attributes:
@@ -47,7 +47,7 @@ class Outcome:
     wrong: str = ""
 
 
-Say = Callable[[Outcome], object]
+Say = Callable[[RowResult], object]
 """Told of each row when it is over, in any order and from several threads."""
 
 
@@ -57,12 +57,12 @@ class Stage:
     def __init__(self, client: Client, watching: Watching, log: Log, say: Say) -> None:
         self._client, self._watching, self._log, self._say = client, watching, log, say
 
-    def run(self, rows: Iterable[Row]) -> list[Outcome]:
+    def run(self, rows: Iterable[Row]) -> list[RowResult]:
         """All of them, side by side."""
         with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="row") as threads:
             return list(threads.map(self._play, rows))
 
-    def _play(self, row: Row) -> Outcome:
+    def _play(self, row: Row) -> RowResult:
         began = time.monotonic()
         wrong = ""
         scene = None
@@ -80,7 +80,7 @@ class Stage:
                 scene.clear()
             except Exception as error:  # noqa: BLE001 - a row that fails stops no other
                 wrong = wrong or f"it cannot be cleared: {error}\n{scene.story()}"
-        outcome = Outcome(row.name, seconds, wrong)
+        outcome = RowResult(row.name, seconds, wrong)
         self._say(outcome)
         return outcome
 
@@ -88,14 +88,14 @@ class Stage:
 @contextlib.contextmanager
 def played(
     rows: Iterable[Row], *, extender: bool, logs: Path | None = None, say: Say = lambda _: None
-) -> Iterator[Mapping[str, Outcome]]:
+) -> Iterator[Mapping[str, RowResult]]:
     """Every row on a control plane of their own, group by group; how each went, by name."""
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for one in rows:
         groups[one.group].append(one)
     cluster = DevCluster(temporary=True, extender=extender, audit=True, progress=progress_for(sys.__stderr__))
     cluster.up()
-    found: dict[str, Outcome] = {}
+    found: dict[str, RowResult] = {}
     try:
         programs = (EXTENDER, PROVISIONER) if extender else (PROVISIONER,)
         session = Session(Setup("scenarios", programs, logs=logs), cluster)

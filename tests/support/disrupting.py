@@ -1,5 +1,6 @@
 """Nodes on a small API server, and the disruption of them with its queues running."""
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,10 +14,12 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
@@ -78,6 +81,25 @@ class FakeCloud(FakeInstances):
 
     def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
         return catalogue.generated().types
+
+
+def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Batch | None:
+    """One run of provisioning over kwok's instance types; `options` are as of `Provisioner`."""
+    cluster = server.world.cluster
+    return Provisioner(
+        cluster,
+        creator,
+        cast(CloudProvider, FakeCloud()),
+        server.recorder,
+        METRICS,
+        workers,
+        server.world.clock,
+        counts=lambda _: True,
+        retry=lambda _: None,
+        chance=random.Random(1),
+        plans=PlanWriter(cluster, server.writer, workers),
+        **options,
+    ).run()
 
 
 class Stage:

@@ -1,9 +1,9 @@
 """`dovetail` in a process that kills itself, as kill -9 would, right before one of its writes is sent or right after it was answered.
 
-    python dying.py NUMBER before|after command|launch provisioner --flags…
+    python -m tests.support.dying NUMBER before|after command|launch provisioner --flags…
 
 Writes count from the first one that writes the record of a disruption command, or that creates a NodeClaim: that is number 1. Events and Leases
-do not count.
+do not count. The last line on standard error tells which write it was, so that whoever waits for the end can tell a kill from a crash.
 """
 
 import os
@@ -17,6 +17,10 @@ from provisioner.cli.main import main
 from provisioner.kube.client import Client
 
 _UNCOUNTED = ("/events", "/leases")
+
+
+KILLED = "killed itself"
+"""How the last line of a process begins that ended as it should."""
 
 
 def _begins(what: str, method: str, path: str, body: bytes | None) -> bool:
@@ -44,11 +48,15 @@ def die_at(number: int, when: str, what: str) -> None:
     def dying(self: Client, method: str, path: str, body: bytes | None = None, *args: Any, **kwargs: Any) -> bytes:
         mine = turn(method, path, body) == number
         if mine and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            end(method, path)
         answer = send(self, method, path, body, *args, **kwargs)
         if mine:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end(method, path)
         return answer
+
+    def end(method: str, path: str) -> None:
+        os.write(sys.stderr.fileno(), f"{KILLED} {when} write {number}: {method} {path}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
 
     Client._send = dying  # type: ignore[method-assign]
 

@@ -1,5 +1,7 @@
 """A small world for the extender's plan table, in words: nodes, claims with plans, pods."""
 
+import threading
+
 import msgspec
 
 from extender.placement import Verdict, judge
@@ -45,6 +47,22 @@ def member(
         idle=idle,
         daemon=daemon,
     )
+
+
+class Watch:
+    """A reflector that is whatever the test says."""
+
+    def __init__(self) -> None:
+        self.synced = threading.Event()
+        self.synced.set()
+        self.error: Exception | None = None
+        self.silence = 0.0
+
+    def __repr__(self) -> str:
+        return "the watch"
+
+    def staleness(self) -> float:
+        return self.silence
 
 
 class World:

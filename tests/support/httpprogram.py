@@ -32,7 +32,7 @@ LIMITS = Limits(answer_seconds=2.0, body_bytes=3 * 1024 * 1024)
 THREADS = 8
 
 
-class Program:
+class StampingProgram:
     """See the module."""
 
     def __init__(self, health_port: int) -> None:
@@ -84,7 +84,7 @@ def main(port: int, health_port: int, pem: str, descriptors: int) -> None:
     Server(
         "program",
         ("127.0.0.1", port),
-        lambda: Program(health_port),
+        lambda: StampingProgram(health_port),
         limits=LIMITS,
         threads=THREADS,
         graceful_seconds=2,

@@ -296,13 +296,32 @@ class Kill:
 
     Attributes:
         action: after which action of EC2, or which write of claims: "mark", "unmark" or "status".
-        after: the how manieth of them.
+        after: which of them, from 1.
         effect: whether that one still has its effect.
     """
 
     action: str
     after: int = 1
     effect: bool = True
+
+
+def kills(ordered: int) -> dict[str, Kill]:
+    """A process that orders a fleet for so many claims dies before or after any of its writes."""
+    middle = ordered // 2
+    return {
+        "before the first template": Kill("create_launch_template", effect=False),
+        "after the first template": Kill("create_launch_template"),
+        "before the first mark": Kill("mark", effect=False),
+        "after the first mark": Kill("mark"),
+        "in the middle of the marks": Kill("mark", after=middle),
+        "before the last mark": Kill("mark", after=ordered, effect=False),
+        "after the last mark": Kill("mark", after=ordered),
+        "before CreateFleet": Kill("create_fleet", effect=False),
+        "before the answer of CreateFleet": Kill("create_fleet"),
+        "before the first status": Kill("status", effect=False),
+        "in the middle of the statuses": Kill("status", after=middle),
+        "before the last status": Kill("status", after=ordered, effect=False),
+    }
 
 
 @dataclass

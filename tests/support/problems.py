@@ -1,6 +1,8 @@
 """Short ways to write the parts of a scheduling problem; every argument has a harmless default."""
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -399,4 +401,19 @@ def storage(
         volumes={one.metadata.name: one for one in objects if isinstance(one, PersistentVolume)},
         classes={one.metadata.name: one for one in (storage_class(), *objects) if isinstance(one, StorageClass)},
         attach_limits=dict(attach or {}),
+    )
+
+
+def shuffled(asked: Problem, chance: random.Random) -> Problem:
+    """The same problem, with everything in another order that does not matter."""
+
+    def mixed(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(chance.sample(values, len(values)))
+
+    return replace(
+        asked,
+        pods=mixed(asked.pods),
+        pools=tuple(replace(one, instance_types=mixed(one.instance_types)) for one in mixed(asked.pools)),
+        daemons=mixed(asked.daemons),
+        bins=tuple(replace(one, pods=mixed(one.pods)) for one in asked.bins),
     )

@@ -18,7 +18,7 @@ from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.caches import Caches
-from provisioner.controllers.clouds import Cloud, KwokCloud
+from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.devcluster.cluster import DevCluster
@@ -74,6 +74,7 @@ class InProcess:
             self._caches.nodes.store,
             self._caches.classes.store,
             clock,
+            kwok_catalogue(self._options),
             overlaid=self._caches.overlays.applied,
         )
         self._caches.use_types(self._provider.instance_types)

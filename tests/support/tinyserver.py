@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -9,14 +10,17 @@ import msgspec
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions
+from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
+from provisioner.support.workers import Pool
 from tests.support import jsonpatch
 from tests.support.cluster import World
 from tests.support.eventually import eventually
@@ -105,6 +109,23 @@ class TinyServer:
             self.recorder,
             clock,
             volume_of=cluster.volume_of,
+        )
+
+    def interruptions(
+        self, workers: Pool, plan: Callable[[str], None] = lambda _: None, **settings: Any
+    ) -> Interruptions:
+        """What carries out interruptions, with what it has of this server; `settings` are as of `Interruptions`."""
+        return Interruptions(
+            self.world.cluster,
+            self.taints,
+            self.writer,
+            self.recorder,
+            Metrics(),
+            workers,
+            self.world.clock,
+            ledger=BudgetLedger(self.world.cluster),
+            plan=plan,
+            **settings,
         )
 
     def put(self, *things: NodeClaim | Node) -> None:

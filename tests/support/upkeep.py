@@ -56,6 +56,8 @@ GRACE: Final = "1h"
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
+_MOST_FREE: Final = 3
+"""Pods on nodes that go for which every place is tried."""
 _OVERDUE: Final = 12
 _PATIENCE: Final = 16
 """Looks in a row at which nothing happens; by then every deadline is over."""
@@ -654,12 +656,24 @@ class Upkeep:
         return begun
 
     def _misplaced(self, before: Snapshot, begun: list[Proposal]) -> list[str]:
-        """What kube-scheduler would not do of what was decided in one pass, once all that go are gone."""
+        """What kube-scheduler would not do of what was decided in one pass, once all that go are gone.
+
+        Pods without a PodDisruptionBudget leave a node that is being deleted at once, wherever to: it is enough that they may go somewhere.
+        """
         world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
-        gone = {node.key.name for node in before.nodes if node.deleting and all(p.uid in planned for p in node.pods)}
-        pods = [pod for node in before.nodes if node.key.name in going for pod in node.pods if pod.deleted is None]
+        free = [
+            pod
+            for node in before.nodes
+            for pod in node.pods
+            if node.deleting
+            and pod.uid not in planned
+            and pod.labels["app"] not in self._guards
+            and not self.is_protected(pod)
+        ]
+        leave = planned.union(pod.uid for pod in free)
+        gone = {node.key.name for node in before.nodes if node.deleting and all(p.uid in leave for p in node.pods)}
         existing: dict[str, tuple[Pod, ...]] = {}
         for one in begun:
             for name, some in one.placements.items():
@@ -669,19 +683,31 @@ class Upkeep:
         if lost:
             return lost
         equals = {claim.pool: claim.template for one in begun for claim in one.replacements}
-        problem = Problem(
-            pools=tuple(  # a NodePool that is again as it was is another object
-                replace(one, template=equals[one.name]) if equals.get(one.name) == one.template else one
-                for one in world.pools
-            ),
-            bins=bins,
-            well_known=world.well_known,
-            pods=tuple(pods),
-            hostname_domains=world.hostname_domains,
-        )
-        ordered = {one.name: existing[one.name] for one in bins if one.name in existing}
-        result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
-        return checker.violations(problem, result)
+        moving = [pod for node in before.nodes if node.key.name in going for pod in node.pods if pod.deleted is None]
+
+        def violations(others: tuple[tuple[Pod, str], ...]) -> list[str]:
+            """With some of the others on nodes that are there, and the rest nowhere."""
+            places = dict(existing)
+            for pod, name in others:
+                places[name] = (*places.get(name, ()), pod)
+            problem = Problem(
+                pools=tuple(  # a NodePool that is again as it was is another object
+                    replace(one, template=equals[one.name]) if equals.get(one.name) == one.template else one
+                    for one in world.pools
+                ),
+                bins=bins,
+                well_known=world.well_known,
+                pods=(*moving, *(pod for pod, _ in others)),
+                hostname_domains=world.hostname_domains,
+            )
+            ordered = {one.name: places[one.name] for one in bins if one.name in places}
+            result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
+            return checker.violations(problem, result)
+
+        first = violations(())
+        some = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
+        ways = itertools.product(*([(), *((pod, one.name) for one in bins)] for pod in some)) if first else ()
+        return first if all(violations(tuple(filter(None, one))) for one in ways) else []
 
     # ------------------------------------------------------------------ promises
 

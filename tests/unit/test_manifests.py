@@ -372,9 +372,8 @@ def test_the_image_has_the_programs_and_runs_as_the_user_of_the_pods() -> None:
     ours = [container_of(name) for name in ("provisioner", "webhook", "extender")]
     assert [one["args"][0] for one in ours] == ["provisioner", "webhook", "extender"]
     assert len({one["image"] for one in ours}) == 1
-    for (
-        one
-    ) in ours:  # what the harness measures is what runs in a cluster; compiled, because nothing can be written there
+    # what the harness measures is what runs in a cluster; compiled, because nothing can be written there
+    for one in ours:
         assert AS_DEPLOYED.items() <= {each["name"]: each.get("value") for each in one["env"]}.items()
         assert f"-o {AS_DEPLOYED['PYTHONOPTIMIZE']} " in text
 
@@ -634,10 +633,10 @@ BY_TABLE = {
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
 
-BESIDE = "provisioner/kube/beside.py"
+OTHER_KARPENTER = "provisioner/kube/other_karpenter.py"
 PROVISIONER_CODE = [
     *("provisioner/controllers", "provisioner/cloudprovider", "provisioner/kube/events.py"),
-    *("certs/mutual.py", BESIDE),
+    *("certs/mutual.py", OTHER_KARPENTER),
 ]
 PROVIDER_CODE = {
     "components/kwok": ["provisioner/cloudprovider/kwok"],
@@ -651,7 +650,7 @@ PROVIDER_CODE = {
         pytest.param(
             "dovetail-provisioner", PROVISIONER_CODE, FINALIZERS | BY_PATH | BY_TABLE, set(), id="provisioner"
         ),
-        pytest.param("dovetail-webhook", ["webhook", "certs", BESIDE], set(), OUTSIDE, id="webhook"),
+        pytest.param("dovetail-webhook", ["webhook", "certs", OTHER_KARPENTER], set(), OUTSIDE, id="webhook"),
         pytest.param("dovetail-scheduler", ["extender"], KUBE_SCHEDULER, set(), id="extender and scheduler"),
     ],
 )

@@ -104,6 +104,8 @@ def _published(node: ast.Call) -> list[ast.expr]:
             pass
         case ast.Attribute(attr=name) if name in PUBLISHERS:
             pass
+        case ast.Attribute(value=ast.Attribute(attr="warnings"), attr="append"):  # of an admission review
+            pass
         case ast.Name(id=name) if name in VALUES or name == "publish":
             pass
         case _:
@@ -228,6 +230,7 @@ BAD = {
     "a condition": "CLAIM_CONDITIONS.set(conditions, kind, status, reason, 'Node not found', generation=1, now=now)",
     "a text in a variable": "def f():\n    text = f'{a} of {b}'\n    self._recorder.publish(ref, *one, text)",
     "a text among two names": "def f():\n    reason, text = 'A', 'B c'\n    self._event(claim, text)",
+    "a warning of an admission review": "draft.warnings.append(f'{found} is not supported; use zone')",
     "a value that is published later": "return Finding(kind, names.FALSE, message='no subnet')",
 }
 GOOD = {

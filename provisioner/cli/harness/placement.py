@@ -32,7 +32,7 @@ class Placement:
         return math.nan if self.planned == 0 else 100 * self.on_plan / self.planned
 
 
-class PlanTable:
+class LatestPlans:
     """The latest plan of every pod, fed with every plan that is seen on a claim, in order.
 
     A pod that is planned again, because its claim failed, counts for its latest plan only. A plan that shrinks

@@ -13,7 +13,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
+from provisioner.cli.harness.placement import LatestPlans, PlacedPod, Placement
 from provisioner.values.resources import Resources
 
 PRICE_LABEL = "eks-node-viewer/instance-price"
@@ -110,7 +110,7 @@ class Scoreboard:
         self._pods: dict[str, SeenPod] = {}
         self._nodes: dict[str, SeenNode] = {}
         self._claims: dict[str, SeenClaim] = {}
-        self._plans = PlanTable()
+        self._plans = LatestPlans()
         self._texts: dict[str, str] = {}  # the last plan read of each source
         self._claimed: dict[str, float] = {}  # pod uid -> when the first claim that plans it appeared
         self._planned: dict[str, float] = {}  # pod uid -> when a plan first named it

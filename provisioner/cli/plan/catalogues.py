@@ -28,7 +28,7 @@ DEFAULT_POOL: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class PriceTable:
+class PlanCatalogue:
     """A catalogue of instance types.
 
     Attributes:
@@ -48,7 +48,7 @@ class PriceTable:
     notes: tuple[str, ...] = ()
 
 
-def chosen(name: str, objects: Objects) -> PriceTable:
+def chosen(name: str, objects: Objects) -> PlanCatalogue:
     """The catalogue of that name; "auto" is kwok where NodePools or nodes are, else EC2 in the region of the nodes, else in us-east-1.
 
     Raises:
@@ -68,7 +68,7 @@ def chosen(name: str, objects: Objects) -> PriceTable:
     return _ec2(where, objects)
 
 
-def default_pool(table: PriceTable) -> NodePool:
+def default_pool(table: PlanCatalogue) -> NodePool:
     """A NodePool for input that has none: on-demand nodes that run Linux on amd64, of EC2 the families c, m and r from the third generation on."""
     requirements: list[dict[str, object]] = [
         {"key": names.OS_LABEL, "operator": "In", "values": ["linux"]},
@@ -87,13 +87,13 @@ def default_pool(table: PriceTable) -> NodePool:
     return msgspec.convert(made, NodePool)
 
 
-def _kwok(path: str) -> PriceTable:
+def _kwok(path: str) -> PlanCatalogue:
     """Of a file in the form of INSTANCE_TYPES_FILE_PATH; the generated types where none is named."""
     try:
         catalogue = load(path) if path else generated()
     except CatalogueError as error:
         raise UserError(str(error)) from error
-    return PriceTable(
+    return PlanCatalogue(
         name=KWOK,
         currency="USD",
         types_of=lambda _: catalogue.types,
@@ -106,7 +106,7 @@ def _kwok(path: str) -> PriceTable:
     )
 
 
-def _ec2(region: str, objects: Objects) -> PriceTable:
+def _ec2(region: str, objects: Objects) -> PlanCatalogue:
     prices = static_prices(region)
     if not prices.on_demand:
         raise UserError(
@@ -129,7 +129,7 @@ def _ec2(region: str, objects: Objects) -> PriceTable:
         notes.append(
             f"EC2NodeClass {', '.join(missing[:5])} is not in the input; AL2023 with default settings is assumed."
         )
-    return PriceTable(
+    return PlanCatalogue(
         name=f"ec2:{region}",
         currency=prices.currency,
         types_of=types_of,

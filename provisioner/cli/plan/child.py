@@ -149,7 +149,7 @@ def main() -> int:
     try:
         answered = answer(asked, SystemClock())
     except ModuleNotFoundError as error:
-        print(error.name, file=sys.stderr)
+        print(error.name, file=sys.stderr)  # noqa: T201 - what the parent tells its user
         return NOT_INSTALLED
     except MemoryError:
         return OUT_OF_MEMORY

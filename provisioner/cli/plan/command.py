@@ -11,7 +11,7 @@ import click
 from provisioner.apis.karpenter import NodePool
 from provisioner.cli.documents import content
 from provisioner.cli.plan import live
-from provisioner.cli.plan.catalogues import PriceTable, chosen
+from provisioner.cli.plan.catalogues import PlanCatalogue, chosen
 from provisioner.cli.plan.objects import Objects, Problem
 from provisioner.cli.plan.planning import Settings, plan
 from provisioner.cli.plan.questions import current_of, pods_in, question_of
@@ -149,7 +149,7 @@ def reported(
             variants.append((_short(path, compare), merged, own.pools))
         variants = [one for one in variants if one[2]]
     plans: list[Planned] = []
-    table: PriceTable | None = None
+    table: PlanCatalogue | None = None
     for name, some, pools in variants:
         table = chosen(catalogue, some)
         question = question_of(some, pods, pools, table, clock, anew=current)

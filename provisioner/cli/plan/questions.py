@@ -12,9 +12,9 @@ from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
-from provisioner.cli.plan.catalogues import DEFAULT_POOL, PriceTable, default_pool
+from provisioner.cli.plan.catalogues import DEFAULT_POOL, PlanCatalogue, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
-from provisioner.cli.plan.standing import static_nodes
+from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
@@ -114,7 +114,7 @@ def question_of(
     objects: Objects,
     pods: Sequence[Pod],
     pools: Sequence[NodePool],
-    table: PriceTable,
+    table: PlanCatalogue,
     clock: Clock,
     *,
     anew: bool,
@@ -192,7 +192,7 @@ def question_of(
 
 
 def _offered(
-    objects: Objects, pools: Sequence[NodePool], table: PriceTable, clock: Clock
+    objects: Objects, pools: Sequence[NodePool], table: PlanCatalogue, clock: Clock
 ) -> tuple[Callable[[str], Mapping[str, InstanceType]], list[str]]:
     """What each NodePool may launch, under the NodeOverlays; and what to know about these."""
     overlays = Overlays(lambda: pools, clock)
@@ -230,7 +230,7 @@ def _pool_of(node: Node) -> str:
     return node.metadata.labels.get(names.NODEPOOL_LABEL, "")
 
 
-def current_of(objects: Objects, table: PriceTable, clock: Clock) -> Current:
+def current_of(objects: Objects, table: PlanCatalogue, clock: Clock) -> Current:
     """What the worker nodes cost that run now, at the prices of the catalogue and of NodeOverlays; those of static NodePools left out."""
     found: Counter[tuple[str, str, str, float]] = Counter()
     unpriced: Counter[str] = Counter()

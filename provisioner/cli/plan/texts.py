@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from provisioner.cli.plan.catalogues import PriceTable
+from provisioner.cli.plan.catalogues import PlanCatalogue
 from provisioner.cli.plan.objects import Problem
 from provisioner.cli.plan.planning import GREEDY, Answer
 from provisioner.cli.plan.questions import Current
@@ -44,7 +44,7 @@ class Planned:
 class Report:
     """Everything that is told."""
 
-    table: PriceTable
+    table: PlanCatalogue
     plans: tuple[Planned, ...]
     current: Current | None
     problems: tuple[Problem, ...]

@@ -32,12 +32,12 @@ OF_WHERE: Final = frozenset(
 
 
 @click.group(
-    help="""Why a pod has no node, and why a node is not disrupted or does not drain.
+    help="""Show why a pod has no node, or why a node is not disrupted or does not drain.
 
-    The provisioner that leads is asked through a port-forward, with your token; it answers about pods and nodes that you may get, from what it
-    remembers too. Where that is not possible, or flags of the provisioner are given, the command reads the objects of the cluster with your own
-    rights and decides in this process what the provisioner would decide of them now; the answer says which way it went. With --from it reads
-    a dump. It writes nothing.
+    The command asks the leading provisioner through a port-forward, with your token; the leader answers about pods and nodes that you may get,
+    and also uses what only it remembers. If that is not possible, or if flags of the provisioner are given, the command reads the objects of the
+    cluster with your own permissions and decides what the provisioner would decide now. The answer says which of the two was used. With --from,
+    the command reads a dump. It writes nothing.
     """
 )
 def command() -> None:
@@ -92,7 +92,7 @@ class Way:
 
 @command.command(
     context_settings={"ignore_unknown_options": True},
-    help="""Say why pod NAME (NAMESPACE/NAME) has no node.
+    help="""Show why pod NAME (NAMESPACE/NAME) has no node.
 
     SETTINGS are flags of the provisioner that change its decisions (--preference-policy, --instance-types-file-path, ...), and --kubeconfig.
     """,
@@ -112,7 +112,7 @@ def pod(
 
 @command.command(
     context_settings={"ignore_unknown_options": True},
-    help="""Say why node NAME (of a Node or a NodeClaim) is not disrupted, or what blocks its drain.
+    help="""Show why node NAME (a Node or a NodeClaim) is not disrupted, or what blocks its drain.
 
     SETTINGS are flags of the provisioner that change its decisions (--feature-gates, --instance-types-file-path, ...), and --kubeconfig.
     """,

@@ -230,7 +230,7 @@ class Local:
         mine = (one for one in self.objects.of(resources.VOLUMEATTACHMENTS) if one.spec.node_name == node)
         return tuple(sorted({one.spec.source.persistent_volume_name or one.metadata.name for one in mine}))
 
-    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002
+    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002 - the protocol's argument
         """Nobody knows here."""
         return ""
 
@@ -252,6 +252,7 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
     def types_of(pool: str) -> Mapping[str, InstanceType]:
         return by_pool(pool)
 
+    # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
     cluster = Cluster(types_of, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
     for resource, take in _AROUND:
         for one in objects.of(resource):

@@ -13,7 +13,7 @@ from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RepairPolicy
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RegistrationHook, RepairPolicy
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 
@@ -64,6 +64,7 @@ class AwsProvider:
         node_class: the EC2NodeClass of that name, from the watch.
         drifted: why a claim's instance is no longer what its class asks for.
         clock: for the wait at the start.
+        hooks: what Nodes wait for before they are let in.
     """
 
     name = "aws"
@@ -77,7 +78,9 @@ class AwsProvider:
         node_class: Callable[[str], EC2NodeClass | None],
         drifted: Callable[[NodeClaim], str],
         clock: Clock,
+        hooks: tuple[RegistrationHook, ...] = (),
     ) -> None:
+        self._hooks = hooks
         self._instances, self._market, self._node_class, self._drifted = instances, market, node_class, drifted
         self._clock = clock
         self._waits_until = clock.monotonic() + FIRST_READ_SECONDS
@@ -145,6 +148,10 @@ class AwsProvider:
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """Conditions that the kubelet and EKS' node monitoring agent set. Source: spec/karpenter-aws.md 6.1."""
         return _REPAIRS
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """What EC2 decides after the launch, and Nodes are labelled with."""
+        return self._hooks
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         """EC2NodeClass alone."""

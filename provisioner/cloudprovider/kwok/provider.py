@@ -25,7 +25,14 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, RepairPolicy, by_price
+from provisioner.cloudprovider.types import (
+    InstanceType,
+    LaunchedInstance,
+    Offering,
+    RegistrationHook,
+    RepairPolicy,
+    by_price,
+)
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
 from provisioner.support import logs
@@ -252,6 +259,10 @@ class KwokProvider:
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """A Node that is not Ready for ten minutes is broken."""
         return tuple(RepairPolicy(names.READY, status, _REPAIR_AFTER) for status in (names.FALSE, names.UNKNOWN))
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        """None: a Node is whole when it is made."""
+        return ()
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         """KWOKNodeClass alone."""

@@ -1,4 +1,4 @@
-"""Whether Nodes have what their NodeClaims were launched with. Source: core spec 5, "Consistency"."""
+"""Checks whether Nodes have the capacity that their instances were said to have. Source: core spec 5, "Consistency"."""
 
 import random
 import threading

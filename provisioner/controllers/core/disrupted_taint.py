@@ -1,4 +1,4 @@
-"""The taint `karpenter.sh/disrupted`: who closes a Node to new pods, who opens it again, and since when each one is closed."""
+"""Adds the taint `karpenter.sh/disrupted` to Nodes, which closes them to new pods, removes it again, and knows since when each Node has it."""
 
 import threading
 from collections.abc import Callable

@@ -111,6 +111,11 @@ def why_paused(claim: NodeClaim | None, pause: Pause) -> str:
     return pause.why(claim.pool) if ours else ""
 
 
+def counting_deadline(claim: NodeClaim | None, pause: Pause) -> datetime | None:
+    """When the claim's Node is terminated whatever runs on it; None where nothing says so, and while its drain is paused."""
+    return deadline_of(claim) if claim is not None and not why_paused(claim, pause) else None
+
+
 def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
     """When the terminationGracePeriod of a claim that is being deleted is over; None for one that stays, or has none.
 
@@ -283,8 +288,8 @@ class Evictions:
         return DONE
 
     def deadline(self, claim: NodeClaim | None) -> datetime | None:
-        """When the claim's Node is terminated whatever runs on it; None where nothing says so, and while its drain is paused."""
-        return deadline_of(claim) if claim is not None and not self.paused(claim) else None
+        """As `counting_deadline`, now."""
+        return counting_deadline(claim, self._pause())
 
     def paused(self, claim: NodeClaim | None) -> str:
         """What pauses the drain of this claim's Node now; "" where nothing does."""

@@ -1,4 +1,4 @@
-"""What is said to pods that wait, and to NodePools that are of no use: reasons become events. Pure."""
+"""Events about pods that wait and NodePools that cannot launch anything, made from the reasons that scheduling gives. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ _FOREIGN = (Untolerated, Incompatible, LabelUndefined, NoInstanceTypes)
 _MOST_OF_A_POOL = 300  # characters
 
 
-class Told:
+class ToldPods:
     """Which pods were told lately why they wait, so that each sentence is said once in five minutes.
 
     However many pods wait, a run tells `AT_ONCE` of them at most: events share the request budget with the writes

@@ -1,8 +1,8 @@
 """When the pods of a claim that cannot be launched are sent elsewhere. Pure; times are monotonic seconds. Not thread-safe.
 
-"Elsewhere" is a hope: what nobody has tried lately looks like capacity. So one claim goes first, after it has waited for a while; when a claim that was
-made after it is launched soon, more may follow, else the others stay where they are. So a shortage of everything costs
-next to no claims, and a NodePool that others can stand in for is left within a minute.
+Whether there is capacity elsewhere is not known: an offering that was not tried lately counts as available. So one claim goes first, after it has
+waited for a while. If a claim that was made after it is launched soon, more may follow; else the others stay where they are. So a shortage of
+everything costs hardly any claims, and a NodePool whose pods other NodePools can take is left within a minute.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Deletes nodes that have lived as long as they may, and nodes that are broken for good. Source: core spec 5, 6.15.
+"""Deletes nodes that have reached their `expireAfter`, and nodes that their provider's repair policies call unhealthy. Source: core spec 5, 6.15.
 
 Both are Karpenter's forceful disruptions: they ask no budget, but every budget counts them from the moment at which they begin. The drain that
 follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose terminationGracePeriod is over at once.

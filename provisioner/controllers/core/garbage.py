@@ -1,7 +1,8 @@
 """Instances without a claim are terminated, claims without an instance are deleted. Source: spec/karpenter-aws.md 6.3, core spec 5.
 
-Differs: an instance is terminated only after it was nobody's for five minutes without a break, and after the API server itself,
-not a cache, has said that no claim has it. Live pods on it are evicted first.
+Differs: a launched claim whose instance ended before its Node registered is deleted too, where Karpenter lets its pods wait
+for the registration timeout. An instance is terminated only after it had no claim for five minutes without a break, and after the
+API server itself, not a cache, has confirmed that no claim has it. Live pods on it are evicted first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from provisioner.support.clock import Clock
 FIRST_POLLS = 20
 FIRST_SECONDS = 10.0
 POLL_SECONDS = 120.0
+MISSED_SECONDS = 30.0
 GARBAGE_COLLECTED = "garbage_collected"
 _log = logs.get_logger(__name__)
 
@@ -154,7 +156,9 @@ class InstanceCollector(Generic[InstanceT]):
 
 
 class ClaimCollector:
-    """Looks for registered claims whose instance vanished behind our back.
+    """Looks for launched claims whose instance vanished behind our back.
+
+    One that is not registered is young, and so may be what is known of its instance: it is deleted at the second look in a row that misses it.
 
     Args:
         uncertain: of which claims nobody can say now whether their instance is there.
@@ -171,6 +175,8 @@ class ClaimCollector:
     ) -> None:
         self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
         self._uncertain = uncertain
+        self._missed: frozenset[str] = frozenset()
+        """UIDs of claims without a registered Node whose instance the last look missed."""
 
     def poll(self) -> float:
         """Look once; seconds until the next look.
@@ -180,8 +186,12 @@ class ClaimCollector:
         """
         claims = self._cluster.claims()  # before the instances: whoever is launched meanwhile is not among them
         there = {one.provider_id for one in self._provider.list()}
+        missed, self._missed = self._missed, frozenset()
         for claim in claims:
             if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):
+                if not is_true(claim.status.conditions, names.REGISTERED) and claim.metadata.uid not in missed:
+                    self._missed |= {claim.metadata.uid}
+                    continue
                 try:
                     self._writer.delete(claim)
                 except ApiError as error:
@@ -189,13 +199,13 @@ class ClaimCollector:
                     continue
                 self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
                 _log.info(messages.DELETED_NODECLAIM_WITHOUT_INSTANCE, nodeclaim=claim.name)
-        return POLL_SECONDS
+        return MISSED_SECONDS if self._missed else POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
         reference = claim.spec.node_class_ref
         if (reference.group, reference.kind) not in self._provider.node_class_kinds():
             return False
-        if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.REGISTERED):
+        if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.LAUNCHED):
             return False
         if self._uncertain(claim):
             return False

@@ -1,4 +1,4 @@
-"""Nobody creates NodeClaims faster, or dearer ones, than --max-claims-per-minute and --max-usd-per-hour allow; see `scheduling.growth`.
+"""Holds NodeClaims back that --max-claims-per-minute or --max-usd-per-hour does not allow yet; the rules are in `scheduling.growth`.
 
 What counts is read from the NodeClaims that there are, so a restart changes nothing. Memory adds what they cannot tell: NodeClaims of
 this process that have gone within the minute.

@@ -1,4 +1,4 @@
-"""The label of the NodeClass, for claims and Nodes that were made before there was one. Source: core spec 0, "hydration"."""
+"""Adds the label of the NodeClass to NodeClaims and Nodes that were made before Karpenter had this label. Source: core spec 0, "hydration"."""
 
 from provisioner.apis import names
 from provisioner.apis.core import Node

@@ -271,9 +271,18 @@ class Lifecycle:
         left = READY_GRACE_SECONDS - (self._clock.monotonic() - seen)
         if left > 0 and registration.missing(claim, registration.registered(node)) is not None:
             return Result(requeue_after=left)
+        if not registration.was_registered(claim, node) and (waits := self._hooks(claim)):
+            self._writer.status(claim, self._with(claim, messages.registration_hooks_pending(waits)))
+            result = self._deadline(claim)
+            return Result(min(result.requeue_after, *waits.values())) if result.requeue_after is not None else result
         self._joined_at.pop(claim.metadata.name, None)
         self._register(claim.metadata.name)
         return self._deadline(claim)
+
+    def _hooks(self, claim: NodeClaim) -> dict[str, float]:
+        """Of the provider's hooks that the claim's Node waits for: the name, and seconds until it should be asked again."""
+        every = {hook.name: hook.wait(claim) for hook in self._provider.registration_hooks()}
+        return {name: seconds for name, seconds in every.items() if seconds > 0}
 
     def _deadline(self, claim: NodeClaim) -> Result:
         """Wait for the Node until the registration timeout."""

@@ -1,4 +1,4 @@
-"""Tells `disruption.loops` what is launched and removed, and people which workloads go in a loop."""
+"""Records launches and removals for `disruption.loops`, and publishes an event for each workload whose nodes are launched and removed again and again."""
 
 import threading
 from collections.abc import Iterable, Mapping

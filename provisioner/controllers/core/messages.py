@@ -543,6 +543,16 @@ NODE_NOT_REGISTERED: Final = ConditionMessage(
 )
 
 
+def registration_hooks_pending(hooks: Iterable[str]) -> ConditionMessage:
+    """The provider has not said yet all that the Node should have."""
+    return ConditionMessage(
+        names.REGISTERED,
+        names.UNKNOWN,
+        names.REGISTRATION_HOOK_PENDING,
+        f"Waiting for registration hooks: {', '.join(sorted(hooks))}",
+    )
+
+
 def rivals_found(text: str) -> ConditionMessage:
     """`text` as `provider_id_of_several` says it."""
     return ConditionMessage(names.REGISTERED, names.FALSE, names.MULTIPLE_NODES_FOUND, text)
@@ -794,7 +804,7 @@ FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
 
 # surge.py
 RESTARTED_DEPLOYMENT: Final = "Restarted a Deployment before its pod is evicted"
-SURGE_DELAYED: Final = "Cannot find out whether a pod is evicted with a surge; retrying"
+SURGE_DELAYED: Final = "Failed to determine whether a pod is evicted with a surge; retrying"
 
 # drift.py
 SKIPPED_DRIFT_CHECK: Final = "Skipped the drift check of a NodeClaim"

@@ -1,4 +1,4 @@
-"""Whether planned pods are nominated: not while an extender brings them to their places anyway.
+"""Whether planned pods are nominated: not while an extender steers them to their nodes anyway.
 
 A nomination is a write for each pod, and each is told to every watcher: a tenth of what it costs a control plane to get a
 pod running. Measured, 1,000 pods on 2 cores: 20 s without, 24 s with nominations, all of them placed as planned either way.

@@ -1,4 +1,4 @@
-"""Says on each NodeOverlay whether it is in force. Source: core spec 1.3."""
+"""Keeps the conditions of each NodeOverlay, which say whether it is applied. Source: core spec 1.3."""
 
 from typing import Final, Protocol
 

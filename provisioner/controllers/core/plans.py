@@ -1,4 +1,4 @@
-"""Plans written where every program sees them: on NodeClaims, for nodes that exist already too. Design 3b.3.
+"""Writes plans where every program can read them: on NodeClaims, also on those of nodes that exist already. Design 3b.3.
 
 Nothing is read from Nodes or written there: a kubelet may write its own Node, and would lure pods. What earlier versions
 wrote on Nodes is removed.

@@ -89,26 +89,23 @@ class _HeldBack:
     error: HeldBackError
 
 
-def _for_buffers(result: Result) -> frozenset[int]:
-    """Numbers of the claims that have virtual pods."""
-    return frozenset(number for number, one in enumerate(result.claims) if any(map(is_virtual, one.pods)))
+def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
+    """A result without virtual pods, and the numbers of the claims that had some.
 
-
-def _of_real_pods(result: Result) -> Result:
-    """A result without virtual pods: claims that are for these alone stay, for nobody by name; whoever is left of them is not told."""
+    Claims for virtual pods alone stay, planned for no pod by name; virtual pods without a place are not told.
+    """
     claims = tuple(
         msgspec.structs.replace(one, pods=tuple(pod for pod in one.pods if not is_virtual(pod)))
         for one in result.claims
     )
+    for_buffers = frozenset(
+        number for number, one in enumerate(claims) if len(one.pods) < len(result.claims[number].pods)
+    )
     existing = {
         name: real for name, pods in result.existing.items() if (real := tuple(p for p in pods if not is_virtual(p)))
     }
-    return replace(
-        result,
-        claims=claims,
-        existing=existing,
-        unplaced=tuple(one for one in result.unplaced if not is_virtual(one.pod)),
-    )
+    unplaced = tuple(one for one in result.unplaced if not is_virtual(one.pod))
+    return replace(result, claims=claims, existing=existing, unplaced=unplaced), for_buffers
 
 
 class Provisioner:
@@ -146,7 +143,7 @@ class Provisioner:
     ) -> None:
         self._decided, self._retry_after, self._marks = decided, retry_after, marks
         self._buffers, self._improve = buffers, improve
-        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.Told()
+        self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.ToldPods()
         self._prepared: Prepared | None = None
         self._deadline = deadline.total_seconds()
         self._replanning = (
@@ -185,7 +182,7 @@ class Provisioner:
             if self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
         self._note_buffers(virtual, snapshot, planned.result.existing)
-        result = _of_real_pods(planned.result) if virtual else planned.result
+        result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
         seconds = self._clock.monotonic() - started
         for ignored in gathered.unreadable:
             if not ignored.left_out:
@@ -221,7 +218,7 @@ class Provisioner:
             planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        held = self._act(snapshot, result, planned.annotations, _for_buffers(planned.result))
+        held = self._act(snapshot, result, planned.annotations, for_buffers)
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing

@@ -63,7 +63,7 @@ _Item = TypeVar("_Item", _Joining, _Opened)
 
 
 @dataclass(slots=True)
-class _Course:
+class _WaveProgress:
     """How far one wave is.
 
     Attributes:
@@ -324,13 +324,13 @@ class Registrar:
         pairs.sort(key=lambda pair: withheld[pair[0].metadata.name])
         # All are opened before the first is recorded: whoever is nominated to the last would go to free room on the first.
         # Where nobody is nominated there is nothing to gain, and each is recorded at once.
-        course = _Course(over=not self._nominations.wanted)
+        progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
-        patience = self._patience if course.over else min(self._patience, least + each * len(pairs))
-        self._each(lambda pair: self._open(*pair, course), pairs, patience)
+        patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
+        self._each(lambda pair: self._open(*pair, progress), pairs, patience)
         with self._changed:
-            course.over = True
-        self._each(lambda opened: self._record(*opened), course.opened, self._patience)
+            progress.over = True
+        self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
 
     def _each(self, act: Callable[[_Item], None], items: Sequence[_Item], patience: float) -> None:
         """Do something for every claim at once; one for which it fails is taken again later."""
@@ -352,14 +352,14 @@ class Registrar:
             with self._changed:
                 self._busy.discard(name)
 
-    def _open(self, claim: NodeClaim, node: Node, course: _Course) -> None:
+    def _open(self, claim: NodeClaim, node: Node, progress: _WaveProgress) -> None:
         """Let one Node in; its claim says so with the others of the wave, or at once where nobody waits for it any more."""
         opened = self._let_in(claim, node)
         with self._changed:
             if opened is None:
                 self._failures.pop(claim.metadata.name, None)
-            elif not course.over:
-                course.opened.append(opened)
+            elif not progress.over:
+                progress.opened.append(opened)
                 return
         if opened is not None:
             self._record(*opened)

@@ -1,4 +1,4 @@
-"""Where the extender's reports arrive: POST /reports, over mTLS wherever it is not loopback. Design 3b.5."""
+"""The HTTP server that receives the extender's reports: POST /reports, with mTLS unless it listens on loopback only. Design 3b.5."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""Whether our scheduler lives, seen by what becomes of the pods that ask for it.
+"""Whether Dovetail's own scheduler is alive, judged by what happens to the pods that name it.
 
 `spec.schedulerName` cannot be changed: a pod that was given to a scheduler that is gone waits in silence, without a condition
 and without an event. A scheduler that lives writes one or the other for some pod; where it wrote nothing for a minute while pods
@@ -16,7 +16,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.events import Told
+from provisioner.controllers.core.events import ToldPods
 from provisioner.controllers.references import pod_reference
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -77,7 +77,7 @@ class SchedulerLiveness:
         self._client = client
         self._sign_at = clock.monotonic()
         self._since: dict[str, float] = {}
-        self._told = Told()
+        self._told = ToldPods()
         self._silent = False
         self._look_at = 0.0
 

@@ -1,4 +1,4 @@
-"""Repairs the share of an owner's pods that run on demand, where its pods ask for it. What comes next is `disruption.shares`.
+"""Repairs the share of an owner's pods that run on demand, where its pods ask for it. The next step is decided by `disruption.shares`.
 
 Every ten seconds the pods that ask are looked at in the cache. An owner among whose pods nothing has changed for a minute and whose share seems
 wrong is read at the API server, with its pods; the decision is made from that alone. At most one pod of an owner is evicted, through the Eviction

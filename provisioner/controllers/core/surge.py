@@ -1,4 +1,4 @@
-"""Has Deployments start the successor of a pod before the pod is evicted, where they ask for it. What comes next is `disruption.surge`.
+"""Has Deployments that ask for it start the successor of a pod before the pod is evicted. The next step is decided by `disruption.surge`.
 
 Asked for every eviction, in its thread: a read of the pod's owner, shared by all its pods for ten seconds, and of the Deployment for those
 that ask. For whom a Deployment was restarted is written on it in the same write, so a new leader goes on with it and restarts nothing twice.

@@ -1,4 +1,4 @@
-"""The end of a Node: taint, drain through the Eviction API, end the instance, let the Node go. Source: core spec 7."""
+"""The end of a Node: taint it, drain it through the Eviction API, end its instance, remove its finalizer. Source: core spec 7."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Who ends instances: `Terminator` and nobody else, and never one with a live pod on it.
+"""Ends instances, never one with a live pod on it. `Terminator` is the only caller of `CloudProvider.delete`.
 
 A cache may be minutes old without knowing it, so the caches are not asked. Before every end the Nodes of the instance are
 looked up at the API server by their provider ID, closed to new pods, and their pods are listed there. Pods that are still

@@ -1,4 +1,4 @@
-"""What conditions become, told as events and metrics, for every object of Karpenter's API that has them. Source: core spec 8.1, 8.2."""
+"""Publishes events and metrics when a condition changes, for every object of Karpenter's API that has conditions. Source: core spec 8.1, 8.2."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

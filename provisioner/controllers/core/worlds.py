@@ -1,4 +1,4 @@
-"""From a snapshot and the provider's instance types to the world that scheduling is asked about; what is left out is logged."""
+"""Makes the `World` that scheduling is asked about from a snapshot and the provider's instance types, and logs what it had to leave out."""
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType

@@ -18,6 +18,7 @@ from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.drift import DriftJudge
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
+from provisioner.cloudprovider.aws.instances.partitions import PartitionHook
 from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.launch import templates
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
@@ -122,6 +123,7 @@ class AwsCloud:
         )
         self.instances = Instances(self.aws, clock, self.settings.cluster_name, shifted=shifted)
         self.inventory = Inventory(self.instances, clock)
+        self.partitions = PartitionHook(clock)
         self.templates = LaunchTemplates(self.aws, self.uses, clock, self.settings.cluster_name)
         self._keeper = Keeper(
             client, options.system_namespace, tables_of(self.shortages, self.memory, self.uses), clock
@@ -152,7 +154,7 @@ class AwsCloud:
             reserved=self.reserves,
             best_effort=options.min_values_policy == "BestEffort",
         )
-        self.provider = AwsProvider(self.launcher, self.market, self.node_class, judge, clock)
+        self.provider = AwsProvider(self.launcher, self.market, self.node_class, judge, clock, hooks=(self.partitions,))
         self._unwrite = metrics.written_by(
             lambda: market_metrics.lines(
                 self.market.region,
@@ -328,6 +330,7 @@ class AwsTerm:
                 cloud.inventory,
                 cloud.shortages,
                 cloud.reservations,
+                cloud.partitions,
                 cloud.shifts,
                 cloud.zones,
                 cloud.reserves,

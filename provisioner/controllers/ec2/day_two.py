@@ -1,4 +1,4 @@
-"""Everything that happens to instances of EC2 after their launch, wired: one `Term` for the leader.
+"""Puts together what looks after EC2 instances once they are launched; one `Term` for the leader.
 
 Interruptions, health, garbage, tags, reservations and zonal shifts; each is a module of its own beside this one.
 """
@@ -12,6 +12,7 @@ from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
 from provisioner.cloudprovider.aws.instances.orphans import sort_out
+from provisioner.cloudprovider.aws.instances.partitions import PartitionHook
 from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue
 from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
@@ -43,6 +44,7 @@ class Ec2:
 
     Attributes:
         inventory: one for all of the program, over `instances`.
+        partitions: keeps Nodes waiting for their partition.
         shifts: None unless zonal shifts are followed.
         zones: names of zones by id.
         reserved: whether the feature gate ReservedCapacity is on.
@@ -55,6 +57,7 @@ class Ec2:
     inventory: Inventory
     shortages: Shortages
     reservations: ReservationBook
+    partitions: PartitionHook
     shifts: ZonalShifts | None = None
     zones: Callable[[], Mapping[str, str]] = dict
     reserved: bool = True
@@ -150,7 +153,9 @@ class DayTwo:
                 look_again=parts.claim_again,
                 orphan_after=ec2.settings.orphan_after,
             ).poll,
-            "placement-partition": PartitionSync(cluster.claims, ec2.instances.get_all, relabeller).poll,
+            "placement-partition": PartitionSync(
+                cluster.claims, ec2.instances.get_all, relabeller, ec2.partitions
+            ).poll,
         }
         if ec2.reserved:
             polls["capacity-type"] = CapacityTypeSync(cluster.claims, ec2.inventory.listed, relabeller).poll

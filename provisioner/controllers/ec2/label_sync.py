@@ -1,8 +1,7 @@
 """Labels that EC2 decides or changes after the launch: reservations that an instance has left, partitions that EC2 has chosen.
 
 Source: spec/karpenter-aws.md 3.6, 6.3.
-Differs: the label that says a reservation may be taken back falls with the others; a Node registers without waiting for its
-partition, and gets the label a few seconds later.
+Differs: the label that says a reservation may be taken back falls with the others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,6 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance, instance_id_of
+from provisioner.cloudprovider.aws.instances.partitions import PartitionHook, lacks_partition
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.ec2 import messages
 from provisioner.kube import resources
@@ -20,7 +20,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 
 RESERVATION_SECONDS = 60.0
-PARTITION_SECONDS = 10.0
+PARTITION_SECONDS = 2.0  # Nodes wait for it
 ON_DEMAND: Mapping[str, str | None] = {
     names.CAPACITY_TYPE_LABEL: names.CAPACITY_ON_DEMAND,
     **dict.fromkeys(labels.RESERVATION_LABELS),
@@ -40,17 +40,6 @@ def left_reservations(claims: Iterable[NodeClaim], instances: Iterable[Instance]
         and claim.metadata.deletion_timestamp is None
         and (instance := by_id.get(instance_id_of(claim.status.provider_id))) is not None
         and instance.capacity_type == names.CAPACITY_ON_DEMAND
-    )
-
-
-def lacks_partition(claim: NodeClaim) -> bool:
-    """Whether the claim's instance is in a placement group, and nobody has said in which partition. Pure."""
-    found = claim.metadata.labels
-    return (
-        bool(found.get(labels.PLACEMENT_GROUP_ID))
-        and not found.get(labels.PLACEMENT_GROUP_PARTITION)
-        and bool(claim.status.provider_id)
-        and claim.metadata.deletion_timestamp is None
     )
 
 
@@ -113,6 +102,7 @@ class PartitionSync:
     Args:
         claims: every claim.
         get_all: those of some instances that are there, by provider ID, as EC2 says now; raises CloudError.
+        hook: keeps their Nodes waiting; is told whose group has no partitions.
     """
 
     def __init__(
@@ -120,8 +110,9 @@ class PartitionSync:
         claims: Callable[[], Iterable[NodeClaim]],
         get_all: Callable[[Collection[str]], Mapping[str, Instance]],
         relabeller: Relabeller,
+        hook: PartitionHook,
     ) -> None:
-        self._claims, self._get_all, self._relabeller = claims, get_all, relabeller
+        self._claims, self._get_all, self._relabeller, self._hook = claims, get_all, relabeller, hook
         self._without: set[str] = set()  # instances of groups that have no partitions
 
     def poll(self) -> float:
@@ -139,4 +130,5 @@ class PartitionSync:
                     self._relabeller.relabel(waiting[provider_id], partition)
                 elif instance.state == RUNNING:
                     self._without.add(provider_id)
+        self._hook.without(self._without)
         return PARTITION_SECONDS

@@ -23,10 +23,10 @@ from provisioner.apis.openapi import defaulted
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
-from provisioner.kube.beside import karpenter_runs
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.kube.other_karpenter import karpenter_runs
 from provisioner.kube.resources import Resource
 from provisioner.support import logs
 from provisioner.support.clock import Clock

@@ -1,4 +1,4 @@
-"""Who asks, and what they may see: TokenReview and SubjectAccessReview at the API server, remembered for a few seconds.
+"""Who asks and what they may see, by TokenReview and SubjectAccessReview at the API server; answers are kept for a few seconds.
 
 A token is kept nowhere but in the request that brought it: what is remembered is filed under a keyed digest of it. Who is not known costs the
 API server one review, so strangers have one small account of them together; who was accepted within the hour has one alone.

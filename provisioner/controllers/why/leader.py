@@ -122,7 +122,7 @@ class LeaderInstant:
         """One Node."""
         return self.known.caches.nodes.store.get(name)
 
-    def attached(self, node: str) -> tuple[str, ...]:  # noqa: ARG002
+    def attached(self, node: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's argument
         """Nobody watches VolumeAttachments; the condition VolumesDetached tells."""
         return ()
 

@@ -1,4 +1,4 @@
-"""How often somebody may ask, and for how much of the leader's time. Bounded memory, no waiting: who asks too much is told when to come again."""
+"""How often a user may ask, and for how much of the leader's time. Bounded memory, no waiting: a user who asks too often is told when to try again."""
 
 import threading
 from collections import OrderedDict

@@ -3,8 +3,8 @@
 from typing import Final
 
 # server.py
-ANSWERED: Final = "Answered why"
-ANSWER_FAILED: Final = "Failed to answer why"
+ANSWERED: Final = "Answered a request of dovetail why"
+ANSWER_FAILED: Final = "Failed to answer a request of dovetail why"
 
 # access.py
 TOKEN_NEEDED: Final = "a bearer token of the cluster is needed (header Authorization)"
@@ -27,4 +27,4 @@ def no_node(name: str) -> str:
 # visibility.py
 def names_left(namespaces: int) -> str:
     """What `NotHiddenError` says."""
-    return f"an answer would have named objects of {namespaces} namespaces that are not to be seen"
+    return f"an answer would have named objects in {namespaces} namespaces that the user may not see"

@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
-from provisioner.controllers.core.drain import deadline_of, why_paused
+from provisioner.controllers.core.drain import counting_deadline, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
@@ -201,7 +201,8 @@ def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None
     key, allowed = node.key.name, view.allowed(node.pool, method.reason)
     mine = next((one for one in asked.proposals if key in one.candidates), None)
     if mine is not None:
-        waits = next((str(one) for one in in_turn(asked.proposals, view.snapshot)[1] if one.key == key), "")
+        _, waiting = in_turn(asked.proposals, view.snapshot, _default_keys(view))
+        waits = next((str(one) for one in waiting if one.key == key), "")
         text = waits or _proposal(mine, key)
         return MethodAnswer(reason=method.reason, disrupts=not waits, message=text, allowed=allowed)
     message, until = _why_not(method, node, pool, view)
@@ -214,6 +215,11 @@ def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None
     if not message and not blocked and not pooled and not allowed:
         text = f"No allowed disruptions for disruption reason {method.reason} due to blocking budget"
     return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
+
+
+def _default_keys(view: View) -> frozenset[str]:
+    """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
+    return view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset()
 
 
 def _why_not(method: _Method, node: NodeView, pool: NodePool | None, view: View) -> tuple[str, datetime | None]:
@@ -311,12 +317,11 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
     at, claim = instant.snapshot.at, node.claim
     held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at)
     conditions = claim.status.conditions if claim is not None else ()
-    paused = why_paused(claim, instant.pause)
     begun = claim.metadata.deletion_timestamp if claim is not None else None
     return Drain(
         since=begun or _deleted(instant, node),
-        paused=paused,
-        deadline=deadline_of(claim) if claim is not None and not paused else None,
+        paused=why_paused(claim, instant.pause),
+        deadline=counting_deadline(claim, instant.pause),
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),
         blockers=tuple(
             Blocker(

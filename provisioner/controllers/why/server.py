@@ -1,4 +1,4 @@
-"""Where the leader is asked why: GET /why/pod/NAMESPACE/NAME and GET /why/node/NAME, on the pod's loopback alone.
+"""The HTTP server of the leader that answers `dovetail why`: GET /why/pod/NAMESPACE/NAME and GET /why/node/NAME, on the loopback of its pod only.
 
 A port-forward through the API server ends on the loopback of the pod, and nothing else of the network does. Who asks brings the token that the
 API server knows them by, and is answered about what they may `get`, without the names of pods that they may not `list`.

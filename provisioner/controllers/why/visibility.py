@@ -1,4 +1,4 @@
-"""What of an answer somebody may read who may not see every namespace: pods, their owners and their budgets elsewhere are only counted. Pure.
+"""Removes from an answer what the user may not see: in other namespaces, pods, their owners and their budgets are only counted. Pure.
 
 A name of an object in a namespace is always written as "namespace/name", and names of namespaces have no dots. So whatever looks like that is
 taken for one, and a sentence that has one in it of a namespace that is not to be seen is replaced as a whole: what it says beside the name

@@ -175,7 +175,7 @@ class _Log(Logger):  # type: ignore[misc]
 
 
 def _everywhere() -> str:
-    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - asked for by an address without a host
 
 
 def _share() -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, reject, settings
@@ -18,6 +17,7 @@ from provisioner.scheduling.problem import MinValuesPolicy, PreferencePolicy, Pr
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solver import solve
 from tests.support import checker, search
+from tests.support.problems import shuffled
 from tests.support.rich import Stock, foreign_node, foreign_pool, without_offerings
 from tests.support.telling import told
 
@@ -112,17 +112,7 @@ def test_nothing_is_illegal_over_however_many_nodes_a_hostname_spread_is_planned
 @EXAMPLES
 @given(PROBLEMS, st.randoms(use_true_random=False))
 def test_the_order_of_input_does_not_matter(asked: Problem, chance: random.Random) -> None:
-    def mixed(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(chance.sample(values, len(values)))
-
-    other = replace(
-        asked,
-        pods=mixed(asked.pods),
-        pools=tuple(replace(one, instance_types=mixed(one.instance_types)) for one in mixed(asked.pools)),
-        daemons=mixed(asked.daemons),
-        bins=tuple(replace(one, pods=mixed(one.pods)) for one in asked.bins),
-    )
-    assert gist(solve(other)) == gist(solve(asked))
+    assert gist(solve(shuffled(asked, chance))) == gist(solve(asked))
 
 
 @EXAMPLES

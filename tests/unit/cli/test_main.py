@@ -34,6 +34,15 @@ def test_a_command_is_imported_when_it_is_asked_for() -> None:
     assert group.get_command(context, "nothing") is None
 
 
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"provisioner"}))  # that one ends the process
+def test_the_help_of_a_command_shows_no_markup(name: str) -> None:
+    """`\\b` keeps the lines of a paragraph apart only as the one character, not as two."""
+    result = CliRunner().invoke(dovetail, [name, "--help"])
+    assert result.exit_code == 0
+    assert "\\" not in result.output
+    assert "\b" not in result.output
+
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -197,5 +206,5 @@ def test_optimized_as_it_is_deployed_every_command_has_the_same_help() -> None:
         for flags in ((), ("-OO",))
     )
     assert len(plain) >= len(COMMANDS) + 8
-    assert "Say why node NAME" in plain["why"]
+    assert "Show why node NAME" in plain["why"]
     assert optimized == plain

@@ -188,6 +188,7 @@ def test_emptiness_leaves_them_alone_and_says_why() -> None:
     fleet = Fleet()
     fleet.node("empty")
     fleet.node("other")
+    fleet.node("busy", [running("w", owner=WEB.owner)])
     view = replace(fleet.view(), loops=HOLDS, empty_for=dict.fromkeys(("empty", "other"), timedelta(hours=1)))
     answer = emptiness(view)
     assert [one.candidates for one in answer.proposals] == [("other",)]
@@ -195,3 +196,12 @@ def test_emptiness_leaves_them_alone_and_says_why() -> None:
     assert (blocked.key, blocked.event) == ("empty", "DisruptionLoop")
     assert f"launched and removed {CYCLES} times within an hour" in str(blocked)
     assert answer.recheck_at == UNTIL
+
+
+def test_empty_nodes_of_a_workload_that_has_no_pods_go() -> None:
+    """After a Deployment had been scaled up and down for a minute and was deleted, five nodes stayed for an hour."""
+    fleet = Fleet()
+    fleet.node("empty")
+    view = replace(fleet.view(), loops=HOLDS, empty_for={"empty": timedelta(hours=1)})
+    assert [one.candidates for one in emptiness(view).proposals] == [("empty",)]
+    assert emptiness(replace(view, snapshot=replace(view.snapshot, pending=(WEB,)))).proposals == ()

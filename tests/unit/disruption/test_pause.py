@@ -46,5 +46,5 @@ def test_settings_that_nobody_has_read_pause_everything() -> None:
     found = pause_of([pool("blue")], None)
     assert found.everything
     assert found.why("blue").startswith(
-        'Disruption waits, because the provisioner has not read ConfigMap "dovetail-settings"'
+        'Disruption is suspended because the provisioner has not read ConfigMap "dovetail-settings"'
     )

@@ -335,6 +335,20 @@ def test_an_owner_that_moves() -> None:
     assert is_moving(owner_of_pods(StatefulSet, above="", updatedReplicas=1), None, [])
 
 
+def test_an_owner_that_ends_or_whose_deployment_ends_moves() -> None:
+    """With foreground deletion both are there, with all their pods, until the last of these is gone."""
+    quiet, above = owner_of_pods(ReplicaSet), of_deployment()
+    assert not is_moving(quiet, above, [quiet])
+    assert is_moving(ending(quiet), above, [quiet])
+    assert is_moving(quiet, ending(above), [quiet])
+    assert is_moving(ending(owner_of_pods(StatefulSet, above="")), None, [])
+
+
+def ending(found: Any) -> Any:
+    metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=NOON)
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
 # --- laws -------------------------------------------------------------------------------------------------------
 
 SHARES = st.one_of(

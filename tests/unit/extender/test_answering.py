@@ -23,24 +23,8 @@ from provisioner.support import metrics
 from provisioner.support.http.values import Request
 from provisioner.values.taints import Taint
 from tests.support.clock import FakeClock
-from tests.support.extender import World, entry, member
+from tests.support.extender import Watch, World, entry, member
 from tests.support.kube import deep
-
-
-class Watch:
-    """A reflector that is whatever the test says."""
-
-    def __init__(self) -> None:
-        self.synced = threading.Event()
-        self.synced.set()
-        self.error: Exception | None = None
-        self.silence = 0.0
-
-    def __repr__(self) -> str:
-        return "the watch"
-
-    def staleness(self) -> float:
-        return self.silence
 
 
 class Outbox:
@@ -178,6 +162,54 @@ def test_of_many_nodes_the_planned_one_passes_and_a_sample_has_none_that_refuses
     left = bench.filter(STRANGER, *listed)["NodeNames"]
     assert listed[-1] not in left
     assert len(left) == SAMPLE
+
+
+def thousands(bench: Bench) -> list[str]:
+    """So many nodes that not every question reads the names of all."""
+    listed = [f"ip-10-0-0-{number:04}.eu-central-1.compute.internal" for number in range(3000)]
+    for name in listed:
+        bench.world.node(name, 4)
+    return listed
+
+
+def compact(pod: Member, names: list[str]) -> bytes:
+    """A question as kube-scheduler writes it, without a blank."""
+    return json.dumps({"Pod": wire(pod), "Nodes": None, "NodeNames": names}, separators=(",", ":")).encode()
+
+
+def test_of_thousands_of_nodes_some_are_read_and_the_fullest_of_them_pass(bench: Bench) -> None:
+    listed = thousands(bench)
+    full = listed[::20]  # fifty of each thousand, of which half of a sample could be
+    bench.world.pods(*(member(f"old-{name}", owner="old", node=name) for name in full))
+    seen: set[str] = set()
+    for _ in range(60):
+        passed = json.loads(bench.answerer.filter(compact(STRANGER, listed)))["NodeNames"]
+        assert len(passed) == len(set(passed)) == SAMPLE
+        assert len(set(passed) & set(full)) >= SAMPLE // 2 - 1
+        seen.update(passed)
+    assert len(seen) > 1500
+    assert seen <= set(listed)
+
+
+def test_of_thousands_of_nodes_all_are_read_where_most_refuse(bench: Bench) -> None:
+    listed = thousands(bench)
+    for number, name in enumerate(listed):
+        if number % 20:
+            bench.world.claim(f"c-{name}", node=name, disrupted=True)
+    passed = json.loads(bench.answerer.filter(compact(STRANGER, listed)))["NodeNames"]
+    assert len(passed) == SAMPLE
+    assert set(passed) <= set(listed[::20])
+
+
+def test_of_thousands_of_nodes_the_place_of_an_equal_pod_is_found(bench: Bench) -> None:
+    listed = thousands(bench)
+    bench.world.pods(member("a"), member("b"))
+    for name in (listed[7], listed[2900]):
+        bench.world.claim(f"c-{name}", entry(count=1), node=name)
+    for uid in "ab":
+        passed = json.loads(bench.answerer.filter(compact(member(uid), listed)))["NodeNames"]
+        assert len(passed) == 1
+        assert passed[0] in (listed[7], listed[2900])
 
 
 def full_plan(bench: Bench) -> None:

@@ -509,26 +509,33 @@ def test_how_full_a_node_is(used: Resources, daemons: Resources, want: int) -> N
 
 
 def test_a_sample_is_the_fullest_nodes_and_others_in_turn() -> None:
-    listed = [f"n{i}" for i in range(10)]
+    listed = names(*(f"n{i}" for i in range(10)))
     levels: list[set[str]] = [set() for _ in range(11)]
     levels[10], levels[4], levels[1] = {"gone", "n7"}, {"n2"}, {"n9"}
     assert sample(listed, 4, levels, 0) == ["n7", "n2", "n0", "n1"]
     assert sample(listed, 4, levels, 7) == ["n7", "n2", "n8", "n9"]
     assert sample(listed, 4, levels, 19) == ["n7", "n2", "n9", "n0"], "the turn begins anew at the end"
-    assert sample(listed, 10, levels, 3) == listed
-    seen = {name for start in range(0, 10, 2) for name in sample(listed, 4, levels, start)}
-    assert seen == set(listed), "everybody's turn comes"
+    assert sample(listed, 4, levels, 19, {"n7", "n0"}) == ["n2", "n9", "n1", "n3"]
+    assert sample(listed, 10, levels, 3) is None
+    assert sample(listed, 8, levels, 3, {"n7", "n0"}) is None
+    assert sample(names(*["n7"] * 9, "n0"), 1, levels, 3, {"n7"}) is None, "who names a node often asks about one"
+    seen = {name for start in range(0, 10, 2) for name in sample(listed, 4, levels, start) or ()}
+    assert seen == set(listed.all()), "everybody's turn comes"
 
 
-@given(st.integers(1, 300), st.integers(1, 120), st.integers(0, 10_000), st.randoms())
-def test_a_sample_has_its_size_and_no_stranger(nodes: int, count: int, start: int, random: Random) -> None:
+@given(st.integers(2, 300), st.integers(1, 120), st.integers(0, 10_000), st.randoms())
+def test_a_sample_has_its_size_and_none_that_refuses(nodes: int, count: int, start: int, random: Random) -> None:
     listed = [f"n{i}" for i in range(nodes)]
+    refused = set(random.sample(listed, random.randrange(nodes)))
     levels: list[set[str]] = [set() for _ in range(11)]
     for i in range(nodes + 20):  # some that kube-scheduler did not ask about
         levels[random.randrange(11)].add(f"n{i}")
-    chosen = sample(listed, count, levels, start)
-    assert len(chosen) == len(set(chosen)) == min(nodes, count)
-    assert set(chosen) <= set(listed)
+    chosen = sample(names(*listed), count, levels, start, refused)
+    left = set(listed) - refused
+    assert (chosen is None) == (len(left) <= count)
+    if chosen is not None:
+        assert len(chosen) == len(set(chosen)) == count
+        assert set(chosen) <= left
 
 
 def test_who_wishes_something_or_is_not_understood_chooses_among_all_nodes() -> None:

@@ -1,6 +1,7 @@
 """The wire format: golden messages of kube-scheduler, and the traps."""
 
 import json
+from random import Random
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.protocol import (
+    WINDOW_BYTES,
     FilterResult,
     MetaVictims,
     NodeNames,
@@ -176,3 +178,41 @@ def test_the_empty_name_and_other_things_are_in_no_list(listed: list[str]) -> No
     names = NodeNames(body(listed))
     assert "" not in names
     assert 1 not in names
+
+
+def compact(listed: list[str]) -> bytes:
+    return json.dumps(listed, separators=(",", ":")).encode()
+
+
+@given(st.integers(0, 3000), st.integers(0, 10**7), st.randoms())
+def test_a_window_has_names_in_a_row_and_enough_of_them(count: int, start: int, random: Random) -> None:
+    listed = [f"n{number}" + "x" * random.randrange(50) for number in range(count)]
+    raw = compact(listed)
+    window = NodeNames(raw).window(start)
+    if len(raw) < 2 * WINDOW_BYTES:
+        assert window is None
+        return
+    assert window is not None
+    found = window.all()
+    first = listed.index(found[0])
+    assert found == [*listed[first:], *listed[:first]][: len(found)]
+    assert WINDOW_BYTES <= len(compact(found)) < WINDOW_BYTES + 200
+
+
+def test_every_name_is_in_a_window() -> None:
+    listed = [f"node-{number:05}" for number in range(10_000)]
+    names = NodeNames(compact(listed))
+    assert {name for start in range(0, 130_000, 40_000) for name in (names.window(start) or names).all()} == set(listed)
+
+
+@pytest.mark.parametrize("odd", ['x","y', "x\\", "\u00e9", "]", ""])
+def test_a_window_has_no_name_that_was_not_asked_about(odd: str) -> None:
+    listed = [odd + "x" * 50 for _ in range(3000)]
+    for raw in (compact(listed), body(listed)):
+        for start in range(100):
+            window = NodeNames(raw).window(start)
+            assert window is None or set(window.all()) == set(listed)
+
+
+def test_there_is_no_window_in_what_is_no_list_of_names() -> None:
+    assert NodeNames(compact([["x" * 10]] * 10_000)).window(1) is None  # type: ignore[list-item]

@@ -1,6 +1,5 @@
 """Refused pods are woken as soon as they would be let in, once."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
-from tests.support.extender import World, cpus, entry, member
+from tests.support.extender import Watch, World, cpus, entry, member
 
 
 class Server:
@@ -32,17 +31,6 @@ class Server:
         self.touched.append(name)
         self.bodies.append(body)
         return Node()
-
-
-class Watch:
-    error = None
-
-    def __init__(self) -> None:
-        self.synced = threading.Event()
-        self.synced.set()
-
-    def staleness(self) -> float:
-        return 0.0
 
 
 class Bench:

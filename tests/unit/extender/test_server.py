@@ -8,13 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from certs.authority import Authority
-from extender.server import Config, command, live_checks, server
-from provisioner.support import heartbeat
-from provisioner.support.heartbeat import Pulses
-from provisioner.support.http.values import Limits
-from tests.support import rawhttp
+from extender.server import Config, command, server
 from tests.support.clock import FakeClock
-from tests.support.rawhttp import Desk
 
 
 @pytest.fixture
@@ -110,20 +105,3 @@ def test_a_bad_command_line_is_a_sentence(line: list[str], says: str) -> None:
     assert result.exit_code != 0
     assert says in result.output
     assert "Traceback" not in result.output
-
-
-def test_it_is_alive_only_while_kube_scheduler_is_answered_and_its_threads_live(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A server whose threads all hang would pass a probe that has a thread of its own."""
-    desk, pulses = Desk(), Pulses(FakeClock())
-    monkeypatch.setattr(heartbeat, "_OURS", pulses)
-    with rawhttp.serving(desk, Limits(answer_seconds=0.2), threads=1) as (served, address):
-        assert {name: check() for name, check in live_checks(served).items()} == {"questions": "", "threads": ""}
-        address.peer().send(rawhttp.get("/hang"))
-        assert desk.hung.acquire(timeout=20)
-        pulses.died("watch-pods", RecursionError("too deep"))
-        found = {name: check() for name, check in live_checks(served).items()}
-        assert found["questions"].startswith("GET /healthz answered 503")
-        assert found["threads"].startswith("thread watch-pods ended")
-        desk.go_on.set()

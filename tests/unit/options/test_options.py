@@ -119,6 +119,11 @@ WRONG = {
         {},
         "flag --batch-idle-duration must be a duration such as",
     ),
+    "a duration that Go cannot hold": (
+        ["--batch-max-duration=3000000h"],
+        {},
+        "flag --batch-max-duration must be a duration such as",
+    ),
     "a negative duration": (["--batch-idle-duration=-5s"], {}, "flag --batch-idle-duration must be a duration such as"),
     "an empty batch": (["--batch-idle-duration=0s"], {}, "flag --batch-idle-duration must be longer than 0, not '0s'"),
     "an idle time over the maximum": (

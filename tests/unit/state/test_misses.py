@@ -29,6 +29,7 @@ from tests.support.cluster import World, bound, claim, node, pod
 
 A = NodeKey("a")
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 TAINTED = "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 SPREAD = "0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
 BEFORE_IT_JOINED = "0/2 nodes are available: 2 Insufficient cpu."
@@ -40,6 +41,8 @@ LOOK = Look(
     least=3,
     nodes=3,
     tainted=0,
+    nodes_then=3,
+    tainted_then=0,
     waiting=0,
     quiet_for=0.1,
     coming=False,
@@ -59,7 +62,22 @@ EVIDENCE = {
         False,
     ),
     "a text from before the taint fell, that comes late": (replace(LOOK, said_then="", said=TAINTED), False),
-    "a text that counts a node with a taint of its own": (replace(LOOK, said_then="", said=TAINTED, tainted=1), True),
+    "a text that counts a node with a taint of its own": (
+        replace(LOOK, said_then="", said=TAINTED, tainted=1, tainted_then=1),
+        True,
+    ),
+    "a text from before the taint fell, while another node is tainted": (
+        replace(LOOK, said_then="", said=TAINTED, tainted=1),
+        False,
+    ),
+    "a text that counts a node with a taint that joined since": (
+        replace(LOOK, said_then="", said=TAINTED.replace("0/3", "0/4"), nodes=4, tainted=1),
+        True,
+    ),
+    "a text of a pod that came later, which counts a node that was tainted then": (
+        replace(LOOK, said_then="", said=TAINTED, tainted=1, came_open=True),
+        True,
+    ),
     "a text from before the taint fell while a new node joined": (
         replace(LOOK, said_then="", said=TAINTED, nodes=4, tainted=1),
         False,
@@ -584,6 +602,15 @@ def test_not_where_the_verdict_may_be_older_than_the_fall(said: str) -> None:
     world.cluster.pod_changed(one, told(one, said))
     fall(world)
     assert world.cluster.expire() == []
+
+
+def test_not_where_another_node_is_tainted_since() -> None:
+    """Empty nodes were being removed while a new one opened: its pod got a second one, and the first went unused."""
+    world, one = arranged(said=BEFORE_IT_JOINED)
+    fall(world)
+    world.cluster.node_changed(world.cluster.node("y"), node("y", taints=(DISRUPTED,)))
+    assert world.cluster.pod_changed(one, told(one, TAINTED)) == []
+    assert world.cluster.is_planned("one")
 
 
 def test_a_taint_that_comes_back_stops_the_clock() -> None:

@@ -15,11 +15,14 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.effects import ClaimUnneeded, NominationLost, PodSettled
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch
+from provisioner.values.taints import Toleration
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
+from tests.support.problems import shape
 
 A = NodeKey("a")
 DISRUPTED = {"key": names.DISRUPTED_TAINT.key, "effect": names.NO_SCHEDULE}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": names.NO_SCHEDULE}
 
 
 def announced(name: str, *pods: Pod) -> NodeClaim:
@@ -332,6 +335,21 @@ def test_so_are_those_of_a_node_that_is_closed(interrupted: bool) -> None:
     effects = world.cluster.node_changed(None, node("a", taints=(DISRUPTED,)))
     assert effects == ([PodSettled(A, "one", "lost")] if interrupted else [])
     assert world.cluster.is_planned("one") is not interrupted
+
+
+@pytest.mark.parametrize("tolerated", [True, False], ids=["who minds it not", "who minds it"])
+def test_so_are_those_of_a_node_that_is_cordoned_before_it_is_open(*, tolerated: bool) -> None:
+    """As long as a taint that will fall is there, kube-scheduler's word about the cordon does not count."""
+    tolerations = (Toleration(key=names.CORDONED_TAINT_KEY, operator="Exists"),) if tolerated else ()
+    world, one = World(), pod("one", shape=shape(tolerations=tolerations))
+    waits = node("a", taints=(NOT_READY,))
+    world.add(one)
+    world.cluster.claim_changed(None, claim("a", pods=(one,), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    assert world.cluster.node_changed(None, waits) == []
+    cordoned = node("a", taints=({"key": names.CORDONED_TAINT_KEY, "effect": names.NO_SCHEDULE}, NOT_READY))
+    effects = world.cluster.node_changed(waits, cordoned)
+    assert effects == ([] if tolerated else [PodSettled(A, "one", "lost")])
+    assert pending(world) == ([] if tolerated else ["one"])
 
 
 def test_so_are_those_of_an_unmanaged_node_that_is_gone() -> None:

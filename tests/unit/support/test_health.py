@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from provisioner.support import health, metrics
+from provisioner.support import health, heartbeat, metrics
 from provisioner.support.health import HealthServer
+from provisioner.support.heartbeat import Pulses
 from provisioner.support.http.values import Limits
 from tests.support import rawhttp
+from tests.support.clock import FakeClock
 from tests.support.rawhttp import Address, Desk
 
 
@@ -210,3 +212,21 @@ def test_probes_have_an_address_of_their_own() -> None:
 def test_a_port_that_is_taken_is_named(server: HealthServer) -> None:
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.port}"):
         health.serve(server.port, "127.0.0.1")
+
+
+def test_a_program_is_alive_only_while_its_clients_are_answered_and_its_threads_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server whose threads all hang would pass a probe that has a thread of its own."""
+    desk, pulses = Desk(), Pulses(FakeClock())
+    monkeypatch.setattr(heartbeat, "_OURS", pulses)
+    with rawhttp.serving(desk, Limits(answer_seconds=0.2), threads=1) as (served, address):
+        checks = health.live_checks(served, "reviews")
+        assert {name: check() for name, check in checks.items()} == {"reviews": "", "threads": ""}
+        address.peer().send(rawhttp.get("/hang"))
+        assert desk.hung.acquire(timeout=20)
+        pulses.died("watch-pods", RecursionError("too deep"))
+        found = {name: check() for name, check in health.live_checks(served, "reviews").items()}
+        assert found["reviews"].startswith("GET /healthz answered 503")
+        assert found["threads"].startswith("thread watch-pods ended")
+        desk.go_on.set()

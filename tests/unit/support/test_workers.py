@@ -296,7 +296,7 @@ def test_where_no_thread_can_be_started_those_that_there_are_do_the_work(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", _refused)
         queue.add("b")
-    assert "Starting a thread failed" in caplog.text
+    assert "Failed to start a thread" in caplog.text
     work.gate.set()
     eventually(lambda: sorted(work.runs) == ["a", "b"], "both keys have run")
     assert queue.stop()

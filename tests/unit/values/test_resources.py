@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
@@ -25,6 +27,14 @@ def test_an_entry_of_zero_is_kept_and_changes_no_sum() -> None:
     assert list(zero) == ["cpu"]
     assert zero != EMPTY
     assert zero + Resources.of({"cpu": 5}) == Resources.of({"cpu": 5})
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "gpu"]), st.integers(-5, 5))
+
+
+@given(st.lists(AMOUNTS.map(Resources.of), max_size=6))
+def test_a_total_is_what_one_after_another_adds_up_to(parts: list[Resources]) -> None:
+    assert Resources.total(parts) == sum(parts, EMPTY)
 
 
 WIRE = {

@@ -12,14 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from certs.store import Names
-from provisioner.support import heartbeat
-from provisioner.support.heartbeat import Pulses
-from provisioner.support.http.values import Limits
-from tests.support import rawhttp
-from tests.support.clock import FakeClock
-from tests.support.rawhttp import Desk
 from tests.unit.kube.test_sending import kubeconfig
-from webhook.server import Config, command, live_checks
+from webhook.server import Config, command
 
 REFUSED = {
     "an address without a port": (["--bind", "127.0.0.1"], "is not HOST:PORT"),
@@ -131,20 +125,3 @@ def test_nothing_that_looks_up_images_is_loaded_unless_it_is_switched_on() -> No
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert CONFIG.images is None
-
-
-def test_it_is_alive_only_while_the_api_server_is_answered_and_its_threads_live(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A server whose threads all hang would pass a probe that has a thread of its own."""
-    desk, pulses = Desk(), Pulses(FakeClock())
-    monkeypatch.setattr(heartbeat, "_OURS", pulses)
-    with rawhttp.serving(desk, Limits(answer_seconds=0.2), threads=1) as (served, address):
-        assert {name: check() for name, check in live_checks(served).items()} == {"reviews": "", "threads": ""}
-        address.peer().send(rawhttp.get("/hang"))
-        assert desk.hung.acquire(timeout=20)
-        pulses.died("watch-pods", RecursionError("too deep"))
-        found = {name: check() for name, check in live_checks(served).items()}
-        assert found["reviews"].startswith("GET /healthz answered 503")
-        assert found["threads"].startswith("thread watch-pods ended")
-        desk.go_on.set()

@@ -70,7 +70,3 @@ class ZonalShifts:
         now = self._clock.now()
         with self._lock:
             return frozenset(zone for zone, until in self._until.items() if until is None or until > now)
-
-    def is_shifted(self, zone_id: str) -> bool:
-        """Whether nothing should be launched, ended or tagged in this zone now."""
-        return zone_id in self.zones()

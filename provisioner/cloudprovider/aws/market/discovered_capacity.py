@@ -8,7 +8,7 @@ Differs: kept by (type, image) and over restarts; there every change of the imag
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -160,8 +160,3 @@ def _age(row: _Row) -> tuple[str, int, str]:
     """Orders images of one type by how new they are."""
     created = row.image_created or datetime.fromtimestamp(row.at, UTC).isoformat()
     return created, row.at, row.image
-
-
-def config_map_names(maps: Sequence[object]) -> tuple[str, ...]:
-    """The names of the ConfigMaps that `to_config` fills."""
-    return tuple(f"{CONFIG_MAP_PREFIX}{index}" for index in range(len(maps)))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from provisioner.apis.plan import Plan, PlanEntry
-from provisioner.cli.harness.placement import PlacedPod, Placement, PlanTable
+from provisioner.cli.harness.placement import LatestPlans, PlacedPod, Placement
 
 
 def plan(**pods: str) -> Plan:
@@ -78,14 +78,14 @@ CASES = {
 
 @pytest.mark.parametrize(("plans", "placed", "want"), CASES.values(), ids=CASES)
 def test_judge(plans: list[tuple[str, Plan]], placed: list[PlacedPod], want: Placement) -> None:
-    table = PlanTable()
+    table = LatestPlans()
     for source, entry in plans:
         table.add(source, entry)
     assert table.judge(placed, NODES) == want
 
 
 def test_a_plan_told_twice_counts_once() -> None:
-    table = PlanTable()
+    table = LatestPlans()
     anonymous = Plan(pods=(PlanEntry(owner="rs", klass="x", count=2, uids=()),))
     for _ in range(2):
         table.add("claim/1", anonymous)
@@ -94,7 +94,7 @@ def test_a_plan_told_twice_counts_once() -> None:
 
 
 def test_the_table_knows_where_a_pod_is_planned() -> None:
-    table = PlanTable()
+    table = LatestPlans()
     table.add("claim/1", plan(a="x"))
     assert "a" in table
     assert "b" not in table

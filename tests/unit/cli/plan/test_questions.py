@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.pods import Pod
-from provisioner.cli.plan.catalogues import PriceTable, chosen, default_pool
+from provisioner.cli.plan.catalogues import PlanCatalogue, chosen, default_pool
 from provisioner.cli.plan.objects import Objects
 from provisioner.cli.plan.questions import Question, current_of, pods_in, question_of
 from provisioner.support.clock import SystemClock
@@ -41,7 +41,7 @@ def pod(name: str, node_name: str = "", owner: OwnerReference | None = None, cpu
     return Pod(name=name, namespace="default", uid=name, shape=shape(cpu, "1Gi"), node_name=node_name, owner=owner)
 
 
-def table_of(objects: Objects) -> PriceTable:
+def table_of(objects: Objects) -> PlanCatalogue:
     return chosen("auto", objects)
 
 

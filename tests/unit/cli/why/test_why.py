@@ -283,6 +283,27 @@ def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(fil
     assert drift(going, closed, beside, pod_budget(allowed=1)).endswith("waiting for these nodes")
 
 
+def test_pods_that_the_cluster_spreads_by_default_are_tied_too(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (mine, other), (going, closed) = existing_node("n"), existing_node("m")
+    drifted = {"type": names.DRIFTED, "status": "True", "reason": "NodePoolDrifted"}
+    mine["status"]["conditions"].append({**drifted, "lastTransitionTime": NOON.isoformat()})
+    going["metadata"] |= {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
+    pods = wire_pod("web-1", "3", on="n"), wire_pod("web-2", "3", on="m")
+    dump = Dump(
+        file,
+        pool(disruption={"budgets": [{"nodes": "100%"}]}), mine, other, going, closed, *pods, pod_budget(allowed=1),
+    )  # fmt: skip
+
+    def drift(*flags: str) -> str:
+        found = dump.json("node", "n", *flags)
+        return str(next(one["message"] for one in found["methods"] if one["reason"] == "Drifted"))
+
+    over_zones = {"maxSkew": 1, "topologyKey": names.ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
+    config = yaml.safe_dump({"podTopologySpread": {"defaultConstraints": [over_zones]}})
+    assert drift().startswith("replaced by")
+    assert drift("--scheduler-config", config).endswith("waiting for these nodes")
+
+
 GONE_SOON = {"consolidateAfter": "0s"}
 
 

@@ -2,7 +2,7 @@
 
 import random
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,12 +10,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.meta import condition
-from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import CapacityBufferChanged
 from provisioner.controllers.core.capacity_buffers import RECHECK_SECONDS, UNKNOWN_SECONDS, CapacityBuffers
-from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import View
@@ -23,8 +20,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.store import Store
 from provisioner.state.keys import NodeKey
 from provisioner.support.workers import DONE, Pool
+from tests.support.batches import claim_creator
 from tests.support.cluster import World, pod, pool
-from tests.support.disrupting import FakeCloud
+from tests.support.disrupting import run_provisioner
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.tinyserver import TinyServer
 
@@ -89,30 +87,13 @@ class Stage:
     def plan(self) -> None:
         """One run of provisioning, its creates included."""
         workers = Pool(1)
-        plans = PlanWriter(self.world.cluster, self.server.writer, workers)
-        creator = ClaimCreator(
+        creator = claim_creator(
             self.server.client,
             self.world.cluster,
-            METRICS,
-            plans,
-            effects=lambda _: None,
-            created=lambda _: None,
+            PlanWriter(self.world.cluster, self.server.writer, workers),
             chance=random.Random(len(self.server.done)),
         )
-        Provisioner(
-            self.world.cluster,
-            creator,
-            cast(CloudProvider, FakeCloud()),
-            self.server.recorder,
-            METRICS,
-            workers,
-            self.world.clock,
-            counts=lambda _: True,
-            retry=lambda _: None,
-            chance=random.Random(1),
-            plans=plans,
-            buffers=self.buffers,
-        ).run()
+        run_provisioner(self.server, creator, workers, buffers=self.buffers)
         workers.close()
 
     def claims(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from provisioner.controllers.core.events import Told, pools_without_types, sentence, unready
+from provisioner.controllers.core.events import ToldPods, pools_without_types, sentence, unready
 from provisioner.kube.events import MAX_MESSAGE
 from provisioner.scheduling.reasons import NoInstanceTypes, NoPools, PodInvalid, PoolRefuses, TooLarge, Untolerated
 from provisioner.values.taints import Taint
@@ -13,7 +13,7 @@ ONE, TWO = pod("one"), pod("two")
 
 
 def test_a_sentence_is_said_once_in_five_minutes_and_a_new_one_at_once() -> None:
-    told = Told()
+    told = ToldPods()
     assert told.due([(ONE, "a"), (TWO, "a")], 0.0) == [(ONE, "a"), (TWO, "a")]
     assert told.due([(ONE, "a"), (TWO, "b")], 10.0) == [(TWO, "b")]
     assert told.due([(ONE, "a"), (TWO, "b")], 299.0) == []
@@ -21,16 +21,16 @@ def test_a_sentence_is_said_once_in_five_minutes_and_a_new_one_at_once() -> None
 
 
 def test_a_pod_that_had_a_place_in_between_is_told_again() -> None:
-    told = Told()
+    told = ToldPods()
     told.due([(ONE, "a")], 0.0)
     told.due([], 1.0)
     assert told.due([(ONE, "a")], 2.0) == [(ONE, "a")]
 
 
 def test_of_many_pods_each_run_tells_some_until_all_were_told() -> None:
-    told, many = Told(), [(pod(f"p{number}"), "a") for number in range(2 * Told.AT_ONCE + 1)]
+    told, many = ToldPods(), [(pod(f"p{number}"), "a") for number in range(2 * ToldPods.AT_ONCE + 1)]
     runs = [told.due(many, float(second)) for second in range(4)]
-    assert [len(run) for run in runs] == [Told.AT_ONCE, Told.AT_ONCE, 1, 0]
+    assert [len(run) for run in runs] == [ToldPods.AT_ONCE, ToldPods.AT_ONCE, 1, 0]
     assert [found for run in runs for found in run] == many
 
 

@@ -184,8 +184,8 @@ class Cloud:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
 
-def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False) -> bool:
-    """Whether the claim "a" is deleted."""
+def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False, looks: int = 1) -> bool:
+    """Whether the claim "a" is deleted after so many looks."""
     server = TinyServer(World())
     server.put(*things)
     collector = ClaimCollector(
@@ -195,11 +195,13 @@ def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False) 
         Metrics(),
         uncertain=lambda _: uncertain,
     )
-    collector.poll()
+    for _ in range(looks):
+        collector.poll()
     return not server.has("nodeclaims", "a")
 
 
 LOST = claim("a", provider_id="kwok://a", true=REGISTERED)
+NEVER_JOINED = claim("a", provider_id="kwok://a", true=(names.LAUNCHED,))
 
 
 def test_a_claim_whose_instance_is_gone_is_deleted() -> None:
@@ -223,8 +225,16 @@ def test_a_claim_stays_while_nobody_knows() -> None:
     assert not collected(cloud, LOST)
 
 
-def test_a_claim_that_is_not_registered_stays() -> None:
-    assert not collected(Cloud(), claim("a", provider_id="kwok://a", true=(names.LAUNCHED,)))
+def test_a_claim_whose_instance_ended_before_it_joined_is_deleted_at_the_second_look() -> None:
+    """Its pods would wait for the registration timeout; at the first look its instance may be too young to be known."""
+    assert not collected(Cloud(), NEVER_JOINED)
+    assert collected(Cloud(), NEVER_JOINED, looks=2)
+
+
+def test_a_claim_whose_instance_has_not_joined_yet_stays() -> None:
+    assert not collected(Cloud("kwok://a"), NEVER_JOINED, looks=3)
+    assert not collected(Cloud(), NEVER_JOINED, uncertain=True, looks=3)
+    assert not collected(Cloud(), claim("a"), looks=3)  # not launched
 
 
 def test_a_claim_whose_instance_nobody_can_be_sure_about_stays() -> None:

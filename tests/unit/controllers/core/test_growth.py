@@ -2,19 +2,17 @@
 
 import random
 from collections.abc import Iterator
-from typing import cast
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.growth import FRESH_SECONDS, GrowthLedger, HeldBackError, limits_of
 from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.core.provisioning import Batch, Provisioner
+from provisioner.controllers.core.provisioning import Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
@@ -22,8 +20,9 @@ from provisioner.scheduling.growth import GrowthLimits, Limit
 from provisioner.scheduling.node_claims import static_claim
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool
+from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, pod, pool
-from tests.support.disrupting import FakeCloud, Make, Stage, staged
+from tests.support.disrupting import Make, Stage, run_provisioner, staged
 from tests.support.tinyserver import TinyServer
 
 METRICS = Metrics()
@@ -54,13 +53,10 @@ class Growing:
         self.growth = GrowthLedger(self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock)
 
     def creator(self, workers: Pool) -> ClaimCreator:
-        return ClaimCreator(
+        return claim_creator(
             self.server.client,
             self.world.cluster,
-            METRICS,
             PlanWriter(self.world.cluster, self.server.writer, workers),
-            effects=lambda _: None,
-            created=lambda _: None,
             chance=random.Random(len(self.server.done)),
             growth=self.growth,
         )
@@ -68,21 +64,7 @@ class Growing:
     def run(self) -> Batch | None:
         """One batch, its creates included."""
         workers = Pool(1)
-        creator = self.creator(workers)
-        batch = Provisioner(
-            self.world.cluster,
-            creator,
-            cast(CloudProvider, FakeCloud()),
-            self.server.recorder,
-            METRICS,
-            workers,
-            self.world.clock,
-            counts=lambda _: True,
-            retry=lambda _: None,
-            chance=random.Random(1),
-            plans=PlanWriter(self.world.cluster, self.server.writer, workers),
-            retry_after=self.waits.append,
-        ).run()
+        batch = run_provisioner(self.server, self.creator(workers), workers, retry_after=self.waits.append)
         workers.close()
         return batch
 

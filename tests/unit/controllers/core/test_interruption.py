@@ -12,9 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import PATIENCE_SECONDS, Interruptions
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.errors import ApiError
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
@@ -44,19 +42,7 @@ class Stage:
 
     def another(self, workers: Pool) -> Interruptions:
         """The next leader's."""
-        server = self.server
-        return Interruptions(
-            self.world.cluster,
-            server.taints,
-            server.writer,
-            server.recorder,
-            Metrics(),
-            workers,
-            self.world.clock,
-            ledger=BudgetLedger(self.world.cluster),
-            plan=self.planned.append,
-            patience=self.patience,
-        )
+        return self.server.interruptions(workers, self.planned.append, patience=self.patience)
 
     def existing_node(self, name: str, *pods: Pod, promised: tuple[Pod, ...] = (), **metadata: Any) -> None:
         self.server.put(

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, OwnerReference, condition
 from provisioner.cloudprovider.errors import (
@@ -19,7 +20,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance
+from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance, RegistrationHook
 from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
@@ -47,6 +48,17 @@ LATER = CreateError("RequestLimitExceeded", "slower")
 LATER.retry_after = 3.0
 
 
+@dataclass
+class Hook:
+    """Waits for so long."""
+
+    name: str
+    seconds: float
+
+    def wait(self, _: NodeClaim) -> float:
+        return self.seconds
+
+
 class Provider:
     """Answers every create alike."""
 
@@ -55,6 +67,7 @@ class Provider:
     def __init__(self, answer: CloudError | LaunchedInstance) -> None:
         self.answer, self.created = answer, 0
         self.ends: list[CloudError] = []
+        self.hooks: list[Hook] = []
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         one = claim("c").spec.node_class_ref
@@ -68,6 +81,9 @@ class Provider:
 
     def delete(self, _: NodeClaim) -> None:
         raise self.ends.pop(0)
+
+    def registration_hooks(self) -> tuple[RegistrationHook, ...]:
+        return tuple(self.hooks)
 
 
 METRICS = Metrics()
@@ -216,6 +232,12 @@ def test_a_launch_that_does_not_succeed(case: Case) -> None:
         assert stage.reason == case.reason
 
 
+def test_a_class_that_is_not_ready_is_told_of() -> None:
+    stage = Stage(NodeClassNotReadyError("KWOKNodeClass", "default", "no images"))
+    stage.look()
+    assert stage.server.recorder.events == [("NodeClaim", "c", "Warning", "NodeClassNotReady")]
+
+
 def test_a_claim_that_waits_is_written_once() -> None:
     stage = Stage(SHORT)
     stage.look()
@@ -301,6 +323,55 @@ def test_a_node_that_joined_while_nobody_led_is_registered_and_not_deleted() -> 
     assert not stage.gone
 
 
+# ------------------------------------------------------------------ hooks of the provider
+
+
+def hooked(*hooks: Hook) -> Stage:
+    """A claim whose Node has come, at a provider with these hooks."""
+    stage = Stage(INSTANCE)
+    launched(stage, age=HOUR, joined=True)
+    stage.provider.hooks += hooks
+    return stage
+
+
+def test_a_node_is_let_in_once_no_hook_of_the_provider_waits() -> None:
+    stage = hooked(Hook("b", 5.0), Hook("never-waits", 0.0), Hook("a", 2.0))
+    assert stage.look() == Result(requeue_after=2.0)
+    assert stage.registering == []
+    told = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
+    assert told is not None
+    assert (told.status, told.reason) == (names.UNKNOWN, "RegistrationHookPending")
+    assert told.message == "Waiting for registration hooks: a, b"
+    stage.provider.hooks = [Hook("b", 0.0)]
+    stage.look()
+    assert stage.registering == ["c"]
+
+
+def test_hooks_do_not_postpone_the_registration_timeout() -> None:
+    stage = hooked(Hook("a", 3600.0))
+    assert stage.look().requeue_after == TIMEOUTS.registration.total_seconds()
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
+    assert stage.look() == DONE
+    assert stage.gone
+    assert stage.registering == []
+
+
+def test_no_hook_is_asked_about_a_node_that_was_let_in() -> None:
+    """The write to the Node is there, that of the status was lost."""
+    stage = hooked(Hook("a", 1.0))
+    stage.server.put(let_in())
+    stage.look()
+    assert stage.registering == ["c"]
+
+
+def let_in() -> Node:
+    """The claim's Node after its registration."""
+    owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c", "uid": "uid-c"}
+    joined = node("n", provider_id=ID, labels={names.REGISTERED_LABEL: "true"})
+    owners = (msgspec.convert(owner, OwnerReference),)
+    return msgspec.structs.replace(joined, metadata=msgspec.structs.replace(joined.metadata, owner_references=owners))
+
+
 def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node() -> None:
     stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
@@ -319,12 +390,7 @@ def test_a_claim_whose_node_is_open_is_not_given_up_before_it_says_so() -> None:
     stage = Stage(INSTANCE)
     launched(stage, age=HOUR, joined=False)
     stage.look()
-    owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c", "uid": "uid-c"}
-    joined = node("n", provider_id=ID, labels={names.REGISTERED_LABEL: "true"})
-    owners = (msgspec.convert(owner, OwnerReference),)
-    stage.server.put(
-        msgspec.structs.replace(joined, metadata=msgspec.structs.replace(joined.metadata, owner_references=owners))
-    )
+    stage.server.put(let_in())
     stage.clock.advance(TIMEOUTS.registration.total_seconds())
     assert stage.look().requeue_after
     assert not stage.gone

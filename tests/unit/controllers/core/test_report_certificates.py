@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender import meters
+from extender import metrics
 from extender.reports import Identity, Reporter
 from provisioner.apis.core import Lease
 from provisioner.apis.meta import ObjectMeta
@@ -53,7 +53,7 @@ def test_an_extender_that_was_given_no_files_lacks_none() -> None:
 
 
 def count(outcome: str) -> float:
-    return float(meters.REPORTS.labels(outcome)._value.get())
+    return float(metrics.REPORTS.labels(outcome)._value.get())
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")

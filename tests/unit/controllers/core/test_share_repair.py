@@ -50,11 +50,13 @@ class Stage:
         refuse: what is answered to requests of a method to a path that ends so, instead of doing them.
         lose_answers: nobody hears that an eviction was carried out.
         meanwhile: what happens while the server carries out an eviction.
+        slow: seconds that each answer takes.
     """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.webhook = True
+        self.slow = 0.0
         self.lose_answers = False
         self.behind = False
         self.listed = 0
@@ -175,6 +177,7 @@ class Stage:
         return self.nodes.get(name)
 
     def _answer(self, sent: Sent) -> FakeAnswer:
+        self.clock.advance(self.slow)
         if self.meanwhile is not None and sent.path.endswith("/eviction"):
             self.meanwhile()
         for (method, end), answer in tuple(self.refuse.items()):
@@ -450,6 +453,27 @@ def test_a_budget_that_is_known_is_not_asked(stage: Stage) -> None:
     assert stage.after(1800).evicted > 0
 
 
+def test_a_pod_of_two_budgets_stays_whatever_they_allow(stage: Stage) -> None:
+    """The API server evicts none of these."""
+    stage.deploy(*[SPOT] * 20)
+    stage.budgets = {"shop": (pod_budget(), pod_budget("second"))}
+    assert stage.after(1800).evicted == 0
+    stage.budgets = {"shop": (pod_budget(),)}
+    assert stage.after(1800).evicted > 0
+
+
+def test_what_was_tried_is_known_though_its_record_is_gone(stage: Stage) -> None:
+    stage.webhook = False
+    stage.deploy(*[SPOT] * 20)
+
+    def lose() -> None:
+        for one in stage.pods.values():
+            one["metadata"]["annotations"].pop(names.ON_DEMAND_REPAIRED, None)
+
+    stage.meanwhile = lose
+    assert stage.after(3600).evicted == MOST_ATTEMPTS
+
+
 def test_a_watch_that_is_behind_stops_everything_and_time_begins_anew(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.after(SETTLE_SECONDS - LOOK_SECONDS)
@@ -473,6 +497,7 @@ def test_a_pause(stage: Stage, pause: Pause) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.pause = pause
     assert stage.after(1800).evicted == 0
+    assert not (pause.everything and stage.asked), "the API server is asked in vain"
     stage.pause = NOTHING
     assert stage.after(1800).evicted > 0
 
@@ -495,6 +520,13 @@ def test_a_rollout(stage: Stage) -> None:
     stage.deployment = {"updatedReplicas": 19}
     assert stage.after(1800).evicted == 0
     stage.refuse["GET", "/deployments/web"] = refusal(404, "NotFound")
+    assert stage.after(1800).evicted == 0
+
+
+def test_a_deployment_of_the_name_with_another_uid_is_another(stage: Stage) -> None:
+    """The one that the ReplicaSet is of is gone, and so it and its pods go."""
+    stage.deploy(*[SPOT] * 20)
+    stage.sets["shop", "web"]["metadata"]["ownerReferences"][0]["uid"] = "another"
     assert stage.after(1800).evicted == 0
 
 
@@ -609,6 +641,16 @@ def test_namespaces_take_turns(stage: Stage) -> None:
     assert "GET /apis/apps/v1/namespaces/shop/replicasets/web" in read
     stage.after(3 * AGAIN_SECONDS)
     assert len({one for one in stage.asked if "/replicasets/" in one}) == 2 * MOST_READ + 1
+
+
+def test_a_look_ends_in_time_however_slow_the_api_server_is(stage: Stage) -> None:
+    for i in range(5):
+        stage.deploy(*[SPOT] * 10, name=f"web-{i}")
+    stage.slow = LOOK_SECONDS / 5  # an owner takes six answers
+    stage.after(SETTLE_SECONDS).repair.poll()
+    assert len({one for one in stage.asked if "/replicasets/" in one}) == 1
+    stage.after(10 * LOOK_SECONDS)
+    assert len({one for one in stage.asked if "/replicasets/" in one}) == 5
 
 
 def test_memory_of_owners_that_are_gone_is_given_back(stage: Stage) -> None:

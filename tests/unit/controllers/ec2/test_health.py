@@ -10,10 +10,7 @@ from botocore.exceptions import ClientError
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.health import DENIED_SECONDS, POLL_SECONDS, HealthPoller
-from provisioner.controllers.metrics import Metrics
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
@@ -38,17 +35,7 @@ class Stage:
         self.error: Exception | None = None
         self.poller = HealthPoller(
             self._read,
-            Interruptions(
-                self.world.cluster,
-                self.server.taints,
-                self.server.writer,
-                self.server.recorder,
-                Metrics(),
-                workers,
-                self.world.clock,
-                ledger=BudgetLedger(self.world.cluster),
-                plan=lambda _: None,
-            ),
+            self.server.interruptions(workers),
             self.world.cluster,
             self.server.recorder,
             AwsSettings(cluster_name="c", region="us-east-1"),

@@ -14,10 +14,7 @@ from provisioner.cloudprovider.aws.interruption.queue import Received
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages, Standing
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.interruption_queue import QueueReader, offer_of
-from provisioner.controllers.metrics import Metrics
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
@@ -81,17 +78,7 @@ class Stage:
         self.server = TinyServer(self.world)
         self.queue, self.shortages, self.book = FakeQueue(), Shortages(), ReservationBook()
         self.book.note({"cr-1": 3}, NOON)
-        interruptions = Interruptions(
-            self.world.cluster,
-            self.server.taints,
-            self.server.writer,
-            self.server.recorder,
-            Metrics(),
-            workers,
-            self.world.clock,
-            ledger=BudgetLedger(self.world.cluster),
-            plan=lambda _: None,
-        )
+        interruptions = self.server.interruptions(workers)
         self.reader = QueueReader(
             self.queue,
             interruptions,

@@ -9,6 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance
+from provisioner.cloudprovider.aws.instances.partitions import PATIENCE_SECONDS, PartitionHook
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.ec2.label_sync import CapacityTypeSync, PartitionSync, Relabeller, left_reservations
 from tests.support.clock import NOON
@@ -92,8 +93,9 @@ class Partitions:
         self.asked = 0
         self.broken = False
         cluster = self.server.world.cluster
+        self.hook = PartitionHook(self.server.world.clock)
         self.sync = PartitionSync(
-            cluster.claims, self._get_all, Relabeller(cluster, self.server.client, self.server.writer)
+            cluster.claims, self._get_all, Relabeller(cluster, self.server.client, self.server.writer), self.hook
         )
         self.server.put(
             owner(labels=GROUPED), node("n", provider_id=LEFT.provider_id, labels=GROUPED), claim("elsewhere")
@@ -104,6 +106,11 @@ class Partitions:
         if self.broken:
             raise CloudError("throttled")
         return dict.fromkeys(provider_ids, self.instance)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the Node is kept waiting."""
+        return self.hook.wait(self.server.claim("a")) > 0
 
     def polled(self) -> str | None:
         """The label of the Node after one look, which the claim has too."""
@@ -151,3 +158,33 @@ def test_while_ec2_does_not_answer_it_is_tried_again() -> None:
         one.polled()
     one.broken = False
     assert one.polled() == "3"
+
+
+def test_a_node_waits_until_its_partition_is_known() -> None:
+    one = Partitions(3)
+    assert one.waits
+    one.polled()
+    assert not one.waits
+
+
+def test_a_node_of_a_group_without_partitions_waits_until_that_is_known() -> None:
+    one = Partitions(0, "pending")
+    one.polled()
+    assert one.waits
+    one.instance = replace(one.instance, state="running")
+    one.polled()
+    assert not one.waits
+
+
+def test_a_node_outside_of_placement_groups_waits_for_nothing() -> None:
+    one = Partitions(0)
+    assert one.hook.wait(claim("other", provider_id="aws:///us-east-1a/i-00000000000000007")) == 0
+
+
+def test_while_ec2_does_not_answer_a_node_waits_for_a_minute() -> None:
+    one = Partitions(3)
+    assert one.waits
+    one.server.world.clock.advance(PATIENCE_SECONDS - 1)
+    assert one.waits
+    one.server.world.clock.advance(1)
+    assert not one.waits

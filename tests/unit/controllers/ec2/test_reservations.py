@@ -9,10 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2.reservations import BlockExpiry, expiring_blocks
-from provisioner.controllers.metrics import Metrics
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
@@ -65,17 +62,7 @@ def test_instances_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
         asked.append(ids)
         return [reservation(39)]
 
-    interruptions = Interruptions(
-        server.world.cluster,
-        server.taints,
-        server.writer,
-        server.recorder,
-        Metrics(),
-        workers,
-        server.world.clock,
-        ledger=BudgetLedger(server.world.cluster),
-        plan=lambda _: None,
-    )
+    interruptions = server.interruptions(workers)
     expiry = BlockExpiry(read, interruptions, server.world.cluster, server.world.clock)
     for _ in range(2):
         expiry.poll()

@@ -1,4 +1,4 @@
-"""Whether Karpenter runs beside us, as the API server tells it."""
+"""Whether Karpenter itself runs in this cluster, by its Lease at the API server."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""The nodes that a static NodePool keeps whatever pods there are, where the input has no nodes."""
+"""The nodes of static NodePools, which exist whatever pods there are, for input that has no nodes."""
 
 from typing import Final
 
