@@ -570,8 +570,8 @@ class Plans:
     def _shut_out(self, key: NodeKey) -> list[Effect]:
         """End what is planned onto a Node that somebody cordons before it is open; of an open one kube-scheduler says so at once."""
         node, _ = self._joining.pair(key) or (None, None)
-        door = self._doors.get(key)
-        if node is None or door is None or door.open_since is not None:
+        openness = self._openness.get(key)
+        if node is None or openness is None or openness.open_since is not None:
             return []
         cordon = [taint for taint in node.spec.taints if taint.key == names.CORDONED_TAINT_KEY]
         return [
