@@ -35,7 +35,7 @@ from provisioner.state.misses import (
 )
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.snapshot import NodeView
-from provisioner.state.views import falling_taints, is_disrupted, is_going
+from provisioner.state.views import falling_taints, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
 from provisioner.values.taints import first_untolerated
 
@@ -526,7 +526,7 @@ class Plans:
     def _takes(self, key: NodeKey) -> bool:
         """Whether pods may be planned onto a node: it is known, stays, and is one."""
         pair = self._joining.pair(key)
-        if pair is None or self._is_going(*pair):
+        if pair is None or self._is_going(*pair) or is_lost(*pair):
             return False
         claim = pair[1]
         return claim is None or self._joining.rivals(claim.status.provider_id) is None

@@ -70,7 +70,7 @@ def view_of(given: Inputs) -> NodeView:
     told = claim.status.last_pod_event_time if claim is not None else None
     both = [one.metadata for one in (node, claim) if one is not None]
     room = EMPTY
-    if not given.ambiguous or claim is None:
+    if (not given.ambiguous or claim is None) and not is_lost(node, claim):
         # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
         coming = {} if initialized or claim is None else names.READY_LABELS
         due = given.due({**_type_labels(kind), **coming, **labels} if coming else labels, taints, given.pods)
@@ -144,6 +144,11 @@ def is_going(node: Node | None, claim: NodeClaim | None) -> bool:
     """Whether nothing should be planned onto this node any more."""
     going = any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
     return going or is_disrupted(node)
+
+
+def is_lost(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether somebody took the Node of an instance that had registered: nothing says that one will come again, so no pod waits for it."""
+    return node is None and claim is not None and is_true(claim.status.conditions, names.REGISTERED)
 
 
 def falling_taints(node: Node, claim: NodeClaim | None) -> tuple[Taint, ...]:

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from provisioner.apis import names
-from provisioner.apis.meta import condition
+from provisioner.apis.core import Node
+from provisioner.apis.meta import condition, is_true
 from provisioner.kube import resources
 from tests.scenarios.row import Row, row
 from tests.scenarios.scene import Scene
@@ -31,6 +32,7 @@ from tests.scenarios.steps import (
     gone,
     guard,
     holds,
+    is_ready,
     labelled,
     may_force,
     may_orphan,
@@ -125,6 +127,23 @@ def node_class(name: str, **spec: Any) -> Step:
             "spec": spec,
         }
     )
+
+
+def new_node(scene: Scene) -> Node | None:
+    """The Node of an initialized claim that was not there at `settled`."""
+    ready = (one for one in scene.claims() if is_true(one.status.conditions, names.INITIALIZED))
+    return next((scene.node_of(one) for one in ready if one.name not in scene.facts.claims), None)
+
+
+def label_new_node(value: str | None) -> Step:
+    """It is not ready any more with "true", and is again with None."""
+
+    def step(scene: Scene) -> None:
+        found = new_node(scene)
+        assert found is not None
+        scene.change("Node", found.metadata.name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": value}}})
+
+    return step
 
 
 def overlay(name: str, *, values: tuple[str, ...] = ("4",), **spec: Any) -> Step:
@@ -332,6 +351,25 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionBlocked", "no longer differs from its NodePool and NodeClass"),
         becomes(1, 1, new=False),
         none_evicted,
+    ),
+    row(
+        "pods of a drifted node stay while their new node is not ready",
+        pool(disruption=NEVER, delay="10s"),
+        deploy("web", 2, cpu="1"),
+        pdb("web", minAvailable=1),
+        settled(1, 2),
+        relabel(),
+        claims_say(names.DISRUPTION_REASON, "True", "Drifted", count=1),
+        change("PodDisruptionBudget", "web", {"spec": {"minAvailable": 2}}),
+        wait("the replacement is initialized", lambda scene: new_node(scene) is not None),
+        event("DisruptionBlocked", "Pdb prevents pod evictions"),
+        label_new_node("true"),
+        wait("it is not ready", lambda scene: not is_ready(new_node(scene))),
+        change("PodDisruptionBudget", "web", {"spec": {"minAvailable": 1}}),
+        event("DisruptionBlocked", "is not ready"),
+        none_evicted,
+        label_new_node(None),
+        becomes(1, 2, new=True),
     ),
     row(
         "an empty node that drifted goes without a replacement",

@@ -298,6 +298,18 @@ def test_no_pod_is_planned_onto_a_node_that_goes(what: str) -> None:
     assert not world.cluster.is_planned("one")
 
 
+def test_no_pod_is_planned_onto_an_instance_whose_node_somebody_took() -> None:
+    world, one = World(), pod("one")
+    world.add(one)
+    world.existing_node("a")
+    world.cluster.node_changed(world.cluster.node("a"), None)
+    assert world.view("a").room.amount("cpu") == 0
+    assert world.cluster.assign(A, [one]) == [one]
+    world.cluster.node_changed(None, node("a"))  # its kubelet made it again
+    assert world.view("a").room["cpu"] == 3900
+    assert world.cluster.assign(A, [one]) == []
+
+
 def test_the_pods_of_a_claim_that_is_deleted_are_planned_again_at_once() -> None:
     world, one, made = World(), pod("one"), claim("a", pods=(pod("one"),))
     world.add(one)
