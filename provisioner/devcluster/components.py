@@ -44,6 +44,8 @@ CONTROLLERS: Final = (
     "node-lifecycle",
     "persistentvolume-attach-detach",
     "persistentvolume-binder",
+    "persistentvolume-protection",
+    "persistentvolumeclaim-protection",
     "pod-garbage-collector",
     "replicaset",
     "resourceclaim",

@@ -18,6 +18,7 @@ from provisioner.scheduling.reasons import (
     BinsRefuse,
     Constraint,
     Contradictory,
+    DaemonsFill,
     Incompatible,
     LabelUndefined,
     LimitReached,
@@ -101,7 +102,7 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     if not rows & ~offer.catalogue.overdrawn:
         return 4, NothingLeft(_overdrawn(offer, rows))
     # what is left: types that match, but are overflowed by their daemons alone
-    return 4, _too_large(offer, offer.frontier(rows), need)
+    return 4, DaemonsFill(rows.bit_count())
 
 
 def _no_types(offer: PreparedPool) -> Constraint:

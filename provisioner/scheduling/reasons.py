@@ -159,6 +159,18 @@ class TooLargeTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonsFill:
+    """What DaemonSets request is more than the node of any matching type has."""
+
+    types: int
+
+    def __str__(self) -> str:
+        return (
+            f"the pods of DaemonSets alone need more than any of the {self.types} matching instance types has for pods"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NothingLeft:
     """What the system keeps for itself is more than the node of any matching type has."""
 
@@ -345,6 +357,7 @@ Constraint = (
     | TooLarge
     | TooLargeTogether
     | NothingLeft
+    | DaemonsFill
     | LimitReached
     | LimitsReached
     | MinValuesUnmet

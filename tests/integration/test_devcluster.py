@@ -328,6 +328,19 @@ def test_etcd_compaction_makes_an_old_watch_gone(own: DevCluster) -> None:
     assert '"code":410' in own.kubectl("get", "--raw", path)
 
 
+def test_a_namespace_with_a_volume_claim_can_be_deleted(plane: DevCluster) -> None:
+    """The API server protects claims; who takes the finalizer off again is a controller."""
+    plane.kubectl("create", "namespace", "disks")
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "disks"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    plane.kubectl("delete", "namespace", "disks", "--timeout=30s")
+
+
 def test_users_and_service_accounts_may_do_what_rbac_says(plane: DevCluster) -> None:
     plane.kubectl("create", "namespace", "rbac")
     try:

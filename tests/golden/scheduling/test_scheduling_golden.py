@@ -407,7 +407,7 @@ ROWS = {
         problem(sized(p="1 1Gi"), pool(types=NO_LARGE), daemons=[shape("3", "0")]), "default/medium: p"),
     "daemons that overflow every type are seen in the reason": row(
         problem(sized(p="1 1Gi"), pool(types=NO_LARGE), daemons=[shape("5", "0")]),
-        'p: NodePool "default": cpu 1 exceeds the 0 that the largest matching instance type has for pods'),
+        'p: NodePool "default": the pods of DaemonSets alone need more than any of the 2 matching instance types has for pods'),
     "daemons do not count again on existing nodes": row(
         problem(sized(p="4 1Gi"), bins=[node("n1")], daemons=[shape("1", "0")]), "n1: p"),
     "a daemon that cannot be read takes nothing": row(
