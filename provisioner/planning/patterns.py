@@ -21,6 +21,8 @@ _BITS: Final = 23
 _PLENTIFUL: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _LEAST_PRICE: Final = 1e-6
 """USD per hour: what costs nothing is not to be divided by."""
+_AT_ONCE: Final = 256
+"""Slots that are compared with all others in one step."""
 _MOST: Final = 1 << 20
 """Stands for any number of pods."""
 
@@ -91,12 +93,18 @@ def _undominated(room: Floats, price: NDArray[np.float64], kinds: Bits) -> NDArr
     alive = np.flatnonzero(kinds.any(0))
     order = alive[np.lexsort((alive, -room[alive].sum(1), price[alive]))]
     rooms, masks = room[order], kinds[:, order]
-    kept: list[int] = []
-    for one in range(len(order)):
-        beaten = (rooms[kept] >= rooms[one]).all(1)
-        if beaten.any() and (masks[:, kept][:, beaten] >= masks[:, [one]]).all(0).any():
-            continue
-        kept.append(one)
+    admitting: dict[bytes, list[int]] = {}
+    for one, row in enumerate(np.packbits(masks, axis=0).T):
+        admitting.setdefault(row.tobytes(), []).append(one)
+    kept = np.ones(len(order), dtype=bool)
+    for alike in admitting.values():
+        others = np.flatnonzero((masks >= masks[:, alike[:1]]).all(0))
+        for start in range(0, len(alike), _AT_ONCE):
+            some = np.array(alike[start : start + _AT_ONCE])
+            beaten = others[None, :] < some[:, None]
+            for d in range(rooms.shape[1]):
+                beaten &= rooms[others, d][None, :] >= rooms[some, d][:, None]
+            kept[some] = ~beaten.any(1)
     return np.sort(order[kept])
 
 
