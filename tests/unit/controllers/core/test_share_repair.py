@@ -307,6 +307,13 @@ def test_the_same_uid_in_another_namespace_is_another_owner(stage: Stage) -> Non
     assert stage.evicted == 0  # two of six are asked for, and none is within the tolerance
 
 
+def test_whoever_names_an_owner_of_another_namespace_does_not_keep_it_from_its_repair(stage: Stage) -> None:
+    stage.deploy(*[SPOT] * 20)
+    foreign = stage.make("web", "evil", SPOT, seated=True)
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "shop-web"
+    assert stage.after(600).evicted > 0
+
+
 def test_an_owner_of_the_name_with_another_uid_is_left_alone(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.sets["shop", "web"]["metadata"]["uid"] = "another"
