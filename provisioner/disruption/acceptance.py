@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
@@ -11,6 +11,7 @@ from provisioner.disruption import costs, messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.proposal import Score
 from provisioner.disruption.view import Acceptance, View
+from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 
@@ -114,13 +115,33 @@ def _is_balanced(one: Candidate) -> bool:
 def is_settled(one: Candidate, view: View) -> bool:
     """Whether a node is so young, and still so much what it was bought for, that it is not replaced yet.
 
-    Bought for means: of the type, zone and capacity type that were planned, and its pods ask for no less than they did. Such a node may be
-    deleted where its pods fit elsewhere.
+    Bought for means: of the type, zone and capacity type that were planned, at the price of then or less, and its pods ask for no less than
+    they did. Such a node may be deleted where its pods fit elsewhere, and replaced by what could not be bought so at the time (`is_news`).
     """
     created = one.claim.metadata.creation_timestamp
     if created is None or view.snapshot.at - created >= HORIZON:
         return False
-    return _as_planned(one) and _as_full(one)
+    return _as_planned(one) and _as_full(one) and not _is_dearer(one, created, view)
+
+
+def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: Types, view: View) -> bool:
+    """Whether everything that would take a node's place became available or cheaper after the node was created.
+
+    Looks at the planned type of each claim, with whatever of its offerings the claim allows. See `PriceHistory` for offerings that come
+    and go. That the move pays is another question.
+    """
+    created = one.claim.metadata.creation_timestamp
+    kinds = [(claim, types.of_pool(claim.pool).get(claim.planned_type)) for claim in claims]
+    return created is not None and all(
+        kind is not None and view.prices.has_fallen(claim.pool, kind, claim.requirements, created)
+        for claim, kind in kinds
+    )
+
+
+def _is_dearer(one: Candidate, created: datetime, view: View) -> bool:
+    labels, kind = one.node.labels, one.instance_type
+    zone, capacity_type = labels.get(names.ZONE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")
+    return kind is not None and view.prices.has_risen(one.node.pool, kind, zone, capacity_type, created)
 
 
 def _as_planned(one: Candidate) -> bool:

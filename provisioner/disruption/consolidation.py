@@ -4,7 +4,7 @@ Source: core spec 6.5, 6.8-6.12. Differs: many moves of one pass, each judged af
 less one, and one node may become two; what cannot pay by a proved bound is not asked.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import is_reschedulable
 from provisioner.disruption import messages, replacement
-from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_settled
+from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_news, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
@@ -149,8 +149,6 @@ class Consolidation:
         result = answer.result
         planned = result.usd_per_hour
         if result.claims:
-            if any(is_settled(one, self._view) for one in some):
-                return messages.LAUNCHED_RECENTLY
             if len(result.claims) > 1 and planned >= total:
                 return messages.several_replacements_needed(len(result.claims))
             if why := self._rule.refusal(some, total - planned, planned):
@@ -158,6 +156,8 @@ class Consolidation:
             claims = replacement.settled(some, result.claims, self._types, self._view.settings)
             if isinstance(claims, str):
                 return claims
+            if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
+                return messages.LAUNCHED_RECENTLY
             result = Result(claims, result.existing, ())
             planned = result.usd_per_hour
         saving = total - planned
@@ -170,9 +170,13 @@ class Consolidation:
         pools = [one.node.pool for one in some]
         return not any(self.allowance.lacks(pool, pools.count(pool)) for pool in set(pools))
 
-    def sets(self) -> Sets:
-        """Sets of the nodes that are free by now; those that were bought a moment ago are not replaced, and are in none."""
-        those = [one for one in self.order if self.free(one) and not is_settled(one, self._view)]
+    def sets(self, alone: Collection[str]) -> Sets:
+        """Sets of the nodes that are free by now; those that were bought a moment ago and are not replaced are in none.
+
+        Args:
+            alone: the keys of those that could be replaced by themselves, however young they are.
+        """
+        those = [one for one in self.order if self.free(one) and (one.key in alone or not is_settled(one, self._view))]
         pools = self._view.prepared.world.pools if self._view.prepared is not None else ()
         return Sets(those, pools, self._rates, self._rule.evictions_usd, OVERLAP / HORIZON)
 

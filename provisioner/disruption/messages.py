@@ -212,6 +212,9 @@ def more_pods(count: int) -> str:
 
 
 NOT_ALL_PODS_FIT: Final = "not all pods would schedule, "
+NOT_JUDGED_IN_TIME: Final = (
+    "Dovetail did not finish looking for other places for its pods within one pass; the next pass looks again"
+)
 AFFINITY_TO_OTHERS: Final = (
     "Its pods have affinity to pods on other nodes that are being disrupted; waiting for these nodes"
 )

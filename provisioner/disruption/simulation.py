@@ -270,7 +270,9 @@ def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resour
 
 def told(result: Result) -> str:
     """Why pods have no place, as users read it."""
-    left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)] or result.unplaced
+    left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)]
+    if not left:
+        return messages.NOT_JUDGED_IN_TIME
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
     more = messages.more_pods(len(left) - _MOST_TOLD) if len(left) > _MOST_TOLD else ""
     return messages.NOT_ALL_PODS_FIT + "; ".join(reasons) + more

@@ -9,6 +9,7 @@ from typing import Final
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.loops import NO_HOLDS, LoopHolds
+from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import Snapshot
@@ -61,6 +62,7 @@ class View:
         expired: says that the time of the pass is up; what was found until then is the answer.
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
+        prices: what offerings were like before they changed.
     """
 
     snapshot: Snapshot
@@ -77,6 +79,7 @@ class View:
     expired: Callable[[], bool] = lambda: False
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
+    prices: PriceHistory = NO_PRICE_HISTORY
 
 
 @dataclass(frozen=True, slots=True)

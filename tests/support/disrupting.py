@@ -74,13 +74,18 @@ def command_queue(
 
 
 class FakeCloud(FakeInstances):
-    """The same, with kwok's instance types for every pool."""
+    """The same, with kwok's instance types for every pool.
 
+    Attributes:
+        kinds: other types, where not None.
+    """
+
+    kinds: tuple[InstanceType, ...] | None = None
     well_known_labels = names.WELL_KNOWN_LABELS | catalogue.generated().well_known_labels
     reservation_label = ""
 
     def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
-        return catalogue.generated().types
+        return catalogue.generated().types if self.kinds is None else self.kinds
 
 
 def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Batch | None:

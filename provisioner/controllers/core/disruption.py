@@ -6,6 +6,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 """
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
 from provisioner.disruption import emptiness as empty
+from provisioner.disruption.acceptance import HORIZON
 from provisioner.disruption.allowance import soonest
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.consolidation import UNCONSOLIDATABLE
@@ -41,6 +43,7 @@ from provisioner.disruption.messages import NOT_ALL_PODS_FIT
 from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
 from provisioner.disruption.turns import InOrder, in_turn
@@ -230,6 +233,7 @@ class Disruption:
         self._stillness, self._passes = Stillness(), Passes()
         self._latest: Snapshot | None = None  # of the last pass of the first loop
         self._types: tuple[float, tuple[object, ...]] | None = None
+        self._prices, self._priced_at = NO_PRICE_HISTORY, -math.inf
         self._eligible: dict[str, dict[str, int]] = {}
         self._preparing = threading.Lock()
         self._beginning = threading.Lock()
@@ -307,6 +311,7 @@ class Disruption:
             expired=expired,
             settings=self._settings,
             types_of=self._types_of,
+            prices=self._prices,
         )
 
     def run_once(self) -> None:
@@ -315,6 +320,7 @@ class Disruption:
             return
         snapshot = self._latest = self._cluster.snapshot()
         self._note_pause(snapshot)
+        self._note_prices(snapshot)
         self._commands.review(snapshot)
         self._untold = self._to_tell(snapshot)
         for name in self._untold:
@@ -370,6 +376,7 @@ class Disruption:
             first=self._unreached.get(method.name, frozenset()),
             settings=self._settings,
             types_of=self._types_of,
+            prices=self._prices,
         )
         answer = self._ask(method, view)
         self._asked.pop(method.name, None)
@@ -508,6 +515,7 @@ class Disruption:
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= TIMEOUT_SECONDS,
             settings=self._settings,
             types_of=self._types_of,
+            prices=self._prices,
         )
         answer = self._ask(method, view)
         if self._stop.is_set():
@@ -605,6 +613,15 @@ class Disruption:
         for view in snapshot.pools:
             if why := pause.why(view.pool.name):
                 self._recorder.publish(reference_of(view.pool), *messages.paused(why), ttl=PAUSED_SECONDS)
+
+    def _note_prices(self, snapshot: Snapshot) -> None:
+        """What offerings cost now; the history is a value, so the other thread reads it as it is."""
+        now = self._clock.monotonic()
+        if self._worlds is None or now - self._priced_at < WORLD_SECONDS:
+            return
+        self._priced_at = now
+        catalogues = {view.pool.metadata.name: self._types_of(view.pool) for view in snapshot.pools}
+        self._prices = self._prices.noted(catalogues, snapshot.at, HORIZON)
 
     def _note_empty(self, snapshot: Snapshot) -> dict[str, timedelta]:
         """For how long each node is seen empty without a break; memory of this process only."""

@@ -119,7 +119,7 @@ def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
 
 def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
     """Accept what needs new nodes; returns who could be replaced and was not come to. `alone`: what each node brought when it was asked about by itself."""
-    sets = work.sets()
+    sets = work.sets(alone)
     left = _QUESTIONS + len(work.order) // _CANDIDATES_A_QUESTION
     seeds = {move.some[0].key: (move.gain / move.some[0].cost, move.some[0]) for move in alone.values()}
     for one in sets.seeds():

@@ -12,9 +12,17 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core import disruption
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS
-from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, PROTECTIONS_SECONDS, Method, settings_of
-from provisioner.disruption.messages import WAITS_FOR_TIED
+from provisioner.controllers.core.disruption import (
+    CONSOLIDATIONS,
+    METHODS,
+    PROTECTIONS_SECONDS,
+    WORLD_SECONDS,
+    Method,
+    settings_of,
+)
+from provisioner.disruption.messages import LAUNCHED_RECENTLY, WAITS_FOR_TIED
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
@@ -34,7 +42,7 @@ def stages() -> Iterator[Make]:
         yield make
 
 
-def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1") -> None:
+def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1", **metadata: Any) -> None:
     """A node of a type, as a provider labels it, with pods on it."""
     labels = {
         names.NODEPOOL_LABEL: "general",
@@ -44,7 +52,9 @@ def busy(stage: Stage, name: str, *pods: str, kind: str = SMALL, cpu: str = "1")
         names.ARCH_LABEL: "amd64",
         names.OS_LABEL: "linux",
     }
-    made = claim(name, provider_id=f"kwok://{name}", true=ALL_TRUE, since=LONG_AGO, planned=kind, labels=labels)
+    made = claim(
+        name, provider_id=f"kwok://{name}", true=ALL_TRUE, since=LONG_AGO, planned=kind, labels=labels, **metadata
+    )
     stage.cloud.there.add(f"kwok://{name}")
     stage.server.put(made, node(name, labels=labels, kind=kind))
     for one in pods:
@@ -399,6 +409,29 @@ def test_a_move_that_waits_for_its_turn_says_so_and_is_not_rejected(
     monkeypatch.undo()
     look(stage)
     assert len(left(stage)) == 1, "it was asked again"
+
+
+@pytest.mark.parametrize("news", [True, False])
+def test_a_node_just_bought_is_replaced_once_something_cheaper_becomes_available(stages: Make, news: bool) -> None:
+    """It is as large as its pods' node needs be while nothing smaller is to be had."""
+    stage = stages("other")
+    everything = stage.cloud.instance_types(None)
+    large = tuple(one for one in everything if one.name == LARGE)
+    stage.cloud.kinds = large
+    stage.disruption.run_once()
+    stage.world.clock.advance(LEARNING.total_seconds() + WORLD_SECONDS)
+    if not news:
+        stage.cloud.kinds = everything
+        stage.disruption.run_once()
+        stage.world.clock.advance(WORLD_SECONDS + 1)
+    busy(stage, "a", "web", kind=LARGE, annotations={}, creationTimestamp=stage.world.clock.now().isoformat())
+    assert look(stage)
+    assert not stage.replacements()
+    stage.cloud.kinds = everything
+    assert look(stage) or not news
+    assert len(stage.replacements()) == news
+    if not news:
+        assert {one.partition(": ")[2] for one in said(stage, "Unconsolidatable")} == {LAUNCHED_RECENTLY}
 
 
 def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:

@@ -8,8 +8,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.disruption import simulation
+from provisioner.disruption.acceptance import HORIZON
+from provisioner.disruption.messages import LAUNCHED_RECENTLY, NOT_JUDGED_IN_TIME
 from provisioner.disruption.methods import consolidation
+from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.view import Acceptance, Settings
+from provisioner.scheduling.reasons import NOT_TRIED, NoPools
+from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.world import Policies
 from provisioner.values.requirement import Requirements
 from tests.support.clock import NOON
@@ -227,6 +233,90 @@ def test_what_makes_a_young_node_replaceable(more: dict[str, Any], goes: bool) -
     spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
     fleet.node("a", several(2, "w"), kind=LARGE, **{"created": NOON - timedelta(minutes=5), "claim_spec": spec, **more})
     assert bool(consolidation.propose(fleet.view()).proposals) is goes
+
+
+YOUNG = NOON - timedelta(minutes=5)
+DEAR_MEDIUM = instance_type("medium", "4", "8Gi", 0.35, zones=ABC, capacity_types=("on-demand",))
+NO_SMALL = instance_type(
+    "small", "2", "4Gi", 0.1, zones=ABC, capacity_types=("on-demand",), unavailable=[(zone, "on-demand") for zone in ABC]
+)
+DEAR_SMALL = instance_type("small", "2", "4Gi", 0.3, zones=ABC, capacity_types=("on-demand",))
+CHEAP_LARGE = instance_type("large", "8", "16Gi", 0.3, zones=ABC, capacity_types=("on-demand",))
+MARKETS: dict[str, tuple[tuple[InstanceType, ...], timedelta, bool]] = {
+    "what takes its place became cheaper": ((DEAR_SMALL, MEDIUM, LARGE), timedelta(minutes=1), True),
+    "what takes its place became available": ((NO_SMALL, MEDIUM, LARGE), timedelta(minutes=1), True),
+    "it did so before the node was bought": ((NO_SMALL, MEDIUM, LARGE), timedelta(minutes=6), False),
+    "another type became cheaper": ((SMALL, DEAR_MEDIUM, LARGE), timedelta(minutes=1), False),
+    "its own price rose": ((SMALL, MEDIUM, CHEAP_LARGE), timedelta(minutes=1), True),
+    "its own price rose before the node was bought": ((SMALL, MEDIUM, CHEAP_LARGE), timedelta(minutes=6), False),
+}
+
+
+def market(before: tuple[InstanceType, ...], now: tuple[InstanceType, ...], ago: timedelta) -> PriceHistory:
+    """What is known where so long ago the catalogue changed."""
+    long_ago = NO_PRICE_HISTORY.noted({"general": before}, NOON - timedelta(days=1), HORIZON)
+    return long_ago.noted({"general": now}, NOON - ago, HORIZON)
+
+
+@pytest.mark.parametrize(("before", "ago", "goes"), MARKETS.values(), ids=MARKETS)
+def test_a_young_node_is_replaced_where_prices_or_availability_changed_since(
+    before: tuple[InstanceType, ...], ago: timedelta, goes: bool
+) -> None:
+    fleet = Fleet()
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    fleet.node("a", several(2, "w"), kind=LARGE, created=YOUNG, claim_spec=spec)
+    view = replace(fleet.view(), prices=market(before, fleet.types, ago))
+    answer = consolidation.propose(view)
+    assert [gist(one)[:2] for one in answer.proposals] == ([(("a",), ["small"])] if goes else [])
+    assert goes or told(answer)["a"] == LAUNCHED_RECENTLY
+
+
+def test_a_price_that_changed_does_not_make_a_move_pay() -> None:
+    """The node would not be replaced were it old."""
+    fleet = Fleet(types=(MEDIUM, instance_type("almost", "4", "8Gi", 0.18, zones=ABC, capacity_types=("on-demand",))))
+    spec = {"resources": {"requests": {"cpu": "3200m", "memory": "5120Mi"}}}
+    fleet.node("a", several(80, "w", shape("40m", "64Mi")), created=YOUNG, claim_spec=spec)
+    view = replace(fleet.view(), prices=market((MEDIUM,), fleet.types, timedelta(minutes=1)))
+    assert consolidation.propose(view).proposals == ()
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_young_nodes_are_replaced_together_where_each_could_be_by_itself(new: bool) -> None:
+    """Four nodes of 0.3: each could go for 0.27, all of them for 0.4."""
+    odd, small = (
+        instance_type(name, "2", "4Gi", usd, zones=ABC, capacity_types=("on-demand",))
+        for name, usd in (("odd", 0.3), ("small", 0.27))
+    )
+    fleet = Fleet(types=(odd, small, LARGE))
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    for name in "abcd":
+        fleet.node(name, several(2, name), kind=odd, created=YOUNG, claim_spec=spec)
+    before = (odd,) if new else fleet.types
+    answer = consolidation.propose(replace(fleet.view(), prices=market(before, fleet.types, timedelta(minutes=1))))
+    assert gone(answer) == ([("a", "b", "c", "d")] if new else [])
+
+
+@pytest.mark.parametrize("ago", [1, 6])
+def test_a_young_node_moves_into_a_reservation_that_appeared_since(ago: int) -> None:
+    """For its own type and zone, as on EC2."""
+    labels = {names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "reserved"}
+    reserved = Offering(Requirements.from_labels(labels), 0.0, available=True, reservation_capacity=1)
+    kind = instance_type("large", "8", "16Gi", offerings=(*LARGE.offerings, reserved))
+    fleet = Fleet(types=(kind,))
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    fleet.node("a", several(2, "w"), kind=kind, created=YOUNG, claim_spec=spec)
+    view = replace(fleet.view(), prices=market((LARGE,), fleet.types, timedelta(minutes=ago)))
+    planned = [
+        one.planned_capacity_type for move in consolidation.propose(view).proposals for one in move.replacements
+    ]
+    assert planned == (["reserved"] if ago == 1 else [])
+
+
+def test_pods_that_were_not_looked_at_in_time_wait_for_no_batch() -> None:
+    late = Result((), {}, (Unplaced(running("w"), (NOT_TRIED,)),))
+    assert simulation.told(late) == NOT_JUDGED_IN_TIME
+    mixed = Result((), {}, (Unplaced(running("v"), (NOT_TRIED,)), Unplaced(running("w"), (NoPools(),))))
+    assert simulation.told(mixed) == f"not all pods would schedule, default/w => {NoPools()}"
 
 
 # --- spot and reserved ---
