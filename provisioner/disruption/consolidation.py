@@ -170,7 +170,7 @@ class Consolidation:
         pools = [one.node.pool for one in some]
         return not any(self.allowance.lacks(pool, pools.count(pool)) for pool in set(pools))
 
-    def sets(self, alone: Collection[str]) -> Sets:
+    def sets(self, alone: Collection[str] = ()) -> Sets:
         """Sets of the nodes that are free by now; those that were bought a moment ago and are not replaced are in none.
 
         Args:

@@ -238,7 +238,13 @@ def test_what_makes_a_young_node_replaceable(more: dict[str, Any], goes: bool) -
 YOUNG = NOON - timedelta(minutes=5)
 DEAR_MEDIUM = instance_type("medium", "4", "8Gi", 0.35, zones=ABC, capacity_types=("on-demand",))
 NO_SMALL = instance_type(
-    "small", "2", "4Gi", 0.1, zones=ABC, capacity_types=("on-demand",), unavailable=[(zone, "on-demand") for zone in ABC]
+    "small",
+    "2",
+    "4Gi",
+    0.1,
+    zones=ABC,
+    capacity_types=("on-demand",),
+    unavailable=[(zone, "on-demand") for zone in ABC],
 )
 DEAR_SMALL = instance_type("small", "2", "4Gi", 0.3, zones=ABC, capacity_types=("on-demand",))
 CHEAP_LARGE = instance_type("large", "8", "16Gi", 0.3, zones=ABC, capacity_types=("on-demand",))
@@ -306,9 +312,7 @@ def test_a_young_node_moves_into_a_reservation_that_appeared_since(ago: int) -> 
     spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
     fleet.node("a", several(2, "w"), kind=kind, created=YOUNG, claim_spec=spec)
     view = replace(fleet.view(), prices=market((LARGE,), fleet.types, timedelta(minutes=ago)))
-    planned = [
-        one.planned_capacity_type for move in consolidation.propose(view).proposals for one in move.replacements
-    ]
+    planned = [one.planned_capacity_type for move in consolidation.propose(view).proposals for one in move.replacements]
     assert planned == (["reserved"] if ago == 1 else [])
 
 
