@@ -157,10 +157,11 @@ def test_a_node_of_a_placement_group_is_let_in_with_the_partition_that_ec2_chose
         aws.eventually(initialized, "the claim is initialised")
         assert not lacking
         (claim,) = [one for one in aws.claims() if one.name == made.name]
-        (instance,) = [one for one in aws.ec2.alive() if one["id"] == instance_of(claim)]
+        described = aws.ec2.client("ec2").describe_instances(InstanceIds=[instance_of(claim)])
+        partition = described["Reservations"][0]["Instances"][0]["Placement"]["PartitionNumber"]
         node = aws.client.get(NODES, claim.status.node_name)
         for found in (claim.metadata.labels, node.metadata.labels):
-            assert found[labels.PLACEMENT_GROUP_PARTITION] == str(instance["placement"]["PartitionNumber"])
+            assert found[labels.PLACEMENT_GROUP_PARTITION] == str(partition)
     finally:
         aws.client.delete(NODEPOOLS, "grouped")
         aws.client.delete(NODECLAIMS, made.name)

@@ -339,6 +339,7 @@ def test_a_namespace_with_a_volume_claim_can_be_deleted(plane: DevCluster) -> No
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     plane.kubectl("delete", "namespace", "disks", "--timeout=30s")
+    assert "disks" not in plane.kubectl("get", "namespaces", "-o", "name")
 
 
 def test_users_and_service_accounts_may_do_what_rbac_says(plane: DevCluster) -> None:

@@ -337,7 +337,8 @@ def test_a_loop_that_node_claims_tell_of_holds_a_node(file: pathlib.Path) -> Non
         names.REMOVALS_ANNOTATION: json.dumps({"web": times}),
     }
     looping = existing_node("n", annotations=marks, creationTimestamp=(NOON + timedelta(minutes=40)).isoformat())
-    found = Dump(file, pool(disruption=GONE_SOON), *looping).json("node", "n")
+    alive = wire_pod("web")
+    found = Dump(file, pool(disruption=GONE_SOON), *looping, alive).json("node", "n")
     assert (found["reasons"][0]["type"], found["reasons"][0]["until"]) == ("Loop", "2026-11-21T13:10:00Z")
     assert "launched and removed 3 times within an hour" in found["summary"]
 

@@ -40,6 +40,7 @@ def launch(stage: Stage, name: str) -> None:
 
 def test_the_fourth_node_of_a_loop_stays_until_the_hour_is_over(stages: Make) -> None:
     stage, before = stages("other"), counted()
+    stage.bind(pod("w", owner="web"), "other")
     stage.run()
     for name in "abc":
         assert said(stage) == []
