@@ -411,6 +411,37 @@ def test_a_pod_without_a_budget_leaves_before_another_takes_its_zone() -> None:
     life.teardown()
 
 
+def test_a_node_that_takes_two_may_take_one_once_others_have_begun() -> None:
+    """A life that was found: the second pass begins what waited in the first, as it needs two nodes only while the others' pods count where they are."""
+    life = DisruptionMachine()
+    kinds = [
+        ("large", "c"),
+        ("tiny", "b"),
+        ("medium", "b"),
+        ("bargain", "a"),
+        ("bargain", "c"),
+        ("medium", "b"),
+        ("medium", "b"),
+    ]
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["Balanced", "WhenEmptyOrUnderutilized"],
+        nodes=[(int(number == 4), *kind, number < 5) for number, kind in enumerate(kinds)],
+        pods=["web", "web", "web", "job", "job", "db", "db", "job", "db", "db", "job", "web", "web", "db"],
+        of={"web": ("1500m", "near"), "db": ("1200m", "zones"), "job": ("1700m", "nothing")},
+    )  # fmt: skip
+    for pool in POOLS:
+        life.a_pool_is_paused_or_not(pool, paused=True)
+    life.everything_begun_comes_to_its_end()
+    life.candidates_are_kept_before_the_last_look(name="web", pool="other", what="a budget")
+    life.a_pool_is_paused_or_not("general", paused=True)
+    life.a_template_changes(pool="general")
+    life.a_node_comes(kind="small", old=False, pool="other", zone="b")
+    life.pods_are_created(count=2, name="job", packed=True)
+    life.nothing_happens_any_more()
+    life.every_promise_is_kept()
+    life.teardown()
+
+
 def tied_nodes_drift() -> Upkeep:
     """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
 

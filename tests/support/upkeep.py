@@ -27,7 +27,7 @@ from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.drift import pool_drift
-from provisioner.disruption.messages import WAITS_FOR_TIED
+from provisioner.disruption.messages import WAITS_FOR_TIED, several_nodes_needed
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
@@ -56,6 +56,8 @@ GRACE: Final = "1h"
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
+_WAITS: Final = frozenset({WAITS_FOR_TIED, *map(several_nodes_needed, range(2, 40))})
+"""What nodes wait for that another command of the same pass may end."""
 _MOST_FREE: Final = 3
 """Pods on nodes that go for which every place is tried."""
 _OVERDUE: Final = 12
@@ -637,7 +639,7 @@ class Upkeep:
         since = len(told.events)
         begun = self._passed(those.run_once)
         every = zip(told.events[since:], told.messages[since:], strict=True)
-        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED}
+        waited = {event[1] for event, message in every if message in _WAITS}
         more = self._passed(those.run_once)
         if any(waited.isdisjoint(one.candidates) for one in more):
             self.wrong.append(f"a second pass right after the first begins {more}")
