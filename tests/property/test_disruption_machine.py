@@ -328,7 +328,8 @@ class DisruptionMachine(RuleBasedStateMachine):
             at.remove(pod)
         at.clock.advance(HOLD_TTL.total_seconds() + 1.0)  # who was kept from its place is planned for no more
         at.cluster.expire()
-        for _ in range(ROUNDS):
+        rounds = ROUNDS + 2 * len(at.nodes())  # where one may be disrupted at a time, each node takes a pass or two
+        for _ in range(rounds):
             before = at.price()
             begun = at.look()
             at.clock.advance(20)
@@ -349,7 +350,7 @@ class DisruptionMachine(RuleBasedStateMachine):
             if at.wrong or not (begun or at.cluster.commands()):
                 break
         else:
-            at.wrong.append(f"after {ROUNDS} passes there is always something more to do")
+            at.wrong.append(f"after {rounds} passes there is always something more to do")
         at.seen["rests"] += 1
 
     @invariant()
