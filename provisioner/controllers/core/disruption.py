@@ -715,9 +715,8 @@ class Disruption:
                 about = (reference.kind, reference.uid)
                 if blocked.event == UNCONSOLIDATABLE:
                     self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
-                elif message.text.startswith(
-                    NOT_ALL_PODS_FIT
-                ):  # it counts nodes, of which some come or go every second
+                elif message.text.startswith(NOT_ALL_PODS_FIT):
+                    # it counts nodes, of which some come or go every second
                     self._recorder.publish(reference, *message, (*about, NOT_ALL_PODS_FIT))
                 else:
                     self._recorder.publish(reference, *message)
