@@ -146,6 +146,14 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return None
 
 
+def version_number(resource_version: str) -> int:
+    """A resource version as a number, by which versions of one kind may be compared (documented since Kubernetes 1.35); 0 for what is none.
+
+    Of two kinds, too, where both are kept in one etcd, as Nodes and pods are unless somebody takes pains: etcd counts all writes together.
+    """
+    return int(resource_version) if resource_version.isdigit() else 0
+
+
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Whether the condition of type `kind` is there and True."""
     found = condition(conditions, kind)

@@ -15,7 +15,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import ObjectMeta
+from provisioner.apis.meta import ObjectMeta, version_number
 from provisioner.state.keys import NodeKey
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
@@ -54,7 +54,11 @@ class _Objects(Generic[T]):
         if own is None:
             return False
         uid, version, at = own
-        if uid == one.metadata.uid and _version(one.metadata) < version and now - at < ECHO_SECONDS:
+        if (
+            uid == one.metadata.uid
+            and version_number(one.metadata.resource_version) < version
+            and now - at < ECHO_SECONDS
+        ):
             return True
         del self._own[one.metadata.name]
         return False
@@ -229,8 +233,8 @@ class Joining:
         known = objects.by_name.get(one.metadata.name)
         if known is None or known.metadata.uid not in ("", one.metadata.uid):
             return False  # gone meanwhile: a late answer must not bring it back
-        version = _version(one.metadata)
-        if known.metadata.uid and _version(known.metadata) > version:
+        version = version_number(one.metadata.resource_version)
+        if known.metadata.uid and version_number(known.metadata.resource_version) > version:
             return False
         objects.own(one, version, now)
         return True
@@ -242,7 +246,9 @@ class Joining:
         meta = msgspec.structs.replace(known.metadata, deletion_timestamp=at)
         gone: T = msgspec.structs.replace(known, metadata=meta)
         objects.put(gone)
-        objects.own(gone, _version(meta) + 1, now)  # what the watch told until now is older than the request
+        objects.own(
+            gone, version_number(meta.resource_version) + 1, now
+        )  # what the watch told until now is older than the request
         return gone
 
     def _touched(self, own: NodeKey, *changed: Node | NodeClaim | None) -> frozenset[NodeKey]:
@@ -265,8 +271,3 @@ def _plain_taints(node: Node | None) -> tuple[Taint, ...]:
     if node is None or not node.spec.taints or any(taint.key == names.CORDONED_TAINT_KEY for taint in node.spec.taints):
         return ()
     return tuple(sorted({msgspec.structs.replace(taint, time_added=None) for taint in node.spec.taints}, key=str))
-
-
-def _version(meta: ObjectMeta) -> int:
-    """Resource versions of one object may be compared as numbers (documented since Kubernetes 1.35)."""
-    return int(meta.resource_version) if meta.resource_version.isdigit() else 0

@@ -80,6 +80,7 @@ class Look:
         waiting: pods that waited for a node when this one opened.
         quiet_for: seconds since the node opened, or since a pod planned with it or before was bound, or its node opened.
         coming: whether a node that was planned together with this one is still to open.
+        older: whether the pod is, as it was seen last, from before the node opened: so is what is said of it.
         came_open: whether the pod was created after the node had opened: nothing that is said of it is older.
         leaving: whether a node that the pod leaves, or that the planned one replaces, is still there.
         nominated: whether the pod was nominated to the node: its room is kept there meanwhile, as that of others is on their nodes.
@@ -98,6 +99,7 @@ class Look:
     waiting: int
     quiet_for: float
     coming: bool
+    older: bool
     came_open: bool
     leaving: bool
     nominated: bool
@@ -138,7 +140,7 @@ def is_evidence(look: Look) -> bool:
     were with the planned one, and not one more tainted node than there are of those now, nor than there were of them when
     it opened: where another node was tainted since, the number may be that of before.
     """
-    if not look.unschedulable or look.said == look.said_then:
+    if look.older or not look.unschedulable or look.said == look.said_then:
         return False
     counts = counted(look.said)
     if counts is None or not look.least:

@@ -14,7 +14,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import is_true
+from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_reschedulable, read_architectures
 from provisioner.state import effects
@@ -49,11 +49,13 @@ class _Openness:
 
     Attributes:
         open_since: since when; None while taints that will fall are on it, or no Node has come.
+        version: of its Node when it was first seen open.
         joined: (Nodes with it, Nodes removed until then) when its Node came; None where that was before the first plan.
         empty: no Node has come.
     """
 
     open_since: float | None = None
+    version: int = 0
     joined: tuple[int, int] | None = None
     empty: bool = False
 
@@ -339,7 +341,7 @@ class Plans:
             if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod, now)):
                 one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
                 self._open_or_close(one.key, now)
-                one.came_open = known is None and one.open_since is not None
+                one.came_open = known is None and one.open_since is not None and self._is_younger(pod, one.key)
                 self._entered(one.key, pod.uid)
                 self._changed(one.key, pod.uid)
             return []
@@ -561,6 +563,7 @@ class Plans:
             return
         if openness.open_since is None:
             openness.open_since, self._coming = now, None
+            openness.version = version_number(node.metadata.resource_version)
             for one in self.assignments.on(key):
                 self._progress.note(one.made_at, now)
         for one in self.assignments.on(key):
@@ -594,7 +597,9 @@ class Plans:
     def _look(self, one: Assignment, pod: Pod, now: float) -> Look:
         openness = self._openness.get(one.key)
         since = one.open_since if one.open_since is not None else now
-        joined = openness.joined if openness is not None and (openness.open_since == since or one.came_open) else None
+        opened = openness.open_since if openness is not None else None
+        told = one.came_open or (opened is not None and (opened == since or opened >= one.made_at))
+        joined = openness.joined if openness is not None and told else None
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -608,10 +613,18 @@ class Plans:
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
+            older=openness is not None and version_number(pod.resource_version) < openness.version,
             came_open=one.came_open,
             leaving=self._is_left(one),
             nominated=one.nominated[0] == pod.uid and self._joining.key_of_name(one.nominated[1]) == one.key,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
+        )
+
+    def _is_younger(self, pod: Pod, key: NodeKey) -> bool:
+        """Whether a pod that is seen for the first time was created after the node opened. Its watch may tell it late: then it was judged before."""
+        opened = self._openness.get(key)
+        return (
+            opened is not None and not pod.scheduled_message and version_number(pod.resource_version) >= opened.version
         )
 
     def _is_left(self, one: Assignment) -> bool:

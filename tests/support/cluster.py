@@ -35,6 +35,7 @@ def pod(name: str, *, owner: str = "rs", node: str = "", uid: str = "", cpu: str
         "name": name,
         "namespace": "default",
         "uid": uid or name,
+        "resource_version": str(next(_numbers)),
         "shape": shape(cpu=cpu, priority=changes.pop("priority", 0)),
         "created": NOON,
         "owner": reference,

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord, Replacement
+from provisioner.apis.core import Node
 from provisioner.apis.pods import Pod
 from provisioner.state.effects import Effect, PodMissed, PodSettled
 from provisioner.state.keys import NodeKey
@@ -46,6 +47,7 @@ LOOK = Look(
     waiting=0,
     quiet_for=0.1,
     coming=False,
+    older=False,
     came_open=False,
     leaving=False,
     nominated=False,
@@ -55,6 +57,7 @@ LOOK = Look(
 EVIDENCE = {
     "a text that changed after the taint fell": (LOOK, True),
     "the text of then": (replace(LOOK, said=TAINTED), False),
+    "a text from before the node opened, as versions tell": (replace(LOOK, older=True), False),
     "no text": (replace(LOOK, said="", unschedulable=False), False),
     "an error of kube-scheduler's own": (replace(LOOK, unschedulable=False), False),
     "a text from before the node joined, that comes late": (
@@ -275,7 +278,11 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 def told(one: Pod, text: str) -> Pod:
-    return msgspec.structs.replace(one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text)
+    """As kube-scheduler has written it now."""
+    written = pod(one.name).resource_version
+    return msgspec.structs.replace(
+        one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text, resource_version=written
+    )
 
 
 def arranged(*, said: str = TAINTED) -> tuple[World, Pod]:
@@ -291,8 +298,9 @@ def arranged(*, said: str = TAINTED) -> tuple[World, Pod]:
     return world, seen
 
 
-def fall(world: World) -> list[Effect]:
-    return world.cluster.node_changed(world.cluster.node("a"), node("a"))
+def fall(world: World, opened: Node | None = None) -> list[Effect]:
+    """Our watch tells that the taint is gone; `opened`: the Node since."""
+    return world.cluster.node_changed(world.cluster.node("a"), opened or node("a"))
 
 
 def test_a_pod_whose_text_changes_after_the_taint_fell_is_planned_again_at_once_and_not_there() -> None:
@@ -436,6 +444,16 @@ def moving(*uids: str, existing: bool = False) -> tuple[World, list[Pod]]:
     return world, pods
 
 
+def planned_ahead(*uids: str) -> tuple[World, list[Pod]]:
+    """Pods of a Node `old` that is tainted, for which the claim `a` was planned: its Node has joined with its taint."""
+    world, pods = World(), [pod(uid, node="old") for uid in uids]
+    world.cluster.node_changed(None, node("old", taints=(DISRUPTED,)))
+    world.add(*pods)
+    world.cluster.claim_changed(None, claim("a", pods=tuple(pods), provider_id="kwok://a", true=(names.LAUNCHED,)))
+    world.cluster.node_changed(None, node("a", taints=(UNREGISTERED,)))
+    return world, pods
+
+
 def evict(world: World, one: Pod) -> Pod:
     """Its successor, which is there while it still ends."""
     world.cluster.pod_changed(one, msgspec.structs.replace(one, deleted=NOON))
@@ -519,6 +537,32 @@ def test_a_successor_that_has_too_little_room_is_missed_at_once() -> None:
     assert world.cluster.pod_changed(successor, refused)[0] == PodMissed(A, refused, "resources")
 
 
+def test_a_refusal_that_our_watch_tells_late_was_written_before_the_node_opened() -> None:
+    """The pods' watch lags: the successor was refused while the taint of its new node was there still, and another Node has one since."""
+    world, (one,) = planned_ahead("one")
+    world.cluster.node_changed(None, node("x"))
+    early = pod("one-again")
+    refused = told(early, "0/3 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint(s).")
+    fall(world)
+    world.cluster.node_changed(world.cluster.node("x"), node("x", taints=(DISRUPTED,)))
+    world.cluster.pod_changed(one, None)
+    world.add(early)
+    assert world.cluster.is_planned("one-again")
+    assert outcomes(world.cluster.pod_changed(early, refused)) == []
+    again = told(refused, refused.scheduled_message.replace("1 Insufficient memory", "1 Insufficient cpu"))
+    assert outcomes(world.cluster.pod_changed(refused, again)) == ["missed"]
+
+
+def test_a_successor_that_was_created_after_the_node_had_opened_is_judged_with_it_in_sight() -> None:
+    world, (one,) = planned_ahead("one")
+    fall(world)
+    world.cluster.pod_changed(one, None)
+    late = pod("one-again")
+    world.add(late)
+    refused = told(late, "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 Insufficient memory.")
+    assert outcomes(world.cluster.pod_changed(late, refused)) == ["missed"]
+
+
 def test_a_node_is_coming_for_every_batch_whose_pods_were_planned_for_it() -> None:
     """The node of the other zone was bought for an earlier batch, and a pod of this batch is to fill it too."""
     world = World()
@@ -579,8 +623,9 @@ def test_a_text_from_before_the_taint_fell_ends_nothing() -> None:
 
 def test_a_verdict_that_is_there_before_our_watch_tells_the_fall_counts() -> None:
     world, one = arranged(said=TAINTED)
+    opened = node("a")
     world.cluster.pod_changed(one, told(one, SPREAD))
-    fall(world)
+    fall(world, opened)
     assert [effect.outcome for effect in world.cluster.expire() if isinstance(effect, PodSettled)] == ["missed"]
 
 
@@ -588,8 +633,9 @@ def test_also_where_nodes_joined_after_the_planned_one() -> None:
     """Of twelve nodes the fifth to join opened after kube-scheduler had refused its pod: the pod waited for 22 s."""
     world, one = arranged(said=TAINTED)
     world.cluster.node_changed(None, node("z"))
+    opened = node("a")
     world.cluster.pod_changed(one, told(one, SPREAD.replace("0/3", "0/4")))
-    fall(world)
+    fall(world, opened)
     assert [effect.outcome for effect in world.cluster.expire() if isinstance(effect, PodSettled)] == ["missed"]
 
 
