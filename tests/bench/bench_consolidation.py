@@ -24,8 +24,7 @@ from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.world import Policies
 from tests.bench.bench_planning import ENDS, SEEDS, improved
-from tests.bench.bench_prepare import REFERENCE
-from tests.bench.bench_scheduling import calibration
+from tests.bench.machine import slowness
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool
@@ -125,10 +124,9 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
         for acceptance, some in ahead.items():
             name = f"{kind}, {nodes:,} nodes, --consolidation={acceptance}, more saved than by Karpenter's rule"
             figures.append(Figure(name, min(some), "points", at_least(0.0)))
-        speed = max(1.0, calibration() / REFERENCE)
         slowest, whole = max(one for one, _ in seconds), max(one for _, one in seconds)
         figures += [
-            Figure(f"{kind}, {nodes:,} nodes, CPU of a pass, most", slowest, "s", at_most(SECONDS * speed)),
+            Figure(f"{kind}, {nodes:,} nodes, CPU of a pass, most", slowest, "s", at_most(SECONDS * slowness())),
             Figure(f"{kind}, {nodes:,} nodes, CPU of all passes, most", whole, "s"),
         ]
     kept(f"consolidation-{nodes}", figures)

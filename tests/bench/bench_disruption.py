@@ -5,7 +5,6 @@ same fleet after two of five replicas of each have gone. Goals are meant for a m
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -20,8 +19,8 @@ from provisioner.disruption.view import MethodAnswer
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.scheduling.prepared import prepare
 from provisioner.support.garbage import collect_seldom
-from tests.bench.bench_prepare import REFERENCE, settled
-from tests.bench.bench_scheduling import calibration
+from tests.bench.bench_prepare import settled
+from tests.bench.machine import REFERENCE, calibration, peak_megabytes
 from tests.support import loads
 from tests.support.fleets import Fleet, pool
 from tests.support.loads import bound
@@ -74,7 +73,7 @@ def measured(name: str) -> dict[str, float]:
     figures |= _of(answer)
     figures["potential"] = potential_usd_per_hour(view)
     figures["kept"] = settled() - before
-    figures["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures["peak"] = peak_megabytes()
     figures["calibration"] = calibration()
     return figures
 

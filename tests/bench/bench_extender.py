@@ -31,6 +31,7 @@ from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
+from tests.bench.machine import slowness
 from tests.support.extender import Watch
 from tests.support.ports import free_port
 
@@ -112,9 +113,10 @@ def percentiles(seconds: list[float]) -> tuple[float, float]:
 def measured(
     name: str, calls: Callable[[int], object], *, rounds: int, goal_ms: float, watch: Callable[[], float]
 ) -> None:
-    """In the process by CPU time, which other work on the machine does not disturb; over HTTP by the wall clock."""
+    """Goals scale with the calibration loop of the machine. In the process by CPU time, which other work on the machine does not disturb; over HTTP by the wall clock."""
     for i in range(20):
         calls(i)
+    slow = slowness()
     seconds = []
     for i in range(rounds):
         began = watch()
@@ -122,8 +124,8 @@ def measured(
         seconds.append(watch() - began)
     p50, p99 = percentiles(seconds)
     _figures.append(Figure(f"{name}, p50", p50, "ms"))
-    _figures.append(Figure(f"{name}, p99", p99, "ms", at_most(goal_ms)))
-    assert p99 <= goal_ms * 5, f"{name}: p99 {p99:.2f} ms"  # the goal is printed; this is for a real regression
+    _figures.append(Figure(f"{name}, p99", p99, "ms", at_most(goal_ms * slow)))
+    assert p99 <= goal_ms * slow * 5, f"{name}: p99 {p99:.2f} ms"  # the goal is printed; this is for a real regression
 
 
 @pytest.fixture(scope="module", autouse=True)

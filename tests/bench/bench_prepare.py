@@ -36,7 +36,8 @@ from provisioner.scheduling.solver import solve
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import Resources
-from tests.bench.bench_scheduling import calibration, interned
+from tests.bench.bench_scheduling import interned
+from tests.bench.machine import REFERENCE, calibration
 from tests.support import loads, mixes
 from tests.support.agreement import answers_that_agree
 from tests.support.problems import pod, shape, term
@@ -46,8 +47,6 @@ pytestmark = pytest.mark.bench
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-REFERENCE = 0.069
-"""Seconds of the calibration loop on the machine that the goals are written for."""
 RUNS, LONG = 5, 8.0
 """So many runs; one only where it takes longer than so many seconds."""
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL

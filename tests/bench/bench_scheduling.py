@@ -8,7 +8,6 @@ objects, interning included.
 import gc
 import itertools
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
 from provisioner.scheduling.result import Result
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
+from tests.bench.machine import REFERENCE, calibration, peak_megabytes
 from tests.support import mixes
 from tests.support.problems import pods, shape
 
@@ -38,8 +38,6 @@ ROUNDS = 5
 SECONDS = 3.0
 NODES = 5_000
 RUNNING = 10
-_MEGABYTE = 1024
-"""In the unit of ru_maxrss."""
 
 
 @dataclass(frozen=True)
@@ -119,19 +117,6 @@ for _small in ("diverse 1", "diverse 50", "diverse 100", "diverse 500"):
     CASES[_small] = replace(CASES[_small], goals={})  # fixed costs decide; printed without a goal
 
 
-def calibration() -> float:
-    """CPU seconds of a fixed loop, to compare machines by."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.process_time()
-        total = 0
-        for number in range(3_000_000):
-            total += number % 7
-        assert total > 0
-        best = min(best, time.process_time() - started)
-    return best
-
-
 def warm(problem: Problem) -> Prepared:
     """Everything that a running program has done long ago: its collector, modules, first calls, and a world of the same catalogue."""
     collect_seldom()
@@ -184,7 +169,7 @@ def measured(case: Case) -> dict[str, float]:
         "claims": len(result.claims),
         "unplaced": len(result.unplaced),
         "usd": result.usd_per_hour,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEGABYTE,
+        "memory": peak_megabytes(),
         "calibration": calibration(),
     }
 
@@ -207,8 +192,12 @@ def test_scheduling() -> None:
         command = [sys.executable, "-c", f"from tests.bench import bench_scheduling as b; b.child({name!r})"]
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         values = json.loads(done.stdout)
+        slowness = max(1.0, values["calibration"] / REFERENCE)
         for kind, unit in UNITS.items():
-            figures.append(Figure(f"{name}: {kind}", values[kind], unit, case.goals.get(kind)))
+            goal = case.goals.get(kind)
+            if goal is not None and unit in ("s", "pods/s"):
+                goal = replace(goal, value=goal.value * slowness if unit == "s" else goal.value / slowness)
+            figures.append(Figure(f"{name}: {kind}", values[kind], unit, goal))
             print(figures[-1].line())
         assert (values["unplaced"] == 0) == (name != "15,000 pods that fit nowhere")
         for kind in ("claims", "memory"):  # of times only the goals are printed: this machine may not be idle

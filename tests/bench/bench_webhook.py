@@ -2,7 +2,8 @@
 
 Reviews of 3 KB go to the real program over TLS, as an API server sends them: kept-alive connections, each waiting for its
 answer. Everything that the webhook can stamp is asked for. The client shares the machine's cores, so its own work is in the figures; it is a bare
-socket, because Python's HTTP client costs more than the server.
+socket, because Python's HTTP client costs more than the server. Goals in time are meant for a machine whose calibration loop takes 0.069 s, and
+scale with it.
 """
 
 import base64
@@ -28,6 +29,7 @@ from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import NODEPOOLS
 from provisioner.values.taints import Taint
+from tests.bench.machine import calibration, slowness
 from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import PROGRAM, Hook
@@ -234,7 +236,7 @@ def test_reviews(hook: Hook) -> None:
     bodies = [review(namespace, f"owner-{number}") for number in range(OWNERS)]
     eventually(lambda: everything_is_stamped(hook, namespace, bodies[0]), "everything is stamped", seconds=40)
     session(hook, bodies, WARM_UP)
-    load = os.getloadavg()[0]
+    load, slow = os.getloadavg()[0], slowness()
     alone = session(hook, bodies, REVIEWS)
     started = time.perf_counter()
     with ThreadPoolExecutor(8) as pool:
@@ -245,17 +247,18 @@ def test_reviews(hook: Hook) -> None:
     pid = next(entry.pid for entry in hook.plane.status() if entry.name == PROGRAM and entry.pid)
     worker = max((pss_bytes(one) for one in tree(pid) if one != pid), default=0.0)
     figures = [
-        Figure("review of 3 KB, every feature, one connection, p50", percentile(alone, 50), "ms", at_most(0.6)),
-        Figure("review of 3 KB, every feature, one connection, p99", percentile(alone, 99), "ms", at_most(1.5)),
+        Figure("review of 3 KB, every feature, one connection, p50", percentile(alone, 50), "ms", at_most(0.6 * slow)),
+        Figure("review of 3 KB, every feature, one connection, p99", percentile(alone, 99), "ms", at_most(1.5 * slow)),
         Figure("review of 3 KB, every feature, eight connections, p50", percentile(crowd, 50), "ms"),
         Figure("review of 3 KB, every feature, eight connections, p99", percentile(crowd, 99), "ms", at_most(200)),
-        Figure("reviews per second, every feature, eight connections", rate, "1/s", at_least(2000)),
+        Figure("reviews per second, every feature, eight connections", rate, "1/s", at_least(2000 / slow)),
         Figure("review on a new connection, p50", percentile(fresh, 50), "ms", at_most(15)),
         Figure("decision alone, without HTTP", decision_microseconds(bodies[0], namespace), "us", at_most(200)),
         Figure(f"conversion of {OBJECTS} NodePools in one review", converted, "s", at_most(1)),
         Figure("memory of the worker (PSS)", worker / 1e6, "MB", at_most(70)),
         Figure("memory of the program (PSS)", pss_bytes(pid) / 1e6, "MB"),
         Figure("load of the machine before", load, ""),
+        Figure("calibration", calibration(), "s"),
     ]
     for figure in figures:
         print(figure.line())

@@ -1,0 +1,34 @@
+"""How fast the machine is that benchmarks run on, and how much memory this process has had at most."""
+
+import re
+import time
+from pathlib import Path
+
+REFERENCE = 0.069
+"""Seconds of the calibration loop on the machine that goals are written for."""
+
+
+def calibration() -> float:
+    """CPU seconds of a fixed loop, to compare machines by."""
+    best = float("inf")
+    for _ in range(3):
+        started = time.process_time()
+        total = 0
+        for number in range(3_000_000):
+            total += number % 7
+        assert total > 0
+        best = min(best, time.process_time() - started)
+    return best
+
+
+def slowness() -> float:
+    """How many times as long as there something takes here; 1 at the least. Goals in time scale with it."""
+    return max(1.0, calibration() / REFERENCE)
+
+
+def peak_megabytes() -> float:
+    """The most that was resident of this program (VmHWM); ru_maxrss is what the process had before exec, too, and so its parent's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
