@@ -15,7 +15,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import ObjectMeta, version_number
+from provisioner.apis.meta import version_number
 from provisioner.state.keys import NodeKey
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
