@@ -14,8 +14,8 @@ SERVING_NEW_CERTIFICATE: Final = "Serving a new certificate"
 INJECTED_CA_BUNDLE: Final = "Injected the CA bundle"
 
 # mutual.py
-ROTATED_REPORT_CERTIFICATES: Final = "Rotated the certificates for reports"
-NOT_ROTATING_REPORT_CERTIFICATES: Final = "Not rotating the certificates for reports"
+ROTATED_CERTIFICATES: Final = "Rotated the certificates of both ends of a connection"
+NOT_ROTATING_CERTIFICATES: Final = "Not rotating the certificates of both ends of a connection"
 
 # definitions.py
 V1BETA1_IS_NOT_AVAILABLE: Final = "Objects at v1beta1 are not converted; v1 is not affected"

@@ -48,6 +48,8 @@ SETTLE_SECONDS: Final = 300.0
 """A kubelet looks at a Secret's volume once in one to two minutes."""
 ROUND_SECONDS: Final = 30.0
 REST_SECONDS: Final = 600.0
+ABSENT_SECONDS: Final = 60.0
+"""Whoever makes the Secrets waits for what is put in."""
 
 _log = logs.get_logger(__name__)
 
@@ -62,10 +64,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class Peers:
-    """Both ends."""
+    """Both ends, and what the CA between them is called."""
 
     server: Peer
     client: Peer
+    authority: str
 
 
 class Act(enum.Enum):
@@ -146,7 +149,7 @@ def changes(
     """
     match act:
         case Act.MINT | Act.STAGE:
-            authority = Authority.create("dovetail-report-ca", now, days + 1)
+            authority = Authority.create(ends.authority, now, days + 1)
             serves = authority.issue_server(ends.server.names.dns, ends.server.names.addresses, now, days)
             known_as = ends.client.names.dns
             asks = authority.issue_client(known_as[0], (), now, days, dns_names=known_as)
@@ -235,6 +238,7 @@ class MutualRotation:
 
     def __init__(self, client: Client, clock: Clock, namespace: str, ends: Peers) -> None:
         self._client, self._clock, self._namespace, self._ends = client, clock, namespace, ends
+        self._secrets: Final = f"{ends.server.secret}, {ends.client.secret}"
         self._seen: tuple[tuple[str, ...], float] = ((), 0.0)
         self._said = ""
 
@@ -248,7 +252,7 @@ class MutualRotation:
         try:
             server, client = self._get(self._ends.server.secret), self._get(self._ends.client.secret)
         except NotFound:
-            return REST_SECONDS  # optional
+            return ABSENT_SECONDS  # optional
         except Forbidden as error:
             self._say(str(error))
             return REST_SECONDS
@@ -274,7 +278,9 @@ class MutualRotation:
         except Conflict as error:
             _log.info(messages.ANOTHER_WRITER_WAS_FASTER, step=decision.act.name.lower(), error=str(error))
             return
-        _log.info(messages.ROTATED_REPORT_CERTIFICATES, step=decision.act.name.lower(), reason=decision.reason)
+        _log.info(
+            messages.ROTATED_CERTIFICATES, secrets=self._secrets, step=decision.act.name.lower(), reason=decision.reason
+        )
 
     def _write(self, old: Secret, data: Mapping[str, bytes | None]) -> None:
         if not data:
@@ -288,5 +294,5 @@ class MutualRotation:
 
     def _say(self, reason: str) -> None:
         if reason and reason != self._said:
-            _log.info(messages.NOT_ROTATING_REPORT_CERTIFICATES, reason=reason)
+            _log.info(messages.NOT_ROTATING_CERTIFICATES, secrets=self._secrets, reason=reason)
         self._said = reason

@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.overlays import overlaid
-from provisioner.controllers import messages, wiring
+from provisioner.controllers import certificates, messages, wiring
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import (
     CapacityBufferChanged,
@@ -93,7 +93,7 @@ class Controllers:
         self._ends = wiring.ends(base, self._writers, uncertain=cloud.is_uncertain)
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
         self._observability = wiring.observability(base)
-        self._report_certificates = wiring.report_certificates(base)
+        self._certificates = certificates.rotations(base)
         self._share_repair = wiring.share_repair(base)
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
@@ -158,8 +158,8 @@ class Controllers:
         disruptions.forceful.start()
         self._ends.garbage.start()
         self._share_repair.start()
-        if self._report_certificates is not None:
-            self._report_certificates.start()
+        for rotation in self._certificates:
+            rotation.start()
         self._housekeeper.start()
 
     def _begin_with_all(self) -> None:
@@ -191,7 +191,7 @@ class Controllers:
             self._ends.garbage,
             self._joining.registrar,
             self._share_repair,
-            *((self._report_certificates,) if self._report_certificates is not None else ()),
+            *self._certificates,
             *self._queues,
         )
         ended = stop_all((part.stop for part in parts), STOP_SECONDS)

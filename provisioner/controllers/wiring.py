@@ -40,12 +40,6 @@ from provisioner.controllers.core.planner_process import PlannerProcess
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.registration import Registrar
-from provisioner.controllers.core.reports import (
-    CLIENT_NAME,
-    REPORT_CLIENT_SECRET,
-    REPORT_SERVER_NAME,
-    REPORT_SERVER_SECRET,
-)
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.core.share_repair import ShareRepair
 from provisioner.controllers.core.static_capacity import StaticCapacity
@@ -396,23 +390,6 @@ def share_repair(base: Base) -> Poller:
         pause=caches.pause,
     )
     return Poller("on-demand-repair", repair.poll)
-
-
-def report_certificates(base: Base) -> Poller | None:
-    """What keeps the certificates for reports; None where reports are taken without, or over files that no Secret brings."""
-    options = base.options
-    if not options.report_cert_dir:
-        return None
-    from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
-    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415 - likewise
-    from certs.store import Names  # noqa: PLC0415 - likewise
-
-    peers = Peers(
-        Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, options.system_namespace)),
-        Peer(REPORT_CLIENT_SECRET, Names((options.report_client_name or CLIENT_NAME,))),
-    )
-    rotation = MutualRotation(base.client, base.clock, options.system_namespace, peers)
-    return Poller("report certificates", rotation.poll, expected=(CertificateError,))
 
 
 @dataclass(frozen=True)

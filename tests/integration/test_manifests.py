@@ -23,7 +23,13 @@ import yaml
 from provisioner.cli.harness.session import answers
 from provisioner.cli.harness.workload import REPOSITORY
 from provisioner.cli.progress import progress_for
-from provisioner.controllers.core.reports import REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET
+from provisioner.controllers.certificates import (
+    EXTENDER_CLIENT_SECRET,
+    EXTENDER_SERVER_NAME,
+    EXTENDER_SERVER_SECRET,
+    REPORT_CLIENT_SECRET,
+    REPORT_SERVER_SECRET,
+)
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import Layout, command
 from provisioner.devcluster.errors import StateError
@@ -36,6 +42,7 @@ NAMESPACE = "dovetail-system"
 MANIFESTS = REPOSITORY / "manifests"
 PROGRAMS = ("provisioner", "webhook", "extender", "manifest-scheduler")
 READY_SECONDS = 90.0
+FAR = "far-scheduler"
 
 Document = dict[str, Any]
 
@@ -73,6 +80,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
 def _run(cluster: DevCluster, directory: Path) -> Applied:
     first, second = _apply(cluster, "overlays/complete"), _apply(cluster, "overlays/complete")
     _route_the_webhook(cluster)
+    cluster.kubectl("apply", "--validate=strict", "-f", str(MANIFESTS / "examples" / "extender-certificates.yaml"))
     server, client = directory / "server", directory / "client"
     for empty in (server, client):
         empty.mkdir()
@@ -130,9 +138,11 @@ def _route_the_webhook(cluster: DevCluster) -> None:
         cluster.kubectl("patch", kind, "dovetail-webhook", "--type=json", "-p", json.dumps(port))
 
 
-def _deliver(run: Applied, server: Path, client: Path) -> bool:
+def _deliver(
+    run: Applied, server: Path, client: Path, secrets: tuple[str, str] = (REPORT_SERVER_SECRET, REPORT_CLIENT_SECRET)
+) -> bool:
     """What kubelets do once the provisioner has filled its Secrets; whether it has."""
-    for name, directory in ((REPORT_SERVER_SECRET, server), (REPORT_CLIENT_SECRET, client)):
+    for name, directory in zip(secrets, (server, client), strict=True):
         data = run.get("-n", NAMESPACE, "secret", name).get("data", {})
         if not data:
             return False
@@ -156,7 +166,7 @@ def _kubeconfig(run: Applied, pod: Document) -> Path:
     return run.cluster.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
 
 
-def _start(run: Applied, name: str, deployment: str, flags: dict[str, object]) -> None:
+def _start(run: Applied, name: str, deployment: str, flags: dict[str, object], *, known_as: str = "") -> None:
     """The Deployment's own command line, with the places of this machine behind it: the last flag wins."""
     pod = _pod(run, deployment)
     given = {
@@ -174,21 +184,37 @@ def _start(run: Applied, name: str, deployment: str, flags: dict[str, object]) -
         environment[variable["name"]] = given[key] if key else variable["value"].replace("$(POD_IP)", "127.0.0.1")
     added = [f"--{flag}={value}" for flag, value in {**flags, "kubeconfig": _kubeconfig(run, pod)}.items()]
     command = [sys.executable, "-m", "provisioner.cli.main", *container["args"], *added]
-    run.cluster.start_program(name, command, {**environment, "PYTHONPATH": str(REPOSITORY)})
+    run.cluster.start_program(known_as or name, command, {**environment, "PYTHONPATH": str(REPOSITORY)})
 
 
-def _start_scheduler(run: Applied, directory: Path) -> None:
+def _start_scheduler(run: Applied, directory: Path, far: tuple[int, int, Path] | None = None) -> None:
+    """The Deployment's own kube-scheduler; or another one that asks an extender elsewhere (its own port, the extender's, certificates)."""
     pod = _pod(run, "dovetail-scheduler")
     kubeconfig = str(_kubeconfig(run, pod))
-    (name,) = (volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
-    configuration = yaml.safe_load(run.get("-n", NAMESPACE, "configmap", name)["data"]["configuration.yaml"])
+    (written,) = (volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
+    configuration = yaml.safe_load(run.get("-n", NAMESPACE, "configmap", written)["data"]["configuration.yaml"])
     configuration["clientConnection"]["kubeconfig"] = kubeconfig
     configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{run.cluster.ports['extender']}"
+    name, port = "manifest-scheduler", run.cluster.ports["kube-scheduler"]
+    if far is not None:
+        name, port = FAR, far[0]
+        configuration["leaderElection"]["leaderElect"] = False
+        configuration["profiles"][0]["schedulerName"] = FAR
+        files = {"certFile": "tls.crt", "keyFile": "tls.key", "caFile": "ca.crt"}
+        configuration["extenders"][0] |= {
+            "urlPrefix": f"https://127.0.0.1:{far[1]}",
+            "enableHTTPS": True,
+            "tlsConfig": {
+                **{key: str(far[2] / file) for key, file in files.items()},
+                "serverName": f"{EXTENDER_SERVER_NAME}.{NAMESPACE}.svc",
+            },
+            "ignorable": False,
+        }
     file = directory / "scheduler.json"
     file.write_text(json.dumps(configuration), encoding="utf-8")
     places = {
         "config": file,
-        "secure-port": run.cluster.ports["kube-scheduler"],
+        "secure-port": port,
         "bind-address": "127.0.0.1",
         "authentication-kubeconfig": kubeconfig,
         "authorization-kubeconfig": kubeconfig,
@@ -196,7 +222,7 @@ def _start_scheduler(run: Applied, directory: Path) -> None:
     command = _container(pod, "kube-scheduler")["command"]
     assert command[0] == "kube-scheduler"
     arguments = [*command[1:], *(f"--{flag}={value}" for flag, value in places.items())]
-    run.cluster.start_program("manifest-scheduler", [str(run.cluster.bin("kube-scheduler")), *arguments])
+    run.cluster.start_program(name, [str(run.cluster.bin("kube-scheduler")), *arguments])
 
 
 def _bundle(run: Applied) -> str:
@@ -307,6 +333,65 @@ def test_reports_have_an_address_over_mtls(applied: Applied) -> None:
         told, f"the Lease has the address\n{applied.log('provisioner')[-2000:]}", 30.0
     )  # it looks every ten seconds
     eventually(lambda: url in applied.log("extender"), f"the extender knows {url}\n{applied.log('extender')[-2000:]}")
+
+
+def test_an_extender_off_loopback_is_asked_with_certificates_of_the_provisioner(
+    applied: Applied, tmp_path: Path
+) -> None:
+    """A kube-scheduler that cannot do without it binds a pod; without its certificate it would bind none."""
+    cluster, server, client = applied.cluster, tmp_path / "server", tmp_path / "client"
+    for empty in (server, client):
+        empty.mkdir()
+    secrets = (EXTENDER_SERVER_SECRET, EXTENDER_CLIENT_SECRET)
+    eventually(lambda: _deliver(applied, server, client, secrets), "certificates", READY_SECONDS, 0.5)
+    port, metrics = free_port(), free_port()
+    flags: dict[str, object] = {
+        "bind": f"127.0.0.1:{port}",
+        "metrics-bind": f"127.0.0.1:{metrics}",
+        "health-bind": "127.0.0.1:0",
+        "tls-cert": server / "tls.crt",
+        "tls-key": server / "tls.key",
+        "tls-client-ca": server / "ca.crt",
+    }
+    _start(applied, "extender", "dovetail-scheduler", flags, known_as="far-extender")
+    try:
+        ready = f"http://127.0.0.1:{metrics}/readyz"
+        eventually(lambda: answers(ready), f"extender ready\n{applied.log('far-extender')[-2000:]}", READY_SECONDS, 0.2)
+        _start_scheduler(applied, tmp_path, (free_port(), port, client))
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "far"}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "far", "namespace": "default"},
+            "spec": {
+                "schedulerName": FAR,
+                "nodeSelector": {"far": "yes"},
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "image": "example.com/far"}],
+            },
+        }
+        node["metadata"] |= {"labels": {"far": "yes"}}  # type: ignore[operator]
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(node))
+        room = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+        cluster.kubectl("patch", "node", "far", "--subresource=status", "--type=merge", "-p", json.dumps(room))
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+        eventually(
+            lambda: applied.get("-n", "default", "pod", "far")["spec"].get("nodeName") == "far",
+            f"bound\n{applied.log(FAR)[-3000:]}\n{applied.log('far-extender')[-2000:]}",
+            READY_SECONDS,
+            0.5,
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
+            asked = [
+                line
+                for line in page.read().decode().splitlines()
+                if line.startswith("dovetail_extender_requests_total{")
+            ]
+        assert any('"filter"' in line for line in asked), asked
+    finally:
+        for program in (FAR, "far-extender"):
+            cluster.stop(program)
+        cluster.kubectl("delete", "pod/far", "node/far", "--ignore-not-found", "--now", "-n", "default")
 
 
 def test_the_stamping_example_does_what_it_says(applied: Applied) -> None:

@@ -21,7 +21,12 @@ from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.persistence import MAX_PARTS
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
-from provisioner.controllers.core.reports import REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET
+from provisioner.controllers.certificates import (
+    EXTENDER_CLIENT_SECRET,
+    EXTENDER_SERVER_SECRET,
+    REPORT_CLIENT_SECRET,
+    REPORT_SERVER_SECRET,
+)
 from provisioner.controllers.ec2.cloud import tables_of
 from provisioner.devcluster.kubescheduler import (
     DEFAULT_PROFILE,
@@ -523,7 +528,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("create", "authorization.k8s.io", "subjectaccessreviews"): "what they may see",
         ("get create patch", LEASES, "leases"): "election",
         (READ, "", "configmaps"): "whether disruption is paused",
-        ("get patch", "", "secrets"): "certificates for reports",
+        ("get patch", "", "secrets"): "certificates for reports, and for an extender off loopback",
     },
     ("dovetail-provisioner", "components/kwok"): {
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "its classes",
@@ -707,8 +712,11 @@ def test_what_programs_may_only_change_is_made_by_the_manifests() -> None:
         if resource in kinds and {"patch", "update"} & set(rule["verbs"])
         for name in rule["resourceNames"]
     }
-    assert len(wanted) == 9
-    assert wanted <= made
+    example = (MANIFESTS / "examples" / "extender-certificates.yaml").read_text(encoding="utf-8")
+    optional = {(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(example)}
+    assert optional == {("Secret", EXTENDER_SERVER_SECRET), ("Secret", EXTENDER_CLIENT_SECRET)}
+    assert len(wanted) == 11
+    assert wanted <= made | optional
 
 
 @pytest.mark.parametrize("kind", ["Secret", "Lease", "ConfigMap"])
@@ -832,7 +840,14 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-webhook", "leases", "karpenter-leader-election"),
         ("dovetail-provisioner", "configmaps", *kept_maps()),
         ("dovetail-webhook", "secrets", webhook_server.DEFAULT_SECRET),
-        ("dovetail-provisioner", "secrets", REPORT_CLIENT_SECRET, REPORT_SERVER_SECRET),
+        (
+            "dovetail-provisioner",
+            "secrets",
+            EXTENDER_CLIENT_SECRET,
+            EXTENDER_SERVER_SECRET,
+            REPORT_CLIENT_SECRET,
+            REPORT_SERVER_SECRET,
+        ),
         ("dovetail-webhook", "configmaps", "dovetail-defaults"),
         ("dovetail-webhook", "mutatingwebhookconfigurations", "dovetail-webhook"),
         ("dovetail-webhook", "validatingwebhookconfigurations", "dovetail-webhook"),

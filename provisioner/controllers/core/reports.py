@@ -17,10 +17,6 @@ from provisioner.support.http.values import Limits, Request, Response
 
 CLIENT_NAME: Final = "dovetail-scheduler"
 """Name in the certificate of those who may report, unless another is asked for."""
-REPORT_SERVER_SECRET: Final = "dovetail-report-server-tls"
-REPORT_CLIENT_SECRET: Final = "dovetail-report-client-tls"
-REPORT_SERVER_NAME: Final = "dovetail-provisioner"
-"""As a Service's, though no Service leads here: what extenders expect in the certificate (`--reports-server-name`)."""
 LIMITS: Final = Limits(
     connections=128,
     first_request_seconds=5.0,

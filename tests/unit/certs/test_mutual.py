@@ -25,7 +25,7 @@ from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
 DUE_DAYS = 61
 SERVER_NAME = "dovetail-provisioner.dovetail-system.svc"
-ENDS = Peers(Peer("server", Names((SERVER_NAME,))), Peer("client", Names(("dovetail-scheduler",))))
+ENDS = Peers(Peer("server", Names((SERVER_NAME,))), Peer("client", Names(("dovetail-scheduler",))), "dovetail-test-ca")
 CERT_MANAGER = {
     "cert-manager.io/alt-names": SERVER_NAME,
     "cert-manager.io/certificate-name": "dovetail-report-server",

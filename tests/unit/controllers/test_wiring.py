@@ -171,10 +171,10 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         lambda made: made._observability.observer,
         None,
     ),
-    "--report-cert-dir": (["--report-cert-dir=/certs"], lambda made: made._report_certificates is not None, True),
+    "--report-cert-dir": (["--report-cert-dir=/certs"], lambda made: len(made._certificates), 2),
     "--report-client-name": (
         ["--report-cert-dir=/certs", "--report-client-name=blue"],
-        lambda made: made._report_certificates and of(made._report_certificates._poll)._ends.client.names.dns,
+        lambda made: made._certificates and of(made._certificates[0]._poll)._ends.client.names.dns,
         ("blue",),
     ),
     "the gate NodeRepair": (

@@ -1,0 +1,46 @@
+"""What keeps certificates in Secrets for connections between programs: the extender's reports, and kube-scheduler's questions to the extender."""
+
+from typing import Final
+
+from provisioner.controllers.core.reports import CLIENT_NAME
+from provisioner.controllers.poller import Poller
+from provisioner.controllers.wiring import Base
+
+REPORT_SERVER_SECRET: Final = "dovetail-report-server-tls"
+REPORT_CLIENT_SECRET: Final = "dovetail-report-client-tls"
+REPORT_SERVER_NAME: Final = "dovetail-provisioner"
+"""As a Service's, though no Service leads here: what extenders expect in the certificate (`--reports-server-name`)."""
+EXTENDER_SERVER_SECRET: Final = "dovetail-extender-server-tls"
+EXTENDER_CLIENT_SECRET: Final = "dovetail-extender-client-tls"
+EXTENDER_SERVER_NAME: Final = "dovetail-extender"
+"""The Service of an extender that is not in kube-scheduler's Pod; also its `tlsConfig.serverName` where it is dialled by an address."""
+EXTENDER_CLIENT_NAME: Final = "kube-scheduler"
+
+
+def rotations(base: Base) -> tuple[Poller, ...]:
+    """One for each connection; none where reports are taken without certificates, or over files that no Secret brings.
+
+    The Secrets for the extender are optional: where they are not there, nothing is made.
+    """
+    options = base.options
+    if not options.report_cert_dir:
+        return ()
+    from certs.authority import CertificateError  # noqa: PLC0415 - cryptography is five megabytes that only issuing needs
+    from certs.mutual import MutualRotation, Peer, Peers  # noqa: PLC0415 - likewise
+    from certs.store import Names  # noqa: PLC0415 - likewise
+
+    namespace = options.system_namespace
+    reports = Peers(
+        Peer(REPORT_SERVER_SECRET, Names.of_service(REPORT_SERVER_NAME, namespace)),
+        Peer(REPORT_CLIENT_SECRET, Names((options.report_client_name or CLIENT_NAME,))),
+        "dovetail-report-ca",
+    )
+    extender = Peers(
+        Peer(EXTENDER_SERVER_SECRET, Names.of_service(EXTENDER_SERVER_NAME, namespace)),
+        Peer(EXTENDER_CLIENT_SECRET, Names((EXTENDER_CLIENT_NAME,))),
+        "dovetail-extender-ca",
+    )
+    return tuple(
+        Poller(name, MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,))
+        for name, ends in (("report certificates", reports), ("extender certificates", extender))
+    )
