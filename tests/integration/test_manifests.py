@@ -352,6 +352,9 @@ def test_an_extender_off_loopback_is_asked_with_certificates_of_the_provisioner(
         "tls-cert": server / "tls.crt",
         "tls-key": server / "tls.key",
         "tls-client-ca": server / "ca.crt",
+        "reports-ca": "",
+        "reports-cert": "",
+        "reports-key": "",
     }
     _start(applied, "extender", "dovetail-scheduler", flags, known_as="far-extender")
     try:
@@ -441,6 +444,7 @@ provisioner create nodes
 provisioner list kwoknodeclasses.karpenter.kwok.sh
 provisioner patch secrets dovetail-report-server-tls -n dovetail-system
 provisioner patch secrets dovetail-report-client-tls -n dovetail-system
+provisioner patch secrets dovetail-extender-server-tls -n dovetail-system
 provisioner patch leases.coordination.k8s.io karpenter-leader-election -n dovetail-system
 webhook watch secrets dovetail-webhook-tls -n dovetail-system
 webhook patch secrets dovetail-webhook-tls -n dovetail-system
