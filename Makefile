@@ -73,7 +73,7 @@ judge: install ## kube-scheduler judges every scenario between pods: of the solv
 	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py
 
 bench: install ## benchmarks; figures also in results/*.json
-	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py -m bench -s -p no:randomly -o python_files='bench_*.py'
+	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py tests/integration/test_aws_catalogue_cost.py -m bench -s -p no:randomly -o python_files='bench_*.py'
 
 bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|packing|spread|latency|rollout|throughput|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE)) $(if $(QUICK),--quick)
