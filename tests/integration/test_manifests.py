@@ -627,6 +627,65 @@ def test_the_webhook_cannot_turn_its_secret_into_a_token_of_another_account(appl
         )
 
 
+def test_pods_of_a_scheduler_that_is_gone_are_created_again_for_another(applied: Applied, tmp_path: Path) -> None:
+    """Those that ask for it. They are gated, so that both are there before the scheduler goes, and are still to be scheduled."""
+    cluster = applied.cluster
+    namespace: Document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left"}}
+    namespace["metadata"]["labels"] = {"dovetail.dev/scheduler": "enabled"}
+
+    def deployment(name: str, annotations: dict[str, str]) -> Document:
+        spec = {
+            "schedulingGates": [{"name": "example.com/wait"}],
+            "nodeSelector": {"example.com/nowhere": "yes"},
+            "containers": [{"name": "main", "image": "example.com/left"}],
+        }
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "left"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        }
+
+    def pods(app: str) -> dict[str, str]:
+        found = applied.items("-n", "left", "pods", "-l", f"app={app}")
+        return {
+            one["metadata"]["name"]: one["spec"]["schedulerName"]
+            for one in found
+            if "deletionTimestamp" not in one["metadata"]
+        }
+
+    made = (deployment("again", {"dovetail.dev/recreate-unscheduled": "true"}), deployment("stays", {}))
+    for one in (namespace, *made):
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    eventually(lambda: pods("again") and pods("stays"), "two pods")
+    (first,), (other,) = pods("again"), pods("stays")
+    assert pods("again") | pods("stays") == dict.fromkeys((first, other), "dovetail-scheduler")
+    cluster.stop("manifest-scheduler")
+    try:
+        for name in (first, other):
+            opened = [{"op": "remove", "path": "/spec/schedulingGates"}]
+            cluster.kubectl("-n", "left", "patch", "pod", name, "--type=json", "-p", json.dumps(opened))
+
+        def created_again() -> bool:
+            return list(pods("again").values()) == ["default-scheduler"]
+
+        eventually(created_again, f"another pod\n{applied.log('provisioner')[-3000:]}", 120.0, 0.5)
+        assert first not in pods("again")
+        assert list(pods("stays")) == [other]
+        told = {
+            one["involvedObject"]["name"]: one["reason"]
+            for one in applied.items("-n", "left", "events")
+            if one["reason"] in ("SchedulerNotRunning", "Recreated")
+        }
+        assert told.get(other) == "SchedulerNotRunning", told
+    finally:
+        cluster.kubectl("delete", "namespace", "left", "--wait=false")
+        _start_scheduler(applied, tmp_path)
+        eventually(lambda: _holder(applied), "scheduler", READY_SECONDS, 0.5)
+
+
 # --- variants --------------------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,10 @@ LOOK_SECONDS: Final = 5.0
 MAX_DELETIONS: Final = 20
 """Pods that are deleted in one look, so that a mistake is slow."""
 
+_NOT_OF_A_SCHEDULER: Final = ("", names.SCHEDULING_GATED)
+"""Reasons of the condition PodScheduled that stand there before a scheduler has seen the pod; the API server writes the second one of a gated pod,
+and it stays there once the gates are removed."""
+
 WITHOUT_SCHEDULER = metrics.gauge(
     "dovetail_pods_without_scheduler",
     "Pods that have waited for a scheduler that has processed no pod for a minute.",
@@ -133,7 +137,8 @@ class SchedulerLiveness:
             self._recorder.publish(pod_reference(pod), *messages.recreated(self._scheduler, SILENCE_SECONDS), ttl=0)
 
     def _is_unseen(self, pod: Pod) -> bool:
-        return pod.shape.scheduler_name == self._scheduler and not pod.scheduled_reason and not pod.scheduled
+        looked_at = pod.scheduled or pod.scheduled_reason not in _NOT_OF_A_SCHEDULER
+        return pod.shape.scheduler_name == self._scheduler and not looked_at
 
 
 def _may_be_recreated(pod: Pod) -> bool:

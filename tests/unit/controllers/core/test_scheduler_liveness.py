@@ -69,6 +69,12 @@ def counted() -> float:
     return REGISTRY.get_sample_value("dovetail_pods_without_scheduler", labels) or 0.0
 
 
+def test_a_pod_that_was_gated_once_has_been_seen_by_nobody() -> None:
+    """The API server writes SchedulingGated when such a pod is created, and takes nothing back when its gates are removed."""
+    bench = Bench(msgspec.structs.replace(ours("a"), scheduled_reason="SchedulingGated"))
+    assert bench.after(SILENCE_SECONDS + 1) == ["a"]
+
+
 def test_pods_that_nobody_looks_at_are_counted_and_told_after_a_minute() -> None:
     bench = Bench(ours("a"), ours("b"))
     assert bench.after(SILENCE_SECONDS - 1) == []
