@@ -253,9 +253,9 @@ def test_a_pod_that_is_gone_or_another_one_is_counted_by_the_answer(status: int)
 
 
 def test_a_pod_that_the_caches_know_to_end_is_not_asked_again() -> None:
-    asking = Asking()
+    asking, listed = Asking(), pod("p", node="n")
     asking.world.add(pod("p", node="n", deleted=NOON))
-    assert asking.ask(pod("p", node="n")) == []
+    assert asking.ask(listed) == []
 
 
 def test_a_pod_that_left_is_not_asked_again_while_the_caches_show_it_as_it_was() -> None:

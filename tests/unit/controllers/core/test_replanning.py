@@ -125,7 +125,11 @@ SAID = "0/1 nodes are available: 1 node(s) didn't match pod topology spread cons
 
 
 def refused(one: Pod, text: str = SAID) -> Pod:
-    return msgspec.structs.replace(one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text)
+    """As kube-scheduler has written it now."""
+    written = pod(one.name).resource_version
+    return msgspec.structs.replace(
+        one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text, resource_version=written
+    )
 
 
 def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
