@@ -15,7 +15,7 @@ not put there (cert-manager's, say) is never written.
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -64,11 +64,17 @@ class Peer:
 
 @dataclass(frozen=True)
 class Peers:
-    """Both ends, and what the CA between them is called."""
+    """Both ends.
+
+    Attributes:
+        authority: what the CA between them is called.
+        staged_for: so long new leaves lie beside those in use at the least, where an end reads the CA only when it starts.
+    """
 
     server: Peer
     client: Peer
     authority: str
+    staged_for: timedelta = timedelta()
 
 
 class Act(enum.Enum):
@@ -129,7 +135,8 @@ def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged
         if problem := _problem(own, peer, NEXT_CERT, NEXT_KEY, end.names, now):
             return Decision(Act.STAGE, f"Secret {end.secret}: {problem}")
     if staged:
-        return Decision(Act.MOVE if unchanged >= SETTLE_SECONDS else Act.REST)
+        lain = min(now - parse_certificate(own.data[NEXT_CERT]).not_valid_before_utc for _, own, _ in staged)
+        return Decision(Act.MOVE if unchanged >= SETTLE_SECONDS and lain >= ends.staged_for else Act.REST)
     for _, own, peer in sides:
         due = renew_at(_material(own, peer, CERT_KEY, PRIVATE_KEY))
         if now >= due:

@@ -1,5 +1,6 @@
 """What keeps certificates in Secrets for connections between programs: the extender's reports, and kube-scheduler's questions to the extender."""
 
+from datetime import timedelta
 from typing import Final
 
 from provisioner.controllers.core.reports import CLIENT_NAME
@@ -15,6 +16,9 @@ EXTENDER_CLIENT_SECRET: Final = "dovetail-extender-client-tls"
 EXTENDER_SERVER_NAME: Final = "dovetail-extender"
 """The Service of an extender that is not in kube-scheduler's Pod; also its `tlsConfig.serverName` where it is dialled by an address."""
 EXTENDER_CLIENT_NAME: Final = "kube-scheduler"
+EXTENDER_STAGED_FOR: Final = timedelta(days=15)
+"""Users are told 14. kube-scheduler reads its certificate and key at every connection to an extender, but the CA only when it starts (makeTransport in its
+pkg/scheduler/extender.go, 1.36): so long before the extender serves a leaf of a new CA, that CA is in the Secret."""
 
 
 def rotations(base: Base) -> tuple[Poller, ...]:
@@ -39,6 +43,7 @@ def rotations(base: Base) -> tuple[Poller, ...]:
         Peer(EXTENDER_SERVER_SECRET, Names.of_service(EXTENDER_SERVER_NAME, namespace)),
         Peer(EXTENDER_CLIENT_SECRET, Names((EXTENDER_CLIENT_NAME,))),
         "dovetail-extender-ca",
+        EXTENDER_STAGED_FOR,
     )
     return tuple(
         Poller(name, MutualRotation(base.client, base.clock, namespace, ends).poll, expected=(CertificateError,))

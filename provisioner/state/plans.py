@@ -623,9 +623,7 @@ class Plans:
     def _is_younger(self, pod: Pod, key: NodeKey) -> bool:
         """Whether a pod that is seen for the first time was created after the node opened. Its watch may tell it late: then it was judged before."""
         opened = self._openness.get(key)
-        return (
-            opened is not None and not pod.scheduled_message and version_number(pod.resource_version) >= opened.version
-        )
+        return opened is not None and not pod.unschedulable and version_number(pod.resource_version) >= opened.version
 
     def _is_left(self, one: Assignment) -> bool:
         """Whether a Node that goes, and that the pod leaves or its node replaces, is still there."""

@@ -7,6 +7,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,24 @@ def test_nothing_moves_before_kubelets_had_their_time(server: Server) -> None:
     while leaf(server, "server") == old:
         server.round()
     assert server.clock.monotonic() - staged_at >= SETTLE_SECONDS
+
+
+def test_an_end_that_reads_the_ca_only_when_it_starts_has_days_to_be_restarted(server: Server) -> None:
+    server.rotation._ends = replace(ENDS, staged_for=timedelta(days=15))
+    server.round()
+    server.clock.advance(DUE_DAYS * 86400)
+    old = leaf(server, "server")
+    server.round()
+    assert NEXT_CERT in server.data("server")
+    server.clock.advance(14 * 86400)
+    for _ in range(30):
+        server.round()
+    assert leaf(server, "server") == old, "what it has trusted since it started is served still"
+    server.clock.advance(86400)
+    for _ in range(30):
+        server.round()
+    assert leaf(server, "server") != old
+    assert NEXT_CERT not in server.data("server")
 
 
 def secret(data: Mapping[str, bytes], annotations: Mapping[str, str] | None = None) -> Secret:
