@@ -5,7 +5,7 @@ patch these two. A CA signs one leaf for each end and its key is forgotten, as i
 enough apart for every kubelet to bring it (`SETTLE_SECONDS`), and what is done next follows from the Secrets alone:
 
 1. **Stage**: the new leaves lie beside the ones in use (`next.crt`, `next.key`), and both ends trust the new CA too (`ca.crt`).
-2. **Move**: the new leaves take the place of the old ones.
+2. **Move**: the new leaves take the place of the old ones, after `Peers.staged_for` at the soonest.
 3. **Prune**: both ends trust only who signed the leaves in use.
 
 Where no connection can succeed anyway (nothing there, expired, damaged), all is minted at once. A Secret with content that this program did

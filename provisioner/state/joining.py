@@ -54,11 +54,8 @@ class _Objects(Generic[T]):
         if own is None:
             return False
         uid, version, at = own
-        if (
-            uid == one.metadata.uid
-            and version_number(one.metadata.resource_version) < version
-            and now - at < ECHO_SECONDS
-        ):
+        told = version_number(one.metadata.resource_version)
+        if uid == one.metadata.uid and told < version and now - at < ECHO_SECONDS:
             return True
         del self._own[one.metadata.name]
         return False
@@ -246,9 +243,8 @@ class Joining:
         meta = msgspec.structs.replace(known.metadata, deletion_timestamp=at)
         gone: T = msgspec.structs.replace(known, metadata=meta)
         objects.put(gone)
-        objects.own(
-            gone, version_number(meta.resource_version) + 1, now
-        )  # what the watch told until now is older than the request
+        # what the watch told until now is older than the request
+        objects.own(gone, version_number(meta.resource_version) + 1, now)
         return gone
 
     def _touched(self, own: NodeKey, *changed: Node | NodeClaim | None) -> frozenset[NodeKey]:

@@ -341,7 +341,9 @@ class Plans:
             if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod, now)):
                 one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
                 self._open_or_close(one.key, now)
-                one.came_open = known is None and one.open_since is not None and self._is_younger(pod, one.key)
+                # where the pods' watch lags, a pod that is seen for the first time may have been judged before the node opened
+                seen_open = known is None and one.open_since is not None and not pod.unschedulable
+                one.came_open = seen_open and not self._is_older(pod, one.key)
                 self._entered(one.key, pod.uid)
                 self._changed(one.key, pod.uid)
             return []
@@ -598,7 +600,7 @@ class Plans:
         openness = self._openness.get(one.key)
         since = one.open_since if one.open_since is not None else now
         opened = openness.open_since if openness is not None else None
-        told = one.came_open or (opened is not None and (opened == since or opened >= one.made_at))
+        told = one.came_open or (opened is not None and opened >= one.made_at)
         joined = openness.joined if openness is not None and told else None
         return Look(
             open_for=now - since,
@@ -613,17 +615,17 @@ class Plans:
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
             coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
-            older=openness is not None and version_number(pod.resource_version) < openness.version,
+            older=self._is_older(pod, one.key),
             came_open=one.came_open,
             leaving=self._is_left(one),
             nominated=one.nominated[0] == pod.uid and self._joining.key_of_name(one.nominated[1]) == one.key,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )
 
-    def _is_younger(self, pod: Pod, key: NodeKey) -> bool:
-        """Whether a pod that is seen for the first time was created after the node opened. Its watch may tell it late: then it was judged before."""
-        opened = self._openness.get(key)
-        return opened is not None and not pod.unschedulable and version_number(pod.resource_version) >= opened.version
+    def _is_older(self, pod: Pod, key: NodeKey) -> bool:
+        """Whether the pod, as it is known, is from before the node opened."""
+        openness = self._openness.get(key)
+        return openness is not None and version_number(pod.resource_version) < openness.version
 
     def _is_left(self, one: Assignment) -> bool:
         """Whether a Node that goes, and that the pod leaves or its node replaces, is still there."""

@@ -24,7 +24,7 @@ from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.world import Policies
 from tests.bench.bench_planning import ENDS, SEEDS, improved
-from tests.bench.machine import slowness
+from tests.bench.machine import calibration, slowness
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool
@@ -126,7 +126,12 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
             figures.append(Figure(name, min(some), "points", at_least(0.0)))
         slowest, whole = max(one for one, _ in seconds), max(one for _, one in seconds)
         figures += [
-            Figure(f"{kind}, {nodes:,} nodes, CPU of a pass, most", slowest, "s", at_most(SECONDS * slowness())),
+            Figure(
+                f"{kind}, {nodes:,} nodes, CPU of a pass, most",
+                slowest,
+                "s",
+                at_most(SECONDS * slowness(calibration())),
+            ),
             Figure(f"{kind}, {nodes:,} nodes, CPU of all passes, most", whole, "s"),
         ]
     kept(f"consolidation-{nodes}", figures)

@@ -20,7 +20,7 @@ from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.scheduling.prepared import prepare
 from provisioner.support.garbage import collect_seldom
 from tests.bench.bench_prepare import settled
-from tests.bench.machine import REFERENCE, calibration, peak_megabytes
+from tests.bench.machine import calibration, peak_megabytes, slowness
 from tests.support import loads
 from tests.support.fleets import Fleet, pool
 from tests.support.loads import bound
@@ -95,7 +95,7 @@ def told(name: str) -> list[Figure]:
     command = [sys.executable, "-c", f"from tests.bench import bench_disruption as b; b.child({name!r})"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     values = json.loads(done.stdout)
-    speed = max(1.0, values["calibration"] / REFERENCE)
+    speed = slowness(values["calibration"])
     goals = {
         "pass": GOALS[int(name.split(maxsplit=1)[0].replace(",", ""))] * speed,
         "unreached": 0,

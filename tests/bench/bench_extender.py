@@ -31,7 +31,7 @@ from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
-from tests.bench.machine import slowness
+from tests.bench.machine import calibration, slowness
 from tests.support.extender import Watch
 from tests.support.ports import free_port
 
@@ -113,10 +113,10 @@ def percentiles(seconds: list[float]) -> tuple[float, float]:
 def measured(
     name: str, calls: Callable[[int], object], *, rounds: int, goal_ms: float, watch: Callable[[], float]
 ) -> None:
-    """Goals scale with the calibration loop of the machine. In the process by CPU time, which other work on the machine does not disturb; over HTTP by the wall clock."""
+    """In the process by CPU time, which other work on the machine does not disturb; over HTTP by the wall clock. Goals scale with the machine."""
+    slow = slowness(calibration())
     for i in range(20):
         calls(i)
-    slow = slowness()
     seconds = []
     for i in range(rounds):
         began = watch()

@@ -37,7 +37,7 @@ from provisioner.support.garbage import collect_seldom
 from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import Resources
 from tests.bench.bench_scheduling import interned
-from tests.bench.machine import REFERENCE, calibration
+from tests.bench.machine import calibration, slowness
 from tests.support import loads, mixes
 from tests.support.agreement import answers_that_agree
 from tests.support.problems import pod, shape, term
@@ -466,7 +466,7 @@ def told(name: str) -> list[Figure]:
     command = [sys.executable, "-c", f"from tests.bench import bench_prepare as b; b.child({name!r})"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     values = json.loads(done.stdout)
-    speed = max(1.0, values["calibration"] / REFERENCE)
+    speed = slowness(values["calibration"])
     figures = []
     for kind, value in values.items():
         goal = goals_of(name).get(kind)

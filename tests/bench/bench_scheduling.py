@@ -25,7 +25,7 @@ from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
 from provisioner.scheduling.result import Result
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
-from tests.bench.machine import REFERENCE, calibration, peak_megabytes
+from tests.bench.machine import calibration, peak_megabytes, slowness
 from tests.support import mixes
 from tests.support.problems import pods, shape
 
@@ -192,11 +192,11 @@ def test_scheduling() -> None:
         command = [sys.executable, "-c", f"from tests.bench import bench_scheduling as b; b.child({name!r})"]
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         values = json.loads(done.stdout)
-        slowness = max(1.0, values["calibration"] / REFERENCE)
+        slow = slowness(values["calibration"])
         for kind, unit in UNITS.items():
             goal = case.goals.get(kind)
             if goal is not None and unit in ("s", "pods/s"):
-                goal = replace(goal, value=goal.value * slowness if unit == "s" else goal.value / slowness)
+                goal = replace(goal, value=goal.value * slow if unit == "s" else goal.value / slow)
             figures.append(Figure(f"{name}: {kind}", values[kind], unit, goal))
             print(figures[-1].line())
         assert (values["unplaced"] == 0) == (name != "15,000 pods that fit nowhere")

@@ -236,7 +236,8 @@ def test_reviews(hook: Hook) -> None:
     bodies = [review(namespace, f"owner-{number}") for number in range(OWNERS)]
     eventually(lambda: everything_is_stamped(hook, namespace, bodies[0]), "everything is stamped", seconds=40)
     session(hook, bodies, WARM_UP)
-    load, slow = os.getloadavg()[0], slowness()
+    load, loop = os.getloadavg()[0], calibration()
+    slow = slowness(loop)
     alone = session(hook, bodies, REVIEWS)
     started = time.perf_counter()
     with ThreadPoolExecutor(8) as pool:
@@ -258,7 +259,7 @@ def test_reviews(hook: Hook) -> None:
         Figure("memory of the worker (PSS)", worker / 1e6, "MB", at_most(70)),
         Figure("memory of the program (PSS)", pss_bytes(pid) / 1e6, "MB"),
         Figure("load of the machine before", load, ""),
-        Figure("calibration", calibration(), "s"),
+        Figure("calibration", loop, "s"),
     ]
     for figure in figures:
         print(figure.line())

@@ -21,9 +21,9 @@ def calibration() -> float:
     return best
 
 
-def slowness() -> float:
-    """How many times as long as there something takes here; 1 at the least. Goals in time scale with it."""
-    return max(1.0, calibration() / REFERENCE)
+def slowness(calibrated: float) -> float:
+    """How many times as long as there something takes where the loop takes so long; 1 at the least. Goals in time scale with it."""
+    return max(1.0, calibrated / REFERENCE)
 
 
 def peak_megabytes() -> float:

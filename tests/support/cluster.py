@@ -25,6 +25,17 @@ _numbers = itertools.count(1)
 TYPES: Mapping[str, InstanceType] = {one.name: one for one in catalogue.generated().types}
 
 
+def refused(one: Pod, text: str) -> Pod:
+    """The pod as kube-scheduler writes now that it has no node for it."""
+    return msgspec.structs.replace(
+        one,
+        unschedulable=True,
+        scheduled_reason=names.UNSCHEDULABLE,
+        scheduled_message=text,
+        resource_version=str(next(_numbers)),
+    )
+
+
 def pod(name: str, *, owner: str = "rs", node: str = "", uid: str = "", cpu: str = "1", **changes: Any) -> Pod:
     """One pod of a ReplicaSet, of one CPU and 1 GiB unless told otherwise."""
     kind = changes.pop("kind", "ReplicaSet")

@@ -11,7 +11,7 @@ from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
 from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition
+from provisioner.apis.meta import condition, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
 from provisioner.controllers.core import messages
 from provisioner.controllers.metrics import Metrics
@@ -83,9 +83,9 @@ def _must_go(pod: Pod, now: datetime, deadline: datetime) -> bool:
 
 def newer(known: Pod, other: Pod | None) -> Pod:
     """The later state of a pod; `known` where nobody can tell. Resource versions of one object may be compared as numbers."""
-    if other is None or not (known.resource_version.isdigit() and other.resource_version.isdigit()):
+    if other is None:
         return known
-    return other if int(other.resource_version) > int(known.resource_version) else known
+    return other if version_number(other.resource_version) > version_number(known.resource_version) > 0 else known
 
 
 def deadline_of(claim: NodeClaim) -> datetime | None:

@@ -27,6 +27,7 @@ from provisioner.state.misses import (
 )
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.cluster import refused as told
 
 A = NodeKey("a")
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -275,14 +276,6 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 # --- in the state ------------------------------------------------------------------------------------------------------------
-
-
-def told(one: Pod, text: str) -> Pod:
-    """As kube-scheduler has written it now."""
-    written = pod(one.name).resource_version
-    return msgspec.structs.replace(
-        one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text, resource_version=written
-    )
 
 
 def arranged(*, said: str = TAINTED) -> tuple[World, Pod]:

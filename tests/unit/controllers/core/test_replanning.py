@@ -12,7 +12,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.state.effects import ClaimUnneeded
 from provisioner.state.keys import NodeKey
 from tests.support.batches import Batches
-from tests.support.cluster import World, bound, claim, node, pod, pool
+from tests.support.cluster import World, bound, claim, node, pod, pool, refused
 from tests.support.kube import FakeAnswer, Sent, ok, refusal
 
 METRICS = Metrics()
@@ -124,14 +124,6 @@ def test_pods_that_were_planned_onto_a_node_that_went_meanwhile_are_planned_agai
 SAID = "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints."
 
 
-def refused(one: Pod, text: str = SAID) -> Pod:
-    """As kube-scheduler has written it now."""
-    written = pod(one.name).resource_version
-    return msgspec.structs.replace(
-        one, unschedulable=True, scheduled_reason="Unschedulable", scheduled_message=text, resource_version=written
-    )
-
-
 def missed_on(stage: Stage, one: Pod, name: str, text: str = SAID) -> Pod:
     """The pod, after kube-scheduler refused it on the node that it was planned on."""
     stage.world.clock.advance(2)
@@ -168,7 +160,7 @@ def test_a_pod_that_was_nominated_to_its_node_gets_its_turn(there: bool) -> None
     nominated = msgspec.structs.replace(one, nominated_node_name=node("old" if there else "other").metadata.name)
     cluster.pod_changed(one, nominated)
     stage.world.clock.advance(2)
-    cluster.pod_changed(nominated, refused(one))  # which clears the nomination
+    cluster.pod_changed(nominated, refused(one, SAID))  # which clears the nomination
     assert cluster.is_planned("p") is there
     stage.world.clock.advance(4)
     cluster.expire()
