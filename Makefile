@@ -2,9 +2,9 @@
 #
 # What is in which:
 #   make test    lint, types, layers, generated files; all of tests/ but what is marked bench or judge. Two minutes of chaos, and a selection of what
-#                make judge asks, are among it. tests/integration waits more than it computes: five processes share it (PROCESSES=N), longest modules first
-#                (tests/support/spreading.py), of which test_hpa is the longest (the control plane is built with metrics-server before); all else runs beside it with less right to the processors and is printed at the end. At most eight
-#                failed tests of tests/integration are run once more alone; what passes then is named at the end and in results/flaky.txt
+#                make judge asks, are among it. What only computes runs beside the build of the control plane; then tests/integration has the machine to
+#                itself, for its programs keep to times of day: five processes share it (PROCESSES=N), longest modules first (tests/support/spreading.py).
+#                At most twenty failed tests of it are run once more alone; what passes then is named at the end and in results/flaky.txt
 #                (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it).
@@ -44,9 +44,11 @@ test: install lint ## everything: lint, types, layers, unit, property, the real 
 	@mkdir -p results; \
 	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
 	trap "kill $$pid 2> /dev/null" INT TERM; \
-	$(MAKE) --no-print-directory binaries && $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) tests/integration; status=$$?; \
+	status=0; $(MAKE) --no-print-directory binaries || status=1; \
 	other=0; wait $$pid || other=1; cat results/quick.txt; \
+	test $$status -ne 0 || $(BIN)/python -m tests.support.alone -n $(PROCESSES) $(BY_MODULE) tests/integration || status=1; \
 	test $$status -eq 0 || echo "tests/integration, or the build of its control plane, failed: see above"; \
+	test $$other -eq 0 || echo "types, layers, generated files, or tests/unit, tests/property, tests/golden failed: see above"; \
 	exit $$((status | other))
 
 .PHONY: quick

@@ -304,8 +304,11 @@ def test_a_process_that_is_killed_after_any_call_leaves_nothing_twice(aws: AwsCl
         claims = aws.claims()
         owners = sorted(one.status.provider_id.rpartition("/")[2] for one in claims)
         ended = [(one["id"], one["ended"], one["terminated_by"]) for one in aws.ec2.instances() if one["ended"]]
-        going = [(one.metadata.name, one.status.provider_id) for one in claims if one.metadata.deletion_timestamp]
-        assert owners == sorted(one["id"] for one in aws.ec2.alive()), f"claims that go: {going}, ended: {ended}"
+        going = {one.metadata.name: one.status.provider_id for one in claims if one.metadata.deletion_timestamp}
+        told = "\n".join(line for line in aws.log().splitlines() if any(name in line for name in going))
+        assert owners == sorted(one["id"] for one in aws.ec2.alive()), (
+            f"claims that go: {going}, ended: {ended}\n{told}"
+        )
 
     def is_ready() -> bool:
         """Whether the pool is; its class is looked at again, since a new process need not know the cluster at its first look."""

@@ -47,7 +47,7 @@ from provisioner.scheduling.solver import solve
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import checker, search
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.kubescheduler import World
 from tests.support.problems import WELL_KNOWN
 
@@ -678,7 +678,7 @@ class _Case(Setting):
 
     def _await_bound(self, pods: list[Pod], seconds: float = 15.0) -> None:
         """Until all are bound or the time is over; who is not is seen in the verdict."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         for one in pods:
             while not self._client.get(PODS, one.name, one.namespace).node_name and time.monotonic() < deadline:
                 time.sleep(0.03)

@@ -98,16 +98,19 @@ class Nodes:
         self._create(instance, document)
 
     def _create(self, instance: Instance, document: dict[str, Any]) -> None:
-        from provisioner.kube.errors import AlreadyExists
+        from provisioner.kube.errors import AlreadyExists, NotFound
         from provisioner.kube.resources import NODES
 
         client = self._kube()
         try:
             node = client.create(NODES, document, retry=True)
-        except AlreadyExists:  # the address was another instance's, whose Node is still there
-            with contextlib.suppress(Exception):
-                client.delete(NODES, document["metadata"]["name"])
-            node = client.create(NODES, document, retry=True)
+        except AlreadyExists:
+            node = client.get(NODES, document["metadata"]["name"])
+            # its address was another instance's, whose Node is still there; else it is ours, whose answer did not come
+            if node.spec.provider_id != provider_id(instance):
+                with contextlib.suppress(NotFound):
+                    client.delete(NODES, node.metadata.name, uid=node.metadata.uid)
+                node = client.create(NODES, document, retry=True)
         instance.node, instance.node_uid = node.metadata.name, node.metadata.uid
         instance.joined = True
         if instance.state == "terminated":
