@@ -160,10 +160,9 @@ class Solution:
         return search(attempt_by, attempt, _badness, most, terms.work.look)
 
     def _better(self, first: Attempt, second: Attempt) -> Attempt:
-        """The second, unless time ran out in it."""
-        if self.setting.terms.work.over and _badness(first) < _badness(second):
-            return first
-        return second
+        """The second, unless it breaks what the first keeps, or time ran out in it."""
+        least, found = _badness(first), _badness(second)
+        return first if least[0] < found[0] or (self.setting.terms.work.over and least < found) else second
 
     def _to_front(self, urgent: set[PodClass]) -> bool:
         """Try these first of their priority from now on; whether that is another order."""
