@@ -17,6 +17,12 @@ INJECTED_CA_BUNDLE: Final = "Injected the CA bundle"
 ROTATED_CERTIFICATES: Final = "Rotated the certificates of both ends of a connection"
 NOT_ROTATING_CERTIFICATES: Final = "Not rotating the certificates of both ends of a connection"
 
+
+def other_secret_is_missing(namespace: str, there: str, lacking: str) -> str:
+    """Why nothing is put into a Secret."""
+    return f"Secret {namespace}/{lacking} does not exist, so Secret {there} gets no certificate; create it empty, or apply the manifests again"
+
+
 # definitions.py
 V1BETA1_IS_NOT_AVAILABLE: Final = "Objects at v1beta1 are not converted; v1 is not affected"
 

@@ -258,11 +258,12 @@ class MutualRotation:
         """
         try:
             server, client = self._get(self._ends.server.secret), self._get(self._ends.client.secret)
-        except NotFound:
-            return ABSENT_SECONDS  # optional
         except Forbidden as error:
             self._say(str(error))
             return REST_SECONDS
+        if server is None or client is None:
+            self._say(self._half(server, client))
+            return ABSENT_SECONDS
         versions = (server.metadata.resource_version, client.metadata.resource_version)
         if versions != self._seen[0]:
             self._seen = (versions, self._clock.monotonic())
@@ -274,8 +275,20 @@ class MutualRotation:
         rests = decision.act is Act.REST and not any(_is_under_way(one) for one in (server, client))
         return REST_SECONDS if rests else ROUND_SECONDS
 
-    def _get(self, name: str) -> Secret:
-        return self._client.get(SECRETS, name, self._namespace)
+    def _get(self, name: str) -> Secret | None:
+        try:
+            return self._client.get(SECRETS, name, self._namespace)
+        except NotFound:
+            return None
+
+    def _half(self, server: Secret | None, client: Secret | None) -> str:
+        """What is wrong where one Secret is there without the other, "" where neither is: they are optional."""
+        if server is client is None:
+            return ""
+        there, lacking = self._ends.server.secret, self._ends.client.secret
+        if server is None:
+            there, lacking = lacking, there
+        return messages.other_secret_is_missing(self._namespace, there, lacking)
 
     def _carry_out(self, decision: Decision, server: Secret, client: Secret, now: datetime) -> None:
         ours, theirs = changes(decision.act, self._ends, server, client, now)

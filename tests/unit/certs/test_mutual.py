@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import logging
 import socket
 import ssl
 import tempfile
@@ -272,10 +273,19 @@ def test_what_others_made_is_never_written(found: Secret) -> None:
 
 
 @pytest.mark.parametrize("name", ["server", "client"])
-def test_a_secret_that_is_not_there_is_not_made(server: Server, name: str) -> None:
-    """Reports are optional; no role of ours may create a Secret."""
+def test_a_secret_that_is_not_there_is_not_made(server: Server, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Reports are optional; no role of ours may create a Secret. Who forgot one of the two is told so, once."""
+    caplog.set_level(logging.INFO)
     del server.secrets[name]
     server.round()
+    server.round()
+    (other,) = server.secrets
+    said = [str(getattr(record, "fields", {})) for record in caplog.records]
+    assert [f"Secret ns/{name} does not exist, so Secret {other} gets no certificate" in one for one in said] == [True]
+    server.secrets.clear()
+    caplog.clear()
+    server.round()
+    assert not caplog.records
     assert not server.writes
 
 
