@@ -437,7 +437,7 @@ def test_a_claim_that_nobody_can_read_stops_nothing(plot: Plot) -> None:
     assert odd.status != "True"
     plot.deploy("web", 1)
     plot.await_running(1)
-    assert [one.pool for one in plot.initialized()] == [pool]
+    assert [one.pool for one in eventually(plot.initialized, "its claim is initialised", SECONDS)] == [pool]
 
 
 def test_a_static_pool_keeps_its_replicas_whatever_pods_there_are(plot: Plot, plane: DevCluster) -> None:

@@ -444,7 +444,11 @@ def test_peers_in_hundreds_delay_nobody_that(begin: Callable[[Address], object],
         for _ in range(300):
             with contextlib.suppress(OSError):
                 begin(address)
-        assert [requirements(hook.create(namespace, ARM64)) for _ in range(5)] == [[IN_ARM64]] * 5
+        eventually(
+            lambda: [requirements(hook.create(namespace, ARM64)) for _ in range(5)] == [[IN_ARM64]] * 5,
+            "five pods in a row are stamped",
+            seconds=3,
+        )
         with urllib.request.urlopen(f"{hook.metrics}/healthz", timeout=5) as answer:
             assert b"reviews: ok" in answer.read()
     finally:
