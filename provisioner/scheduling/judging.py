@@ -350,16 +350,16 @@ class _Followers:
         """Whether it may be the first of its kind anywhere."""
         one, _, _ = group
         together = self.together[one]
-        return all(self._means(count, one) and not self.setting.scope.spots(count).counts for count in together)
+        return all(self._means(count, one) and not self._standing(count) for count in together)
+
+    def _standing(self, count: Count) -> set[int]:
+        """The domains in which some run; kube-scheduler does not see those on a Node without the label (interpodaffinity's filtering.go)."""
+        return {self._domain(count, slot) for slot in self.setting.scope.spots(count).counts} - {-1}
 
     def _stuck(self, first: Placed | None) -> list[Placed]:
         """Who is left when everybody is bound who can be; of those that follow nobody all are at once, or `first` before them."""
-        scope = self.setting.scope
         counts = {count for some in self.together.values() for count in some}
-        there: dict[Count, set[int]] = {}
-        for count in counts:
-            spots = scope.spots(count).counts
-            there[count] = {self._domain(count, slot) for slot in spots}
+        there = {count: self._standing(count) for count in counts}
         free = [group for group in self.placed if group[0] not in self.together]
         waiting = [group for group in self.placed if group[0] in self.together and group is not first]
 

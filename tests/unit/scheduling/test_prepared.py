@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.judging import Design, DesignedNode
+from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses
@@ -422,3 +422,15 @@ def test_a_design_is_judged(design: Design, want: str) -> None:
     assert verdict.legal == (not want), verdict
     if want:
         assert want in str(verdict.faults[0])
+
+
+def test_who_runs_on_a_node_without_the_label_is_nobody_to_follow() -> None:
+    """kube-scheduler counts pods by the label's value only, so the pod is the first of its kind; found with two thousand examples."""
+    follower = shape(labels={"app": "y"}, affinity=near(ZONE, app("y")))
+    there = changed(pod("there", shape(labels={"app": "y"})), node_name="bare", phase="Running")
+    asked = problem([pod("next", follower)], pool(), bins=[node("bare", "0", running=[there])])
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods)
+    assert [len(claim.pods) for claim in result.claims] == [1]
+    assert not checker.violations(asked, result)
+    assert not prepared.judge(design_of(result)).faults
