@@ -283,11 +283,10 @@ class MutualRotation:
 
     def _half(self, server: Secret | None, client: Secret | None) -> str:
         """What is wrong where one Secret is there without the other, "" where neither is: they are optional."""
-        if server is client is None:
+        if server is None and client is None:
             return ""
-        there, lacking = self._ends.server.secret, self._ends.client.secret
-        if server is None:
-            there, lacking = lacking, there
+        secrets = self._ends.server.secret, self._ends.client.secret
+        lacking, there = secrets if server is None else secrets[::-1]
         return messages.other_secret_is_missing(self._namespace, there, lacking)
 
     def _carry_out(self, decision: Decision, server: Secret, client: Secret, now: datetime) -> None:

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from provisioner.apis.pods import Pod
 from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Bin, Changes, Problem
+from provisioner.scheduling.problem import Bin, Changes, Pool, Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
 from tests.support import checker
@@ -64,18 +65,28 @@ def test_what_is_gone_had_never_been(asked: Problem, gone: frozenset[str]) -> No
     assert not wrong, "\n".join([*wrong, told(less, result)])
 
 
-def test_a_soft_taint_of_a_node_that_is_gone_is_nobodys_wish() -> None:
-    """It made one lot more, so that others were drawn for the rest; found with two thousand examples."""
-    keys = ("31e7d7aa5f90683e", "5030c5a091cf1942", "09ad71cd841a8fa5")
+def stocked_pods(*keys: str) -> tuple[Pod, ...]:
+    """A pod of each of these shapes of the stock, by key."""
     shapes = {one.key: one for one in RICH.shapes}
-    pods = tuple(pod(f"pod-{number}-0", shapes[key]) for number, key in enumerate(keys))
-    (pool,) = [
+    return tuple(pod(f"pod-{number}-0", shapes[key]) for number, key in enumerate(keys))
+
+
+def red_pool(**remaining: int) -> Pool:
+    """The stock's pool of team red, of a large and a small type, with this left of its limits."""
+    (found,) = [
         one
         for one in RICH.pools[0]
         if [kind.name for kind in one.instance_types] == ["large", "small"]
-        and one.remaining == Resources.of({"cpu": 9000})
+        and one.remaining == Resources.of(remaining)
         and one.requirements["team"].single_value == "red"
     ]
+    return found
+
+
+def test_a_soft_taint_of_a_node_that_is_gone_is_nobodys_wish() -> None:
+    """It made one lot more, so that others were drawn for the rest; found with two thousand examples."""
+    pods = stocked_pods("31e7d7aa5f90683e", "5030c5a091cf1942", "09ad71cd841a8fa5")
+    pool = red_pool(cpu=9000)
     soft = [one for one in RICH.bins[0] if any(taint.key == "rather-not" for taint in one.taints)]
     others = [one for one in RICH.bins[1] if not one.taints and one.labels.get("team") == "red"]
     assert soft
@@ -89,16 +100,7 @@ def test_a_soft_taint_of_a_node_that_is_gone_is_nobodys_wish() -> None:
 
 def test_what_breaks_no_spread_is_not_given_up_for_what_breaks_one() -> None:
     """Planned anew with each priority finished before the next, where somebody was left either way; found with two thousand examples."""
-    keys = ("9d6db8c6eae85483", "7ff4f5dc3dba3860", "f4038b6562092e9d", "f4038b6562092e9d")
-    shapes = {one.key: one for one in RICH.shapes}
-    pods = tuple(pod(f"pod-{number}", shapes[key]) for number, key in enumerate(keys))
-    (pool,) = [
-        one
-        for one in RICH.pools[0]
-        if [kind.name for kind in one.instance_types] == ["large", "small"]
-        and one.remaining == Resources.of({"nodes": 2})
-        and one.requirements["team"].single_value == "red"
-    ]
+    pods = stocked_pods("9d6db8c6eae85483", "7ff4f5dc3dba3860", "f4038b6562092e9d", "f4038b6562092e9d")
     running = ({"6ab0b782d99fa5f7", "64a828add8922a26"}, {"5add65364bea9aa4", "6f994123b8f96a2b"})
     nodes = tuple(
         one
@@ -107,7 +109,7 @@ def test_what_breaks_no_spread_is_not_given_up_for_what_breaks_one() -> None:
         if {each.shape.key for each in one.pods} == wanted
     )
     assert [one.labels["team"] for one in nodes] == ["red", "blue"]
-    asked = Problem(pods=pods, pools=(pool,), bins=nodes)
+    asked = Problem(pods=pods, pools=(red_pool(nodes=2),), bins=nodes)
     wrong = checker.violations(asked, prepare(asked).solve(pods, effort=EFFORT))
     assert not wrong, wrong
 
