@@ -156,13 +156,25 @@ class _Judge:
         refused = {pod.uid: str(one.reason) for one in left_out for pod in one.pods}
         for name, pods in sorted(self.design.existing.items()):
             self._existing(name, pods, refused)
-        for number, node in enumerate(self.design.nodes):
-            self._new(number, node, refused)
+        opened = [self._new(number, node, refused) for number, node in enumerate(self.design.nodes)]
+        failed = self.placing.settle()
+        for number, (node, new) in enumerate(zip(self.design.nodes, opened, strict=True)):
+            if new is not None:
+                self._check_type(number, node, *new)
         if not self.faults:
-            found = final_faults(self.setting, self.placed, self._plan, self.placing)
+            found = self._unsettled(failed) or final_faults(self.setting, self.placed, self._plan, self.placing)
             for one, place, problem in found:
                 self.faults.append(Fault(self.places[place], one.pods[0], problem))
         return Verdict(tuple(self.faults))
+
+    def _unsettled(self, failed: Collection[Count]) -> list[tuple[PodClass, int, str]]:
+        """Pods of spreads that a node breaks which may come to be in several domains, whichever it is."""
+        return [
+            (one, place, messages.spread_over(spread.count.key))
+            for one, place, _ in (self.placed if failed else ())
+            for spread in one.ladder[-1].relations.spreads
+            if spread.count in failed
+        ]
 
     def _plan(self, one: PodClass) -> Plan:
         return self.attempt.run_for(one, one.ladder[-1], 0).plan
@@ -229,29 +241,32 @@ class _Judge:
         """Where a place is, on every axis that matters to a class; a domain that is not settled is left out."""
         return tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
 
-    def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> None:
+    def _new(
+        self, number: int, node: DesignedNode, refused: Mapping[str, str]
+    ) -> tuple[Account, int, PodClass] | None:
+        """Open a node and fill it; its pool, its place and the class of its first pod, where it could be opened."""
         groups = self._by_class(number, node.pods, refused)
         account = next((one for one in self.placing.accounts if one.offer.pool.name == node.pool), None)
         if not groups:
-            return
+            return None
         first = next(iter(groups))
         if account is None:
             self.faults.append(Fault(number, first.pods[0], messages.pool_cannot_launch(node.pool)))
-            return
+            return None
         place = self._opened(number, node, account)
         if place is None:
             text = messages.pool_has_no_offering(
                 node.pool, node.instance_type, node.zone or "any zone", node.capacity_type
             )
             self.faults.append(Fault(number, first.pods[0], text))
-            return
+            return None
         for one, count in groups.items():
             run = self._run(one, count)
             if not account.offer.tolerated(run.filter):
                 self.faults.append(Fault(number, one.pods[0], messages.POOL_TAINT_NOT_TOLERATED))
             else:
                 self._fill(number, run, place, count)
-        self._check_type(number, node, account, place, first)
+        return account, place, first
 
     def _opened(self, number: int, node: DesignedNode, account: Account) -> int | None:
         """An empty claim in its zone and with its capacity type; its number."""

@@ -434,3 +434,17 @@ def test_who_runs_on_a_node_without_the_label_is_nobody_to_follow() -> None:
     assert [len(claim.pods) for claim in result.claims] == [1]
     assert not checker.violations(asked, result)
     assert not prepared.judge(design_of(result)).faults
+
+
+@pytest.mark.parametrize(("teams", "is_legal"), [(("red", "blue"), True), (("blue", "green"), False)])
+def test_a_designed_node_is_kept_out_of_the_domains_that_would_break_a_spread(
+    teams: tuple[str, ...], is_legal: bool
+) -> None:
+    """Its label is still open, and a node of another team would be a domain with too few pods; found with two thousand examples."""
+    kept = of_app("web", topology_spread_constraints=(spread("team", WEB),))
+    red = node("red", labels={"team": "red"}, running=[running("there", "red")])
+    asked = problem((), pool("default", ("team", "In", list(teams)), types=(SMALL,)), bins=[red])
+    design = designed(on("small", "a", *pods(1)), red=pods(1, kept, "kept"))
+    verdict, claims = prepare(asked).settle(design)
+    assert verdict.legal == is_legal, verdict
+    assert [one.labels["team"] for one in claims] == (["red"] if is_legal else [])
