@@ -3,6 +3,7 @@
 Nodes together are judged as they will be once every pod is bound: one node more can make another's spread illegal.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -41,6 +42,7 @@ class DesignedNode:
         pods: on it.
         charge: by limited resource, the most that it may count against the limits of its NodePool, where these are near: a
             cheaper type that counts more is left out. Empty for any.
+        labels: that it is to have, of those of which the NodePool leaves the value open; others are as its pods want them.
     """
 
     pool: str
@@ -49,6 +51,7 @@ class DesignedNode:
     capacity_type: str
     pods: tuple[Pod, ...]
     charge: tuple[tuple[str, int], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def designed(claims: Iterable[PlannedClaim]) -> tuple[DesignedNode, ...]:
             one.planned_capacity_type,
             one.pods,
             tuple(one.charge.items()),
+            tuple(one.labels.items()),
         )
         for one in claims
     ]
@@ -269,10 +273,11 @@ class _Judge:
         return account, place, first
 
     def _opened(self, number: int, node: DesignedNode, account: Account) -> int | None:
-        """An empty claim in its zone and with its capacity type; its number."""
+        """An empty claim in its zone, with its capacity type and labels; its number."""
         offer = account.offer
         term = Term()
-        for key, value in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type)):
+        said = [label for label in node.labels if label[0] in offer.open_labels]
+        for key, value in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type), *said):
             if value:
                 term = term.joined(pin(key, value))
         state = offer.narrowed(offer.base, term)
@@ -330,6 +335,10 @@ def final_faults(
     return found or _Followers(setting, placing, placed).left()
 
 
+_MOST_TRIES: Final = 200
+"""So often it is tried whether others can be bound if somebody is first; each costs all that follow anybody."""
+
+
 class _Followers:
     """Whether pods that follow others can be bound one after another: somebody must be there first."""
 
@@ -345,11 +354,21 @@ class _Followers:
         """Those that cannot, whoever is first."""
         if not self.together:
             return []
-        stuck = self._stuck(None)
-        for first in stuck:
-            if self._starts(first) and not self._stuck(first):
-                return []
-        return [(one, place, messages.affinity_over(self.together[one][0].key)) for one, place, _ in stuck]
+        firsts: list[Placed] = []
+        stuck, tries = self._stuck(firsts), _MOST_TRIES
+        while stuck:
+            better = None
+            for one in itertools.islice(filter(self._starts, stuck), tries):
+                tries -= 1
+                left = self._stuck([*firsts, one])
+                if len(left) < len(stuck):
+                    better = one, left
+                    break
+            if better is None:
+                return [(one, place, messages.affinity_over(self.together[one][0].key)) for one, place, _ in stuck]
+            firsts.append(better[0])
+            stuck = better[1]
+        return []
 
     def _domain(self, count: Count, place: int) -> int:
         if count.on_hosts:
@@ -371,34 +390,37 @@ class _Followers:
         """The domains in which some run; kube-scheduler does not see those on a Node without the label (interpodaffinity's filtering.go)."""
         return {self._domain(count, slot) for slot in self.setting.scope.spots(count).counts} - {-1}
 
-    def _stuck(self, first: Placed | None) -> list[Placed]:
-        """Who is left when everybody is bound who can be; of those that follow nobody all are at once, or `first` before them."""
+    def _stuck(self, firsts: Sequence[Placed]) -> list[Placed]:
+        """Who is left when everybody is bound who can be; of those that follow nobody all are at once, or after `firsts`."""
         counts = {count for some in self.together.values() for count in some}
         there = {count: self._standing(count) for count in counts}
         free = [group for group in self.placed if group[0] not in self.together]
-        waiting = [group for group in self.placed if group[0] in self.together and group is not first]
+        waiting = [group for group in self.placed if group[0] in self.together]
 
         def bind(group: Placed) -> None:
             for count in counts:
                 if self._means(count, group[0]):
                     there[count].add(self._domain(count, group[1]))
 
-        for group in [*([first] if first is not None else []), *free]:
+        def bound(group: Placed) -> bool:
+            one, place, _ = group
+            together = self.together[one]
+            joins = all(self._domain(count, place) in there[count] for count in together)
+            starts = not any(there[count] for count in together) and all(self._means(count, one) for count in together)
+            if joins or starts:
+                bind(group)
+            return joins or starts
+
+        for group in firsts:
+            if not bound(group):
+                return waiting
+            waiting.remove(group)
+        for group in free:
             bind(group)
-        changed = True
-        while changed and waiting:
-            changed = False
-            for group in list(waiting):
-                one, place, _ = group
-                together = self.together[one]
-                joins = all(self._domain(count, place) in there[count] for count in together)
-                starts = not any(there[count] for count in together) and all(
-                    self._means(count, one) for count in together
-                )
-                if joins or starts:
-                    bind(group)
-                    waiting.remove(group)
-                    changed = True
+        left = len(waiting) + 1
+        while left > len(waiting):
+            left = len(waiting)
+            waiting = [group for group in waiting if not bound(group)]
         return waiting
 
 

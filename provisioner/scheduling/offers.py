@@ -134,7 +134,7 @@ class PreparedPool:
         self._attach_limits: Final = attach_limits
         self._frontiers: Final[dict[int, tuple[Vector, ...]]] = {}
         self.min_values = {key: one.min_values for key, one in pool.requirements.items() if one.min_values is not None}
-        self._open: Final = tuple(
+        self.open_labels: Final = tuple(
             key for key, one in self.template.items() if one.single_value is None and not catalogue.knows(key)
         )
         rows = self._rows(self.template)
@@ -427,7 +427,7 @@ class PreparedPool:
     def _said(self, requirements: Requirements) -> tuple[tuple[str, str], ...]:
         """The labels of which the template leaves the value open, and that have only one here."""
         found = []
-        for key in self._open:
+        for key in self.open_labels:
             one = requirements.get(key)
             value = None if one is None else one.single_value
             if value is not None:

@@ -448,3 +448,28 @@ def test_a_designed_node_is_kept_out_of_the_domains_that_would_break_a_spread(
     verdict, claims = prepare(asked).settle(design)
     assert verdict.legal == is_legal, verdict
     assert [one.labels["team"] for one in claims] == (["red"] if is_legal else [])
+
+
+def test_several_pods_may_each_be_the_first_of_their_kind() -> None:
+    """Each group has a pod that others of it must come after, because it is first only as long as none of its kind runs."""
+    some: list[Pod] = []
+    for kind in ("x", "y", "z"):
+        first = shape(labels={"app": kind}, affinity=near(HOST, app(kind)))
+        some += [*pods(1, first, f"first-{kind}"), *pods(1, of_app(kind), f"other-{kind}")]
+    design = designed(*(on("small", "a", one) for one in some))
+    assert prepare(problem((), ONE)).judge(design).legal
+
+
+def test_a_plan_says_which_of_the_values_that_a_pool_allows_its_nodes_have() -> None:
+    blue = shape(affinity=required(term(("team", "In", ["blue"]))))
+    alone = of_app("alone", affinity=apart("team", app("alone")))
+    asked = problem([pod("blue", blue), *pods(2, alone, "alone")], pool("default", ("team", "In", ["blue", "red"])))
+    prepared = prepare(asked)
+    result = prepared.solve(asked.pods)
+    design = design_of(result)
+    assert prepared.judge(design).legal, prepared.judge(design)
+    verdict, claims = prepared.settle(design)
+    assert verdict.legal
+    assert [one.labels for one in claims] == [one.labels for one in result.claims]
+    without = replace(design, nodes=tuple(replace(one, labels=()) for one in design.nodes))
+    assert "not decided" in str(prepared.judge(without).faults[0])
