@@ -578,7 +578,10 @@ class Attempt:
         )
 
     def _zones_for(self, one: PodClass, start: int) -> Sequence[Term | None]:
-        """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest."""
+        """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest; at last none.
+
+        There are nodes without a zone.
+        """
         setting, placing = self._setting, self.placing
         pods = max(setting.users[unbound.claim] for unbound in one.volumes.unbound)
         if pods < _SEVERAL or not setting.zones:
@@ -592,7 +595,7 @@ class Attempt:
             ranked.append(
                 (not (enough or buys), not enough, placing.cheapest(run, 1) if not enough else 0.0, -room, number)
             )
-        return [setting.zones[number] for *_, number in sorted(ranked)]
+        return [*(setting.zones[number] for *_, number in sorted(ranked)), None]
 
     def decide(self, one: PodClass, start: int, end: int) -> None:
         """Pods `start` to `end` of a class have a place, which decides what volumes its claims get."""

@@ -204,6 +204,9 @@ ROWS: dict[str, Row] = {
         "p has zone=c"),
     "pods of one claim to come run where nothing has a zone": row(
         problem(pods(2, shape("2", volumes=uses("c")), "p"), bins=[node("n", "4")], storage=storage(volume_claim("c"))), "p-00000 on n", "p-00001 on n"),
+    "pods of one claim to come run on a node without a zone where others have one": row(
+        problem(pods(2, shape("1", volumes=uses("c")), "p"), bins=[node("m", "500m", labels={ZONE: "a"}), node("n", "2")],
+                storage=storage(volume_claim("c"))), "p-00000 on n", "p-00001 on n"),
     "one free local volume serves one claim": row(
         problem(each(2), bins=[node("n")], storage=local(*to_come(2, "local"), at("v", "n"))), "p0 on n", "p1 left: no free volume is left for persistentvolumeclaim default/c1"),
     "two local volumes on two nodes serve a claim each": row(
