@@ -304,13 +304,16 @@ class Attempt:
         """How many places there are."""
         return len(self.placing.places)
 
-    def run(self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass]) -> None:
+    def run(
+        self, *, by_priority: bool, scattering: bool, hurried: Collection[PodClass], sparing_below: int | None = None
+    ) -> None:
         """Place everything.
 
         Args:
             scattering: pods that are counted and may choose go where few are counted, not to the first place.
             by_priority: finish each priority before the next; else hostname spread waits until all else is placed.
             hurried: do not let these wait for hostname spread.
+            sparing_below: pods of lower priority get no new nodes that would break the hostname spread of those before them.
         """
         self.placing.scattering = scattering
         self.unfinished = False
@@ -318,6 +321,8 @@ class Attempt:
         changed = False
         bands = [list(band) for _, band in itertools.groupby(self.classes, _priority)]
         for band in bands:
+            if sparing_below is not None and band[0].shape.priority < sparing_below:
+                self.placing.sparing = True
             later += self._band(band, hurried)
             if self._stopped():
                 break

@@ -245,9 +245,7 @@ class _Judge:
         """Where a place is, on every axis that matters to a class; a domain that is not settled is left out."""
         return tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
 
-    def _new(
-        self, number: int, node: DesignedNode, refused: Mapping[str, str]
-    ) -> tuple[Account, int, PodClass] | None:
+    def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> tuple[Account, int, PodClass] | None:
         """Open a node and fill it; its pool, its place and the class of its first pod, where it could be opened."""
         groups = self._by_class(number, node.pods, refused)
         account = next((one for one in self.placing.accounts if one.offer.pool.name == node.pool), None)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.crowds import Crowding, Crowds
@@ -165,6 +166,7 @@ class Placing:
         "places",
         "ports",
         "scattering",
+        "sparing",
         "standing",
         "topology",
         "touched",
@@ -197,6 +199,7 @@ class Placing:
         self.lingering: Final = ground.lingering
         self.touched = False
         self.scattering = False
+        self.sparing = False
         self.closing = False
         self.forced = False
         self.nodes_wanted = 0
@@ -1173,6 +1176,10 @@ class Placing:
             states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
             if all(one is None or self._harmless(account, one, [counter], run) is None for one in states):
                 return counter.axis.key
+        if self.sparing:
+            states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
+            if all(one is None or self._is_too_empty(run, account, one) for one in states):
+                return HOSTNAME_LABEL
         return None
 
     def settle(self) -> set[Count]:
@@ -1262,10 +1269,21 @@ class Placing:
                 if absent and any(offer.domains(offer.base, axis.key) for axis in absent):
                     continue
                 for state in self._ways(run, account, offer.base, term, self.first_need(run)):
+                    if self.sparing and self._is_too_empty(run, account, state):
+                        continue
                     placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
                     if placed >= limit:
                         return placed
         return placed
+
+    def _is_too_empty(self, run: Run, account: Account, state: State) -> bool:
+        """Whether a new node with one pod of the class would break a hostname spread of pods that have a place."""
+        for host in self.topology.hosts.values():
+            if host.held and self._counts(host.count.eligibility, account, state):
+                brought = 1 if host in run.plan.adds else 0
+                if any(held & host.with_at_least(skew + brought + 1) for (skew, _), held in host.held.items()):
+                    return True
+        return False
 
     def _open_in(
         self, run: Run, account: Account, state: State, limit: int, cap_all: int, pins: tuple[Pin, ...]

@@ -95,7 +95,7 @@ class Solution:
         attempt = self._legal(by_priority=False)
         by_priority = bool(attempt.delayed) and len({one.shape.priority for one in self.classes}) > 1
         if attempt.waiting and by_priority and self.setting.terms.effort:
-            attempt = self._better(attempt, self._legal(by_priority=True))
+            attempt = self._prior(self._better(attempt, self._legal(by_priority=True)))
         terms = self.setting.terms
         for scattering in _TURNS if terms.effort else ():
             if terms.work.look():
@@ -112,6 +112,16 @@ class Solution:
         if terms.effort and attempt.opened_late and not terms.work.look():
             attempt = self._shared(attempt, by_priority=by_priority)
         return self._searched(attempt, by_priority=by_priority)
+
+    def _prior(self, attempt: Attempt) -> Attempt:
+        """The same, unless pods have a place only if those of lower priority get no new nodes, which their hostname spread would see."""
+        first = max([one.shape.priority for one in attempt.waiting], default=0)
+        lower = any(one.shape.priority < first for one in self.classes)
+        if not attempt.waiting or not lower or self.setting.terms.work.look():
+            return attempt
+        other = Attempt(self.setting, (), self.classes)
+        other.run(by_priority=True, scattering=False, hurried=self.hurried, sparing_below=first)
+        return min(attempt, other, key=_badness)  # of equals the first
 
     def _shared(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
         """A cheaper attempt, where hostname spread opened nodes.
