@@ -589,7 +589,7 @@ class Attempt:
         """
         setting, placing = self._setting, self.placing
         pods = max(setting.users[unbound.claim] for unbound in one.volumes.unbound)
-        if pods < _SEVERAL or not setting.zones:
+        if pods < _SEVERAL:
             return (None,)
         need = setting.needs[one]
         ranked = []

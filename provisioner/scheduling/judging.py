@@ -3,7 +3,6 @@
 Nodes together are judged as they will be once every pod is bound: one node more can make another's spread illegal.
 """
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -143,6 +142,10 @@ def settle(
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
 
+_Opened = tuple[int, DesignedNode, Account, int, PodClass]
+"""(number, node, its pool, its place, the class of its first pod)"""
+
+
 class _Judge:
     def __init__(self, setting: Setting, design: Design, numbers: Mapping[str, int]) -> None:
         self.setting: Final = setting
@@ -155,16 +158,17 @@ class _Judge:
         self.faults: Final[list[Fault]] = []
         self.places: Final[dict[int, int | str]] = {}
         self.placed: Final[list[Placed]] = []
+        self.opened: Final[list[_Opened]] = []
 
     def verdict(self, left_out: Iterable[LeftOut]) -> Verdict:
         refused = {pod.uid: str(one.reason) for one in left_out for pod in one.pods}
         for name, pods in sorted(self.design.existing.items()):
             self._existing(name, pods, refused)
-        opened = [self._new(number, node, refused) for number, node in enumerate(self.design.nodes)]
+        for number, node in enumerate(self.design.nodes):
+            self._new(number, node, refused)
         failed = self.placing.settle()
-        for number, (node, new) in enumerate(zip(self.design.nodes, opened, strict=True)):
-            if new is not None:
-                self._check_type(number, node, *new)
+        for opened in self.opened:
+            self._check_type(*opened)
         if not self.faults:
             found = self._unsettled(failed) or final_faults(self.setting, self.placed, self._plan, self.placing)
             for one, place, problem in found:
@@ -175,7 +179,7 @@ class _Judge:
         """Pods of spreads that a node breaks which may come to be in several domains, whichever it is."""
         return [
             (one, place, messages.spread_over(spread.count.key))
-            for one, place, _ in (self.placed if failed else ())
+            for one, place, _ in self.placed
             for spread in one.ladder[-1].relations.spreads
             if spread.count in failed
         ]
@@ -245,30 +249,29 @@ class _Judge:
         """Where a place is, on every axis that matters to a class; a domain that is not settled is left out."""
         return tuple([(ap.axis, ap.axis.domain_of(low)) for ap in run.plan.axes if ap.axis.fixed & low])
 
-    def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> tuple[Account, int, PodClass] | None:
-        """Open a node and fill it; its pool, its place and the class of its first pod, where it could be opened."""
+    def _new(self, number: int, node: DesignedNode, refused: Mapping[str, str]) -> None:
         groups = self._by_class(number, node.pods, refused)
         account = next((one for one in self.placing.accounts if one.offer.pool.name == node.pool), None)
         if not groups:
-            return None
+            return
         first = next(iter(groups))
         if account is None:
             self.faults.append(Fault(number, first.pods[0], messages.pool_cannot_launch(node.pool)))
-            return None
+            return
         place = self._opened(number, node, account)
         if place is None:
             text = messages.pool_has_no_offering(
                 node.pool, node.instance_type, node.zone or "any zone", node.capacity_type
             )
             self.faults.append(Fault(number, first.pods[0], text))
-            return None
+            return
         for one, count in groups.items():
             run = self._run(one, count)
             if not account.offer.tolerated(run.filter):
                 self.faults.append(Fault(number, one.pods[0], messages.POOL_TAINT_NOT_TOLERATED))
             else:
                 self._fill(number, run, place, count)
-        return account, place, first
+        self.opened.append((number, node, account, place, first))
 
     def _opened(self, number: int, node: DesignedNode, account: Account) -> int | None:
         """An empty claim in its zone, with its capacity type and labels; its number."""
@@ -353,19 +356,16 @@ class _Followers:
         if not self.together:
             return []
         firsts: list[Placed] = []
-        stuck, tries = self._stuck(firsts), _MOST_TRIES
+        stuck, tries = self._stuck(firsts), iter(range(_MOST_TRIES))
         while stuck:
-            better = None
-            for one in itertools.islice(filter(self._starts, stuck), tries):
-                tries -= 1
+            for one, _ in zip(filter(self._starts, stuck), tries, strict=False):
                 left = self._stuck([*firsts, one])
                 if len(left) < len(stuck):
-                    better = one, left
+                    firsts.append(one)
+                    stuck = left
                     break
-            if better is None:
+            else:
                 return [(one, place, messages.affinity_over(self.together[one][0].key)) for one, place, _ in stuck]
-            firsts.append(better[0])
-            stuck = better[1]
         return []
 
     def _domain(self, count: Count, place: int) -> int:
@@ -415,10 +415,8 @@ class _Followers:
             waiting.remove(group)
         for group in free:
             bind(group)
-        left = len(waiting) + 1
-        while left > len(waiting):
-            left = len(waiting)
-            waiting = [group for group in waiting if not bound(group)]
+        while len(left := [group for group in waiting if not bound(group)]) < len(waiting):
+            waiting = left
         return waiting
 
 

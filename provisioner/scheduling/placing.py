@@ -1172,14 +1172,13 @@ class Placing:
 
     def unsettled(self, account: Account, run: Run) -> str | None:
         """The label over which any new node for the pods would break a spread that is kept; None for none."""
+        narrowed = (account.offer.narrowed(account.offer.base, term) for term in run.filter.terms)
+        states = [one for one in narrowed if one is not None]
         for counter in self._kept:
-            states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
-            if all(one is None or self._harmless(account, one, [counter], run) is None for one in states):
+            if all(self._harmless(account, one, [counter], run) is None for one in states):
                 return counter.axis.key
-        if self.sparing:
-            states = [account.offer.narrowed(account.offer.base, term) for term in run.filter.terms]
-            if all(one is None or self._is_too_empty(run, account, one) for one in states):
-                return HOSTNAME_LABEL
+        if self.sparing and all(self._is_too_empty(run, account, one) for one in states):
+            return HOSTNAME_LABEL
         return None
 
     def settle(self) -> set[Count]:

@@ -81,9 +81,10 @@ class Solution:
         *,
         by_priority: bool,
         scattering: bool,
+        sparing_below: int | None = None,
     ) -> Attempt:
         attempt = Attempt(self.setting, cautious, self.classes, ceilings, wary=wary)
-        attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried)
+        attempt.run(by_priority=by_priority, scattering=scattering, hurried=self.hurried, sparing_below=sparing_below)
         return attempt
 
     def _best(self) -> Attempt:
@@ -115,12 +116,12 @@ class Solution:
 
     def _prior(self, attempt: Attempt) -> Attempt:
         """The same, unless pods have a place only if those of lower priority get no new nodes, which their hostname spread would see."""
-        first = max([one.shape.priority for one in attempt.waiting], default=0)
-        lower = any(one.shape.priority < first for one in self.classes)
-        if not attempt.waiting or not lower or self.setting.terms.work.look():
+        if not attempt.waiting or self.setting.terms.work.look():
             return attempt
-        other = Attempt(self.setting, (), self.classes)
-        other.run(by_priority=True, scattering=False, hurried=self.hurried, sparing_below=first)
+        first = max(one.shape.priority for one in attempt.waiting)
+        if all(one.shape.priority >= first for one in self.classes):
+            return attempt
+        other = self._attempt((), by_priority=True, scattering=False, sparing_below=first)
         return min(attempt, other, key=_badness)  # of equals the first
 
     def _shared(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
