@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
-from provisioner.scheduling.binding_order import can_be_bound
+from provisioner.scheduling.binding_order import Stuck, stuck
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
@@ -23,7 +23,7 @@ from provisioner.scheduling.places import Account, Place, Reservations
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import MinValuesPolicy, World
-from provisioner.scheduling.topology import Axis, Scope, Topology, above, uneven
+from provisioner.scheduling.topology import Axis, HostCounter, Scope, Topology, above, uneven
 from provisioner.scheduling.topology_plan import Counter as AnyCounter
 from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
@@ -288,7 +288,7 @@ class Attempt:
         self.placing.nodes_wanted = nodes_wanted
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
-        self._begun: Final[set[Count]] = set()
+        self._doubtful: Final[set[Count]] = set()
         self._decided: Final[dict[str, tuple[Term, ...]]] = {}
         self._taken: Final[set[str]] = set()
 
@@ -434,11 +434,7 @@ class Attempt:
         """The spread constraints that what was placed first holds no longer, because of what was placed later."""
         placing = self.placing
         usable, topology = placing.usable, placing.topology
-        hosts = {
-            count
-            for count, host in topology.hosts.items()
-            if host.held and above(host, placing.usable, placing.node_count(host))
-        }
+        hosts = {count for count, host in topology.hosts.items() if host.held and _is_above(host, placing)}
         return (
             hosts
             | self._unsettled
@@ -450,8 +446,9 @@ class Attempt:
     def unordered(self) -> set[Count]:
         """The spread constraints that hold once all is bound, for which no order was found in which it can be.
 
-        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there, and for
-        pods that are spread and had to be the first of those that they must be with: what makes room for them may be of these.
+        Asked once everything is placed. Only where a domain came that pods did not reckon with, because they cannot go there; for
+        pods that are spread and had to be the first of those that they must be with; and for those whose hostname spread waits for pods
+        placed later, where they look at other domains as well: what makes room for them may take it there.
         """
         placing, scope = self.placing, self._setting.scope
         before = (1 << placing.now) - 1
@@ -460,23 +457,27 @@ class Attempt:
             for count, one in placing.topology.domains.items()
             if one.blind
             and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
-        } | self._begun
-        if not late or can_be_bound(placing, self.freed(late), self._plans_over()):
+        } | self._doubtful
+        if not late or not self.stuck(late):
             return set()
         return late
 
-    def _plans_over(self) -> Callable[[PodClass, Topology], Plan]:
+    def stuck(self, counts: Collection[Count]) -> list[Stuck]:
+        """The pods that have to do with these counts and are left in the best order of binding that was found."""
+        return stuck(self.placing, self.freed(counts), self._plans_over)
+
+    def _plans_over(self, topology: Topology) -> Callable[[PodClass], Plan]:
         """What classes ask, over other counters; those that ask the same share it."""
         plans: dict[int, Plan] = {}
 
-        def plan_over(one: PodClass, topology: Topology) -> Plan:
+        def plan_of(one: PodClass) -> Plan:
             mine = self.run_for(one, one.ladder[-1], 0).plan
             plan = plans.get(id(mine))
             if plan is None:
                 plan = plans[id(mine)] = self._new_plan(one, one.ladder[-1].relations, topology)
             return plan
 
-        return plan_over
+        return plan_of
 
     def evenly(self, broken: Collection[Count]) -> dict[Count, int]:
         """Of broken hostname spreads, the most pods on a node with which the emptiest one would do."""
@@ -676,7 +677,9 @@ class Attempt:
                 start = run.start
                 break
             if run.plan.bootstraps and run.start > start:
-                self._begun.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
+                self._doubtful.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
+            if late and run.plan.axes and run.start > start:
+                self._doubtful.update(host.count for host, *_ in run.plan.spreads if _is_above(host, placing))
             start = run.start
             if start == limit or (exclusive and start):
                 break
@@ -792,6 +795,10 @@ def skews_of(ladders: Iterable[Sequence[Demand]]) -> dict[Count, int]:
         for spread in ladder[-1].relations.spreads:
             skews[spread.count] = min(spread.max_skew, skews.get(spread.count, spread.max_skew))
     return skews
+
+
+def _is_above(host: HostCounter, placing: Placing) -> bool:
+    return above(host, placing.usable, placing.node_count(host))
 
 
 _priority: Final = attrgetter("shape.priority")

@@ -7,19 +7,24 @@ in the end as well, and yet not at the moment at which its pod is bound, because
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from provisioner.scheduling import messages
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.topology import ALL, DomainCounter, Topology
 from provisioner.scheduling.topology_plan import Plan
 
 _MOST_LOOKS: Final = 100_000
-"""Pods and places that are looked at, before an order counts as not found."""
+"""Pods and places that are looked at in one order, before it counts as not found."""
+_MOST_TRIES: Final = 200
+"""So often it is tried whether others can be bound if somebody else is the first of those who want to be together."""
 
 
 class _Alike:
     """Pods that ask the same of places that are the same to them.
 
     Attributes:
+        number: theirs, the same in every order of the same pods.
+        one: the class of one of them.
         plan: what they ask, over counters of the order.
         low: the place of one of them, as a set.
         place: its number.
@@ -28,9 +33,11 @@ class _Alike:
         asks: whether anything but room is asked.
     """
 
-    __slots__ = ("asks", "domains", "left", "low", "place", "plan")
+    __slots__ = ("asks", "domains", "left", "low", "number", "one", "place", "plan")
 
-    def __init__(self, plan: Plan, place: int, domains: Sequence[int], pods: int) -> None:
+    def __init__(self, number: int, one: PodClass, plan: Plan, place: int, domains: Sequence[int], pods: int) -> None:
+        self.number: Final = number
+        self.one: Final = one
         self.plan: Final = plan
         self.place: Final = place
         self.low: Final = 1 << place
@@ -45,17 +52,35 @@ class _Alike:
         )
 
 
-def can_be_bound(
+Stuck = tuple[PodClass, int, str]
+"""(class, place, what keeps its pods from being bound there)"""
+
+
+def stuck(
     placing: Placing,
     classes: Collection[PodClass],
-    plan_over: Callable[[PodClass, Topology], Plan],
-) -> bool:
-    """Whether an order was found in which all pods of these classes can be bound, with every node there from the start.
+    plans_over: Callable[[Topology], Callable[[PodClass], Plan]],
+) -> list[Stuck]:
+    """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
-    Each turn is of the first pod that may, of those that look at others before those that do not. False says that this is no
-    such order; there may be one. Cost: O(kinds of pods and domains) a pod, and no more than some tenths of a second.
+    Each turn is of the first pod that may, of those that look at others before those that do not. Where some are left, others are
+    the first of those who want to be together. Some are left wherever there is no order; where there is one, it may not be found.
+    Cost: O(kinds of pods and domains) a pod and an order, and no more than some tenths of a second an order.
     """
-    return _Order(placing, classes, plan_over).found()
+    firsts: list[int] = []
+    order = _Order(placing, classes, plans_over)
+    left, tries = order.left(firsts), iter(range(_MOST_TRIES))
+    while left:
+        for some, _ in zip([some for some in left if some.plan.bootstraps], tries, strict=False):
+            other = _Order(placing, classes, plans_over)
+            found = other.left([*firsts, some.number])
+            if len(found) < len(left):
+                firsts.append(some.number)
+                order, left = other, found
+                break
+        else:
+            return [(some.one, some.place, order.refusal(some)) for some in left]
+    return []
 
 
 class _Order:
@@ -63,14 +88,15 @@ class _Order:
         self,
         placing: Placing,
         classes: Collection[PodClass],
-        plan_over: Callable[[PodClass, Topology], Plan],
+        plans_over: Callable[[Topology], Callable[[PodClass], Plan]],
     ) -> None:
         self._placing: Final = placing
         self._topology: Final = placing.topology.emptied()
         self._existing: Final[dict[DomainCounter, tuple[Sequence[int], int]]] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
-        plans = {one: plan_over(one, self._topology) for one in classes}
+        plan_of = plans_over(self._topology)
+        plans = {one: plan_of(one) for one in classes}
         for place, one in enumerate(placing.places):
             for part, start, end in () if one is None else one.placed:
                 if part not in classes:
@@ -82,57 +108,64 @@ class _Order:
                 key = id(plan), domains, place if on_hosts else -1
                 known = alike.get(key)
                 if known is None:
-                    alike[key] = _Alike(plan, place, domains, end - start)
+                    alike[key] = _Alike(len(alike), part, plan, place, domains, end - start)
                 else:
                     known.left += end - start
-        self._free: Final = [some for some in alike.values() if not some.asks]
-        self._asking: Final = [some for some in alike.values() if some.asks]
+        self._alike: Final = [*alike.values()]
 
-    def found(self) -> bool:
-        asking, free = self._asking, self._free
+    def left(self, firsts: Sequence[int]) -> list[_Alike]:
+        """Those of whom pods are left once all are bound who can be; the numbered ones, one of each, before all others."""
+        for number in firsts:
+            if self.refusal(self._alike[number]):
+                return self._alike
+            self._bind(self._alike[number])
+        free = [some for some in self._alike if not some.asks]
+        asking = [some for some in self._alike if some.asks and some.left]
         while asking:
             before = sum(some.left for some in asking)
             for some in asking:
-                if self._may(some):
+                if not self.refusal(some):
                     self._bind(some)
             if self._looks > _MOST_LOOKS:
-                return False
+                break
             asking = [some for some in asking if some.left]
             if asking and sum(some.left for some in asking) == before:
                 if not free:
-                    return False
+                    break
                 self._bind(free[0])
                 free = [some for some in (*free[1:], free[0]) if some.left]
-        return True
+        return asking
 
-    def _may(self, some: _Alike) -> bool:
-        """Whether one more of them may be bound now."""
+    def refusal(self, some: _Alike) -> str:
+        """What keeps one more of them from being bound now; "" for nothing."""
         self._looks += 1
         plan, place, low = some.plan, some.place, some.low
-        if any(host.counts.get(place) for host in (*plan.apart, *plan.blocked)):
-            return False
+        for host in (*plan.apart, *plan.blocked):
+            if host.counts.get(place):
+                return messages.anti_affinity_over(host.count.key)
         for host, skew, own, least in plan.spreads:
             lowest = 0
             if self._placing.node_count(host) >= least:
                 lowest = host.emptiest(host.eligible & self._placing.usable)
             if host.counts.get(place, 0) + own > lowest + skew:
-                return False
+                return messages.spread_over(host.count.key)
         first = plan.bootstraps and not self._placing.anywhere(plan)
-        if not first and not all(host.with_at_least(1) & low for host in plan.together):
-            return False
+        for host in () if first else plan.together:
+            if not host.with_at_least(1) & low:
+                return messages.affinity_over(host.count.key)
         for ap, domain in zip(plan.axes, some.domains, strict=True):
             if domain < 0:
                 continue
             if any(one.counts[domain] for one in (*ap.apart, *ap.blocked)):
-                return False
+                return messages.anti_affinity_over(ap.axis.key)
             if not first and not all(one.counts[domain] for one in ap.together):
-                return False
+                return messages.affinity_over(ap.axis.key)
             for counter, skew, own, least in ap.spreads:
                 existing, staying = self._domains(counter)
                 lowest = min((counter.counts[one] for one in existing), default=0) if staying >= least else 0
                 if counter.counts[domain] + own > lowest + skew:
-                    return False
-        return True
+                    return messages.spread_over(ap.axis.key)
+        return ""
 
     def _domains(self, counter: DomainCounter) -> tuple[Sequence[int], int]:
         """The domains that there are, and how many of them stay."""

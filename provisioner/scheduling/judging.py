@@ -13,6 +13,7 @@ from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.binding_order import Stuck
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.demands import Count
@@ -170,7 +171,11 @@ class _Judge:
         for opened in self.opened:
             self._check_type(*opened)
         if not self.faults:
-            found = self._unsettled(failed) or final_faults(self.setting, self.placed, self._plan, self.placing)
+            found = (
+                self._unsettled(failed)
+                or final_faults(self.setting, self.placed, self._plan, self.placing)
+                or self._stuck()
+            )
             for one, place, problem in found:
                 self.faults.append(Fault(self.places[place], one.pods[0], problem))
         return Verdict(tuple(self.faults))
@@ -183,6 +188,11 @@ class _Judge:
             for spread in one.ladder[-1].relations.spreads
             if spread.count in failed
         ]
+
+    def _stuck(self) -> list[Stuck]:
+        """Pods that want to be with others, and all that have to do with them, that cannot be bound one after another."""
+        counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
+        return self.attempt.stuck(counts) if counts else []
 
     def _plan(self, one: PodClass) -> Plan:
         return self.attempt.run_for(one, one.ladder[-1], 0).plan
@@ -333,91 +343,7 @@ def final_faults(
         problem = _on_host(plan, place, placing, mine) or _on_axes(plan, place, placing, mine)
         if problem:
             found.append((one, place, problem))
-    return found or _Followers(setting, placing, placed).left()
-
-
-_MOST_TRIES: Final = 200
-"""So often it is tried whether others can be bound if somebody is first; each costs all that follow anybody."""
-
-
-class _Followers:
-    """Whether pods that follow others can be bound one after another: somebody must be there first."""
-
-    def __init__(self, setting: Setting, placing: Placing, placed: Sequence[Placed]) -> None:
-        self.setting: Final = setting
-        self.placing: Final = placing
-        self.placed: Final = placed
-        self.together: Final = {
-            one: one.ladder[-1].relations.together for one, _, _ in placed if one.ladder[-1].relations.together
-        }
-
-    def left(self) -> list[tuple[PodClass, int, str]]:
-        """Those that cannot, whoever is first."""
-        if not self.together:
-            return []
-        firsts: list[Placed] = []
-        stuck, tries = self._stuck(firsts), iter(range(_MOST_TRIES))
-        while stuck:
-            for one, _ in zip(filter(self._starts, stuck), tries, strict=False):
-                left = self._stuck([*firsts, one])
-                if len(left) < len(stuck):
-                    firsts.append(one)
-                    stuck = left
-                    break
-            else:
-                return [(one, place, messages.affinity_over(self.together[one][0].key)) for one, place, _ in stuck]
-        return []
-
-    def _domain(self, count: Count, place: int) -> int:
-        if count.on_hosts:
-            return place
-        axis = self.placing.topology.axes[count.key]
-        low = 1 << place
-        return axis.domain_of(low) if axis.fixed & low else -1
-
-    def _means(self, count: Count, one: PodClass) -> bool:
-        return count.include(one.facts.pod, self.setting.world.namespaces)
-
-    def _starts(self, group: Placed) -> bool:
-        """Whether it may be the first of its kind anywhere."""
-        one, _, _ = group
-        together = self.together[one]
-        return all(self._means(count, one) and not self._standing(count) for count in together)
-
-    def _standing(self, count: Count) -> set[int]:
-        """The domains in which some run; kube-scheduler does not see those on a Node without the label (interpodaffinity's filtering.go)."""
-        return {self._domain(count, slot) for slot in self.setting.scope.spots(count).counts} - {-1}
-
-    def _stuck(self, firsts: Sequence[Placed]) -> list[Placed]:
-        """Who is left when everybody is bound who can be; of those that follow nobody all are at once, or after `firsts`."""
-        counts = {count for some in self.together.values() for count in some}
-        there = {count: self._standing(count) for count in counts}
-        free = [group for group in self.placed if group[0] not in self.together]
-        waiting = [group for group in self.placed if group[0] in self.together]
-
-        def bind(group: Placed) -> None:
-            for count in counts:
-                if self._means(count, group[0]):
-                    there[count].add(self._domain(count, group[1]))
-
-        def bound(group: Placed) -> bool:
-            one, place, _ = group
-            together = self.together[one]
-            joins = all(self._domain(count, place) in there[count] for count in together)
-            starts = not any(there[count] for count in together) and all(self._means(count, one) for count in together)
-            if joins or starts:
-                bind(group)
-            return joins or starts
-
-        for group in firsts:
-            if not bound(group):
-                return waiting
-            waiting.remove(group)
-        for group in free:
-            bind(group)
-        while len(left := [group for group in waiting if not bound(group)]) < len(waiting):
-            waiting = left
-        return waiting
+    return found
 
 
 Mine = Callable[[HostCounter | DomainCounter], int]

@@ -189,7 +189,8 @@ class ChoosingPlacing(Placing):
         if len(legal) <= 1:
             return usual
         share = 1 if leads or ap.alone else pods
-        others = [[(domain, share)] for domain in legal if usual[:1] != [(domain, share)]]
+        allowed = self._legal(run, ap, together=False)  # by the counter that the usual shares keep even, too
+        others = [[(domain, share)] for domain in legal if domain in allowed and usual[:1] != [(domain, share)]]
         return [usual, *others][self._choices.of(1 + len(others))]
 
     def _put(

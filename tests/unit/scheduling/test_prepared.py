@@ -493,3 +493,33 @@ def test_a_pod_keeps_its_place_though_a_new_node_for_one_of_lower_priority_would
     bound = node("n", "0", max_pods=1, running=[*there.pods, changed(pod("kept", kept), node_name="n")])
     alone = prepare(replace(asked, bins=(bound,)))
     assert [len(claim.pods) for claim in alone.solve([left.pod]).claims] == [1]  # at the next pass
+
+
+def test_a_hostname_spread_does_not_wait_for_pods_that_fill_another_domain_of_it() -> None:
+    """Found by a search: a second pod waited on each node for the new one, whose pods left it no room in its capacity type."""
+    key = names.CAPACITY_TYPE_LABEL
+    both = (spread(HOST, WEB, min_domains=3), spread(key, WEB, 2, min_domains=3))
+    first = [pod(f"first-{n}", of_app("web", priority=10, topology_spread_constraints=both)) for n in range(4)]
+    there = [node(kind, labels={key: kind}, max_pods=2) for kind in ("spot", "on-demand")]
+    bought = pool("default", (key, "In", ["on-demand"]), types=(LARGE,))
+    asked = problem([*first, *pods(2, of_app("web"))], bought, bins=there)
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+    assert not result.unplaced
+
+
+def test_the_first_of_its_kind_must_be_bound_before_those_that_its_spread_counts() -> None:
+    """Found by a search: whichever of the three is bound first, another of them has to come before it."""
+    key = names.CAPACITY_TYPE_LABEL
+    spots = of_app("web", topology_spread_constraints=(spread(key, WEB),))
+    follower = of_app("web", affinity=near("team", WEB))
+    there = [
+        node(f"{team}-{kind}", labels={key: kind, "team": team})
+        for team, kind in (("red", "spot"), ("blue", "spot"), ("red", "on-demand"))
+    ]
+    on_red, on_blue, on_demand = (pod("on-red", spots), pod("on-blue", follower), pod("on-demand", follower))
+    prepared = prepare(problem((), bins=there))
+    both = {"red-spot": (on_red,), "red-on-demand": (on_demand,)}
+    assert prepared.judge(Design(existing=both)).legal
+    verdict = prepared.judge(Design(existing={**both, "blue-spot": (on_blue,)}))
+    assert "affinity over team" in str(verdict.faults)

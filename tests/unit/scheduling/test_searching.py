@@ -2,8 +2,11 @@
 
 from typing import Any, cast
 
+from provisioner.apis import names
 from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.searching import Badness, Choices, Lots, search
+from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.searching import Badness, Choices, Choosing, Lots, search
+from tests.support.problems import app, instance_type, node, of_app, pods, pool, problem, spread
 
 
 def test_lots_are_the_same_each_time_and_leave_no_option_out() -> None:
@@ -81,3 +84,16 @@ def test_a_better_attempt_is_kept_where_somebody_is_left_all_the_same() -> None:
     found = search(puzzle.attempt_by, _attempt(2), _badness, 100)
     assert _badness(found) == (False, [1])
     assert puzzle.tries > 100
+
+
+def test_no_lot_puts_a_pod_into_a_domain_that_is_too_full_for_it() -> None:
+    """Found by a search over worlds: pods placed later made it legal at last, and nobody could be bound before them."""
+    wide = of_app("web", topology_spread_constraints=(spread(names.ZONE_LABEL, app("web")),))
+    there = [node(zone, "8", labels={names.ZONE_LABEL: zone}) for zone in ("a", "b")]
+    types = (instance_type("small", "2", "4Gi", zones=("a", "b")),)
+    asked = problem(pods(5, wide), pool(types=types), bins=there)
+    setting, lots = prepare(asked).setting(asked.pods), Lots()
+    for _ in range(50):
+        attempt = Choosing(setting, {*setting.skews}, (), setting.classes, Choices((), lots), {*setting.classes})
+        attempt.run(by_priority=False, scattering=False, hurried=())
+        assert not attempt.broken()
