@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from provisioner.kube.resources import (
     SERVICEACCOUNTS,
 )
 from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
 from tests.support.rawhttp import Address
 
 pytestmark = pytest.mark.plane
@@ -103,7 +104,7 @@ class Extender:
                 start_new_session=True,
                 cwd=REPOSITORY,
             )
-        eventually(self.ready, 30.0, self.tail)
+        eventually(self.ready, self.tail, 30.0)
 
     def ready(self) -> bool:
         assert self._child is not None
@@ -153,15 +154,6 @@ def extender(cluster: DevCluster, client: Client) -> Iterator[Extender]:
         yield program
     finally:
         program.stop()
-
-
-def eventually(condition: Callable[[], object], seconds: float, explain: Callable[[], object] = lambda: "") -> float:
-    """Wait until the condition holds; how long that took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"not within {seconds} s: {explain()}"
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 # --- what a test builds ---------------------------------------------------------------------------------------------
@@ -285,7 +277,7 @@ def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
             return client.get(SERVICEACCOUNTS, "default", name).metadata.name == "default"
         return False
 
-    eventually(account, 20.0)
+    eventually(account, "the namespace has its account", 20.0)
     made = Stage(client, name)
     try:
         yield made
@@ -311,14 +303,14 @@ def plan_of(pods: Sequence[Pod]) -> Plan:
 def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> None:
     """Two owners, four nodes without slack, opened one after the other in an order that tempts every pod."""
     pods = [stage.pod(f"a-{i}") for i in range(12)] + [stage.pod(f"b-{i}", cpu="500m") for i in range(8)]
-    eventually(lambda: stage.unschedulable("a-", "b-"), 20.0)
+    eventually(lambda: stage.unschedulable("a-", "b-"), stage.nodes_of, 20.0)
     homes = {f"n{i}": [*pods[3 * i : 3 * i + 3], *pods[12 + 2 * i : 14 + 2 * i]] for i in range(4)}
     nodes = {name: stage.node(name, "4", tainted=True, plan=plan_of(planned)) for name, planned in homes.items()}
-    eventually(lambda: stage.ready(*nodes.values()), 20.0)
+    eventually(lambda: stage.ready(*nodes.values()), stage.nodes_of, 20.0)
     for name in sorted(nodes, reverse=True):
         stage.untaint(nodes[name])
         time.sleep(0.3)
-    eventually(lambda: all(stage.nodes_of().values()), 20.0, stage.nodes_of)
+    eventually(lambda: all(stage.nodes_of().values()), stage.nodes_of, 20.0)
     want = {pod.name: (nodes[name], pod.shape.key) for name, planned in homes.items() for pod in planned}
     # Equal pods without an owner are interchangeable: what counts is how many of each class are on each node.
     got = sorted((pod.node_name, pod.shape.key) for pod in stage.pods())
@@ -329,12 +321,12 @@ def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> N
 def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     began = time.monotonic()
     stage.pod("stranger")
-    eventually(lambda: stage.unschedulable("stranger"), 10.0)
+    eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == ""
-    eventually(lambda: stage.bound("stranger"), HOLD_SECONDS + 4.0, extender.tail)
+    eventually(lambda: stage.bound("stranger"), extender.tail, HOLD_SECONDS + 4.0)
     waited = time.monotonic() - began
     assert HOLD_SECONDS - 3.0 < waited < HOLD_SECONDS + 2.0, waited
     assert stage.client.get(NODES, node).metadata.annotations[names.HOLD_RELEASED_ANNOTATION]
@@ -343,75 +335,75 @@ def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage:
 def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = stage.node("n", "3", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     stage.pod("fits-beside")
-    eventually(lambda: stage.bound("fits-beside") == node, 3.0)
+    eventually(lambda: stage.bound("fits-beside") == node, stage.nodes_of, 3.0)
     stage.pod("too-many")
-    eventually(lambda: stage.unschedulable("too-many"), 5.0)
+    eventually(lambda: stage.unschedulable("too-many"), stage.nodes_of, 5.0)
     assert stage.bound("too-many") == ""
 
 
 def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     stage.pod("stranger")
-    eventually(lambda: stage.unschedulable("stranger"), 5.0)
+    eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 5.0)
     for pod in planned:
         stage.client.delete(PODS, pod.name, stage.name, grace_seconds=0)
-    eventually(lambda: stage.bound("stranger") == node, 4.0, extender.tail)
+    eventually(lambda: stage.bound("stranger") == node, extender.tail, 4.0)
 
 
 def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
     node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     stage.pod("stranger")
-    eventually(lambda: stage.unschedulable("stranger"), 5.0)
+    eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 5.0)
     stage.client.delete(NODECLAIMS, node)
-    eventually(lambda: stage.bound("stranger") == node, 4.0, extender.tail)
+    eventually(lambda: stage.bound("stranger") == node, extender.tail, 4.0)
 
 
 def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: Stage) -> None:
     stage.replica_set("web", 3)
-    eventually(lambda: len(stage.pods("web")) == 3 and stage.unschedulable("web"), 20.0)
+    eventually(lambda: len(stage.pods("web")) == 3 and stage.unschedulable("web"), stage.nodes_of, 20.0)
     pods = sorted(stage.pods("web"), key=lambda pod: pod.name)
     home = stage.node("home", "3", tainted=True, plan=plan_of(pods))
     stage.client.delete(PODS, pods[0].name, stage.name, grace_seconds=0)
-    eventually(lambda: len(stage.pods("web")) == 3 and pods[0].name not in stage.nodes_of(), 10.0)
-    eventually(lambda: stage.ready(home), 20.0)
+    eventually(lambda: len(stage.pods("web")) == 3 and pods[0].name not in stage.nodes_of(), stage.nodes_of, 10.0)
+    eventually(lambda: stage.ready(home), stage.nodes_of, 20.0)
     stage.untaint(home)
-    eventually(lambda: set(stage.nodes_of("web").values()) == {home}, 10.0, stage.nodes_of)
+    eventually(lambda: set(stage.nodes_of("web").values()) == {home}, stage.nodes_of, 10.0)
 
 
 def test_a_pod_planned_onto_an_existing_node_finds_its_room(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod("planned", cpu="2", scheduler="dovetail-scheduler")]
-    eventually(lambda: stage.unschedulable("planned"), 10.0)
+    eventually(lambda: stage.unschedulable("planned"), stage.nodes_of, 10.0)
     other = stage.node("a-other", "1")
     node = stage.node("b-node", "2", tainted=True)
-    eventually(lambda: stage.ready(node, other), 20.0)
+    eventually(lambda: stage.ready(node, other), stage.nodes_of, 20.0)
     annotation = {names.PLAN_ANNOTATION: encode_plan(plan_of(planned))}
     stage.client.patch(NODES, node, {"metadata": {"annotations": annotation}})
     stage.untaint(node)
-    eventually(lambda: stage.bound("planned") == node, 10.0)
+    eventually(lambda: stage.bound("planned") == node, stage.nodes_of, 10.0)
 
 
 def test_pods_without_a_plan_fill_nodes_that_are_full_already(extender: Extender, stage: Stage) -> None:
     """kube-scheduler by itself takes the emptier node, which then can no longer be removed."""
     full = stage.node("a-full", "4")
-    eventually(lambda: stage.ready(full), 20.0)
+    eventually(lambda: stage.ready(full), stage.nodes_of, 20.0)
     for i in range(2):
         stage.pod(f"old-{i}")
-    eventually(lambda: all(stage.nodes_of("old-").values()), 10.0, stage.nodes_of)
+    eventually(lambda: all(stage.nodes_of("old-").values()), stage.nodes_of, 10.0)
     empty = stage.node("b-empty", "4")
-    eventually(lambda: stage.ready(empty), 20.0)
+    eventually(lambda: stage.ready(empty), stage.nodes_of, 20.0)
     stage.pod("with")
-    eventually(lambda: stage.bound("with"), 10.0, extender.tail)
+    eventually(lambda: stage.bound("with"), extender.tail, 10.0)
     assert stage.bound("with") == full
     extender.stop()
     try:
         stage.pod("without")
-        eventually(lambda: stage.bound("without"), 20.0)
+        eventually(lambda: stage.bound("without"), stage.nodes_of, 20.0)
         assert stage.bound("without") == empty
     finally:
         extender.start()
@@ -463,9 +455,9 @@ def intake(client: Client) -> Iterator[Intake]:
 def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Stage, intake: Intake) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
     node = stage.node("n", "1", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     stranger = stage.pod("stranger")
-    eventually(lambda: intake.reports, 5.0, extender.tail)
+    eventually(lambda: intake.reports, extender.tail, 5.0)
     assert Report(uid=stranger.uid, node=node, reason=Reason.HELD) in intake.reports
 
 
@@ -474,7 +466,7 @@ def test_pods_of_a_daemonset_walk_over_holds_and_pods_that_only_name_it_do_not(
 ) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
     node = stage.node("n", "1", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     labels = {"app": "agent"}
     template = {"metadata": {"labels": labels}, "spec": stage.pod_spec("500m")}
     body = {
@@ -484,13 +476,13 @@ def test_pods_of_a_daemonset_walk_over_holds_and_pods_that_only_name_it_do_not(
         "spec": {"selector": {"matchLabels": labels}, "template": template},
     }
     uid = stage.client.create(DAEMONSETS, body, stage.name).metadata.uid
-    eventually(lambda: stage.nodes_of("agent-").values() and all(stage.nodes_of("agent-").values()), 5.0, extender.tail)
+    eventually(lambda: stage.nodes_of("agent-").values() and all(stage.nodes_of("agent-").values()), extender.tail, 5.0)
     assert set(stage.nodes_of("agent-").values()) == {node}
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": uid, "controller": True}
     fake = {"name": "agent-fake1", "ownerReferences": [owner]}
     spec = stage.pod_spec("500m")
     stage.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": fake, "spec": spec}, stage.name)
-    eventually(lambda: stage.unschedulable("agent-fake1"), 5.0, extender.tail)
+    eventually(lambda: stage.unschedulable("agent-fake1"), extender.tail, 5.0)
     assert stage.bound("agent-fake1") == ""
 
 
@@ -506,10 +498,10 @@ def important(cluster: DevCluster) -> str:
 def crowd(stage: Stage) -> tuple[str, list[Pod]]:
     """A node that is full of pods without priority, and those."""
     node = stage.node("full", "2")
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     for i in range(2):
         stage.pod(f"low-{i}")
-    eventually(lambda: all(stage.nodes_of("low-").values()), 20.0, stage.nodes_of)
+    eventually(lambda: all(stage.nodes_of("low-").values()), stage.nodes_of, 20.0)
     return node, stage.pods("low-")
 
 
@@ -528,11 +520,11 @@ def situation(extender: Extender, stage: Stage) -> str:
 def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
     """A pod of priority that kube-scheduler may only look at once the extender knows the node that comes for it."""
     # A pod that goes makes kube-scheduler try all others again, and a second try preempts: former tests are over first.
-    eventually(lambda: {one.namespace for one in stage.client.list(PODS)} == {stage.name}, 30.0, stage.pods)
+    eventually(lambda: {one.namespace for one in stage.client.list(PODS)} == {stage.name}, stage.pods, 30.0)
     pod = stage.pod("vip", priority=priority, gate="test/plan")
-    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, 10.0, extender.tail)  # of former tests
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 10.0)  # of former tests
     stage.claim(f"{stage.name}-coming", plan_of([pod]))
-    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, 5.0, extender.tail)
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
     time.sleep(0.5)  # that it was launched comes with the next event
     stage.open_gate("vip")
     return pod
@@ -547,26 +539,26 @@ def test_a_needless_preemption_is_put_off_until_the_planned_node_is_there(
     _, low = crowd(stage)
     before = extender.metric(VETOED)
     plan_is_coming(extender, stage, important)
-    eventually(lambda: stage.unschedulable("vip"), 10.0, lambda: situation(extender, stage))
+    eventually(lambda: stage.unschedulable("vip"), lambda: situation(extender, stage), 10.0)
     assert extender.metric(VETOED) == before + 1
     assert wanted(stage) == {pod.uid for pod in low}
     coming = stage.node("coming", "1")
-    eventually(lambda: stage.bound("vip") == coming, 10.0, lambda: situation(extender, stage))
+    eventually(lambda: stage.bound("vip") == coming, lambda: situation(extender, stage), 10.0)
     assert wanted(stage) == {pod.uid for pod in low}, "nobody was evicted for it"
 
 
 def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage: Stage, important: str) -> None:
     full, low = crowd(stage)
     small = stage.node("small", "100m")
-    eventually(lambda: stage.ready(small), 20.0)
+    eventually(lambda: stage.ready(small), stage.nodes_of, 20.0)
     stage.pod("tiny", cpu="50m")
-    eventually(lambda: stage.bound("tiny") == small, 10.0)
+    eventually(lambda: stage.bound("tiny") == small, stage.nodes_of, 10.0)
     before = extender.metric(VETOED)
     plan_is_coming(extender, stage, important)
-    eventually(lambda: stage.unschedulable("vip"), 10.0, lambda: situation(extender, stage))
+    eventually(lambda: stage.unschedulable("vip"), lambda: situation(extender, stage), 10.0)
     assert wanted(stage) == {pod.uid for pod in low}
     stage.client.delete(PODS, "tiny", stage.name, grace_seconds=0)  # kube-scheduler tries the pod again
-    eventually(lambda: stage.bound("vip") == full, 15.0, lambda: situation(extender, stage))
+    eventually(lambda: stage.bound("vip") == full, lambda: situation(extender, stage), 15.0)
     assert len(wanted(stage)) == 1
     assert extender.metric(VETOED) == before + 1
 
@@ -575,21 +567,21 @@ def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, st
     """Its reason ended while nobody was there: kube-scheduler hears of nothing, and the new process knows of no refusal."""
     planned = stage.pod("planned", scheduler="nobody")
     node = stage.node("n", "1", plan=plan_of([planned]))
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     stage.pod("stranger")
-    eventually(lambda: stage.unschedulable("stranger"), 10.0)
+    eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == ""
     extender.send(signal.SIGKILL)
     extender.stop()
     stage.client.delete(PODS, planned.name, stage.name)
     extender.start()
-    eventually(lambda: stage.bound("stranger") == node, 15.0, extender.tail)
+    eventually(lambda: stage.bound("stranger") == node, extender.tail, 15.0)
 
 
 def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, extender: Extender, stage: Stage) -> None:
     """Loopback is shared with every pod of the host's network; sixteen stopped its probes."""
     node = stage.node("n", "64")
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     questions = Address(cluster.ports["extender"])
     probes = Address(cluster.ports["extender-metrics"])
     try:
@@ -600,7 +592,7 @@ def test_slow_clients_do_not_keep_kube_scheduler_waiting(cluster: DevCluster, ex
         before = extender.metric('dovetail_extender_requests_total{answer="echoed"')
         for i in range(10):
             stage.pod(f"p-{i}")
-        eventually(lambda: all(stage.nodes_of("p-").values()), 10.0, stage.nodes_of)
+        eventually(lambda: all(stage.nodes_of("p-").values()), stage.nodes_of, 10.0)
         assert extender.page("healthz") == "[+] questions: ok\n[+] threads: ok\nok\n"
         assert extender.metric('dovetail_extender_requests_total{answer="echoed"') >= before + 10
     finally:
@@ -616,7 +608,7 @@ def test_a_needed_preemption_happens_without(
     extender.send(number)
     try:
         stage.pod("vip", priority=important)
-        eventually(lambda: stage.bound("vip") == full, 30.0, stage.nodes_of)
+        eventually(lambda: stage.bound("vip") == full, stage.nodes_of, 30.0)
     finally:
         extender.stop()
         extender.start()
@@ -625,14 +617,14 @@ def test_a_needed_preemption_happens_without(
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_pods_run_without(cluster: DevCluster, extender: Extender, stage: Stage, number: signal.Signals) -> None:
     node = stage.node("n", "64")
-    eventually(lambda: stage.ready(node), 20.0)
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     extender.send(number)
     try:
         for i in range(10):
             stage.pod(f"p-{i}")
-        eventually(lambda: all(stage.nodes_of("p-").values()), 40.0, stage.nodes_of)
+        eventually(lambda: all(stage.nodes_of("p-").values()), stage.nodes_of, 40.0)
     finally:
         extender.stop()
         extender.start()
     stage.pod("after")
-    eventually(lambda: stage.bound("after") == node, 10.0)
+    eventually(lambda: stage.bound("after") == node, stage.nodes_of, 10.0)

@@ -17,6 +17,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
 from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Resource
 from tests.scenarios.watching import Guard, Log, Watching
+from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM, Plot
 
 SECONDS = 180.0
@@ -147,10 +148,7 @@ class Scene(Plot):
 
     def await_true(self, look: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
         """Until `look` finds something."""
-        deadline = time.monotonic() + seconds
-        while not look():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.text(what)}"
-            time.sleep(PAUSE)
+        eventually(look, lambda: self.text(what), seconds, PAUSE)
 
     def throughout(self, seconds: float, look: Callable[[], str]) -> None:
         """For so long `look` must have nothing to complain of."""

@@ -22,6 +22,7 @@ from provisioner.devcluster.processes import (
     write_record,
 )
 from provisioner.support.clock import SystemClock
+from tests.support.eventually import eventually
 
 CLOCK = SystemClock()
 DEAF = (
@@ -46,10 +47,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = CLOCK.monotonic() + 20
-    while not condition():
-        assert CLOCK.monotonic() < deadline
-        CLOCK.sleep(0.01)
+    eventually(condition, "what the program was to do", pause=0.01)
 
 
 def test_a_started_program_leads_a_group_of_its_own_and_logs_both_outputs(start: Start, tmp_path: Path) -> None:
