@@ -167,12 +167,14 @@ class _Judge:
             self._existing(name, pods, refused)
         for number, node in enumerate(self.design.nodes):
             self._new(number, node, refused)
+        open_ones = self._undecided()
         failed = self.placing.settle()
         for opened in self.opened:
             self._check_type(*opened)
         if not self.faults:
             found = (
-                self._unsettled(failed)
+                open_ones
+                or self._unsettled(failed)
                 or final_faults(self.setting, self.placed, self._plan, self.placing)
                 or self._stuck()
             )
@@ -180,7 +182,16 @@ class _Judge:
                 self.faults.append(Fault(self.places[place], one.pods[0], problem))
         return Verdict(tuple(self.faults))
 
-    def _unsettled(self, failed: Collection[Count]) -> list[tuple[PodClass, int, str]]:
+    def _undecided(self) -> list[Stuck]:
+        """Pods whose node may still come to several domains of a label that matters to them: they were not counted in any."""
+        return [
+            (one, place, messages.domain_not_settled(ap.axis.key))
+            for one, place, _ in self.placed
+            for ap in self._plan(one).axes
+            if not ap.axis.fixed >> place & 1
+        ]
+
+    def _unsettled(self, failed: Collection[Count]) -> list[Stuck]:
         """Pods of spreads that a node breaks which may come to be in several domains, whichever it is."""
         return [
             (one, place, messages.spread_over(spread.count.key))
@@ -326,9 +337,9 @@ def _over(offer: PreparedPool, state: State, row: int, ledger: LimitLedger, char
 
 def final_faults(
     setting: Setting, placed: Sequence[Placed], plan_of: Callable[[PodClass], Plan], placing: Placing
-) -> list[tuple[PodClass, int, str]]:
+) -> list[Stuck]:
     """(class, place, problem) of every required term that does not hold once everything is where it was put."""
-    found: list[tuple[PodClass, int, str]] = []
+    found: list[Stuck] = []
     for one, place, _ in placed:
         if one.facts.plain and setting.scope.empty:
             continue
@@ -369,7 +380,7 @@ def _on_axes(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
         axis = ap.axis
         domain = axis.domain_of(low) if axis.fixed & low else -1
         if domain < 0:
-            if ap.strict or not axis.fixed & low:
+            if ap.strict:
                 return messages.domain_not_settled(axis.key)
             continue
         problem = _in_domain(ap, axis, domain, placing, mine)

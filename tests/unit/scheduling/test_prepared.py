@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.scheduling import messages
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
@@ -523,3 +524,20 @@ def test_the_first_of_its_kind_must_be_bound_before_those_that_its_spread_counts
     assert prepared.judge(Design(existing=both)).legal
     verdict = prepared.judge(Design(existing={**both, "blue-spot": (on_blue,)}))
     assert "affinity over team" in str(verdict.faults)
+
+
+def test_pods_on_designed_nodes_are_not_settled_in_a_domain_because_others_rule_the_rest_out() -> None:
+    """Found by a search: both nodes were kept out of the other team for the sake of others, and their pods were not counted in it."""
+    kept = of_app("kept", topology_spread_constraints=(spread("team", app("kept")),))
+    both = of_app("web", topology_spread_constraints=(spread("team", WEB, min_domains=2),))
+    prepared = prepare(
+        problem(
+            (),
+            pool("default", ("team", "In", ["blue", "red"]), types=(SMALL,)),
+            bins=[node("n", labels={"team": "blue"})],
+        )
+    )
+    there = {"n": tuple(pods(2, kept, "kept"))}
+    open_ones = designed(*(on("small", "a", one) for one in pods(2, both, "web")))
+    verdict = prepared.judge(replace(open_ones, existing=there))
+    assert {str(fault).split(": ")[1] for fault in verdict.faults} == {str(messages.domain_not_settled("team"))}
