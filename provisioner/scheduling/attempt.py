@@ -289,6 +289,7 @@ class Attempt:
         self.in_use: Final = set(setting.in_use)
         self._unsettled: Final[set[Count]] = set()
         self._doubtful: Final[set[Count]] = set()
+        self._known_to: Final[dict[HostCounter, int]] = {}
         self._decided: Final[dict[str, tuple[Term, ...]]] = {}
         self._taken: Final[set[str]] = set()
 
@@ -457,7 +458,9 @@ class Attempt:
             for count, one in placing.topology.domains.items()
             if one.blind
             and one.surprised(placing.usable, placing.usable & before, scope.sums(count) or [0] * len(one.counts))
-        } | self._doubtful
+        } | self._doubtful.union(
+            host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
+        )
         if not late or not self.stuck(late):
             return set()
         return late
@@ -679,6 +682,7 @@ class Attempt:
             if run.plan.bootstraps and run.start > start:
                 self._doubtful.update(counter.count for ap in run.plan.axes for counter, _ in ap.holds)
             if late and run.plan.axes and run.start > start:
+                self._known_to.update((host, self.size) for host, *_ in run.plan.spreads)
                 self._doubtful.update(host.count for host, *_ in run.plan.spreads if _is_above(host, placing))
             start = run.start
             if start == limit or (exclusive and start):

@@ -116,13 +116,16 @@ class Solution:
 
     def _prior(self, attempt: Attempt) -> Attempt:
         """The same, unless pods have a place only if those of lower priority get no new nodes, which their hostname spread would see."""
-        if not attempt.waiting or self.setting.terms.work.look():
-            return attempt
-        first = max(one.shape.priority for one in attempt.waiting)
-        if all(one.shape.priority >= first for one in self.classes):
+        first = self._first_waiting(attempt)
+        if first is None or self.setting.terms.work.look():
             return attempt
         other = self._attempt((), by_priority=True, scattering=False, sparing_below=first)
         return min(attempt, other, key=_badness)  # of equals the first
+
+    def _first_waiting(self, attempt: Attempt) -> int | None:
+        """The highest priority of pods without a place; None where nobody is of a lower one."""
+        first = max((one.shape.priority for one in attempt.waiting), default=None)
+        return first if first is not None and any(one.shape.priority < first for one in self.classes) else None
 
     def _shared(self, attempt: Attempt, *, by_priority: bool) -> Attempt:
         """A cheaper attempt, where hostname spread opened nodes.
@@ -161,11 +164,13 @@ class Solution:
             return attempt
         concerned = attempt.related(urgent) if len(self.classes) > _FEW else set(self.classes)
         known, wary = attempt.cautious, attempt.wary
+        first = self._first_waiting(attempt) if by_priority else None
 
         def attempt_by(choices: Choices) -> Attempt:
             cautious = () if choices.of(1 + bool(known)) else known
             other = Choosing(self.setting, cautious, wary if cautious else (), self.classes, choices, concerned)
-            other.run(by_priority=by_priority, scattering=False, hurried=self.hurried)
+            sparing = first if first is not None and choices.of(2) else None
+            other.run(by_priority=by_priority, scattering=False, hurried=self.hurried, sparing_below=sparing)
             return other
 
         return search(attempt_by, attempt, _badness, most, terms.work.look)

@@ -187,6 +187,12 @@ class HostCounter:
             return ALL
         return self.at_least[level] if level < len(self.at_least) else 0
 
+    def surprised(self, places: int) -> bool:
+        """Whether some of `places`, which came last, were too empty for what was spread when they came."""
+        return bool(places & self.eligible) and any(
+            held & self.with_at_least(max_skew + 1) for (max_skew, _), held in self.held.items()
+        )
+
     def emptiest(self, places: int) -> int:
         """The least number on any of `places`; 0 where there are none."""
         if not places:

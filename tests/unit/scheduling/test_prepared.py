@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
+from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
@@ -541,3 +543,52 @@ def test_pods_on_designed_nodes_are_not_settled_in_a_domain_because_others_rule_
     open_ones = designed(*(on("small", "a", one) for one in pods(2, both, "web")))
     verdict = prepared.judge(replace(open_ones, existing=there))
     assert {str(fault).split(": ")[1] for fault in verdict.faults} == {str(messages.domain_not_settled("team"))}
+
+
+def test_a_search_may_leave_those_of_lower_priority_without_new_nodes() -> None:
+    """Found by a search: the last of the spread pods lost its place to a pod whose own node would have been too empty."""
+    key = names.CAPACITY_TYPE_LABEL
+    high = of_app("web", "2", "0", priority=10, topology_spread_constraints=(spread(HOST, WEB, min_domains=3),))
+    joined = of_app("web", "500m", priority=10, affinity=near(HOST, WEB))
+    never = of_app("web", "1", "0", affinity=apart(ZONE, app("z")), topology_spread_constraints=(spread(key, WEB),))
+    there = [
+        node("a", labels={ZONE: "c", key: "on-demand"}, max_pods=2, running=[running("a0", "a", "z")]),
+        node("b", "2", labels={ZONE: "b", key: "on-demand"}, running=[running("b0", "b")]),
+        node("c", labels={ZONE: "a", key: "spot"}),
+    ]
+    low = shape(
+        "1500m",
+        "0",
+        affinity=Affinity(
+            node_affinity=NodeAffinity(
+                preferred=(PreferredSchedulingTerm(weight=7, preference=term((ZONE, "In", ["b"]))),)
+            )
+        ),
+        labels={"app": "z"},
+    )
+    types = (instance_type("small", "1800m", "4Gi", zones=("c",), capacity_types=("on-demand",)),)
+    asked = problem(
+        [pod("never", never), *pods(4, high, "high"), pod("low", low), *pods(3, joined, "joined")],
+        pool(types=types),
+        bins=there,
+    )
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+
+
+def test_a_hostname_spread_does_not_wait_for_a_later_node_whose_pod_waits_for_it() -> None:
+    """Found by a search: the last pod of a zone waited for the spread one in the other zone, and that for the last one's new node."""
+    wide = of_app("web", topology_spread_constraints=(spread(ZONE, WEB),))
+    both = of_app(
+        "web",
+        "100m",
+        affinity=near("team", app("y")),
+        topology_spread_constraints=(spread(ZONE, WEB), spread(HOST, LabelSelector())),
+    )
+    there = [node("n", labels={ZONE: "b", "team": "blue"}, max_pods=2, running=[running("y", "n", "y")])]
+    types = (instance_type("small", "2", "4Gi", zones=ABC, max_pods=1),)
+    asked = problem(
+        [pod("both", both), *pods(2, wide, "wide")], pool("default", (ZONE, "In", ["a", "b"]), types=types), bins=there
+    )
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
