@@ -613,7 +613,8 @@ class Placing:
             return 0
         if len(universe) == len(counts):
             return min(counts)
-        return min((counts[domain] for domain in universe), default=0)
+        least = min((counts[domain] for domain in universe), default=0)
+        return min(least, counter.at_best(self.usable, least)) if counter.count in self.cautious else least
 
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible nodes, and those in which the class itself may have a new one.
@@ -664,6 +665,9 @@ class Placing:
         ceiling: int | None = None
         if outside:
             ceiling = min(counter.counts[domain] for domain in outside) + skew
+        if hard and counter.count in self.cautious:
+            top = counter.at_best(self.usable, _MUCH) + skew
+            ceiling = top if ceiling is None else min(ceiling, top)
         if hard and not self._enough(universe, counter, least):
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)

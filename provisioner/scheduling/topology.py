@@ -237,6 +237,15 @@ class DomainCounter:
         """Whether there is any pod."""
         return any(self.counts)
 
+    def at_best(self, usable: int, most: int) -> int:
+        """The number in the emptiest domain, if each place that is not settled comes to the fullest that it could; at most `most`."""
+        places = self.eligible & usable & ~self.axis.fixed
+        for pods, could in sorted(zip(self.counts, self.axis.could, strict=True), reverse=True) if places else ():
+            places &= ~could
+            if not places:
+                return min(pods, most)
+        return most
+
     def scarce(self, usable: int, brought: int = 0) -> list[int]:
         """The domains that do not exist yet, and would hold too little for what was spread if a node brought so much."""
         if not self.held:

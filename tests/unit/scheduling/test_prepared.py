@@ -592,3 +592,32 @@ def test_a_hostname_spread_does_not_wait_for_a_later_node_whose_pod_waits_for_it
     )
     result = prepare(asked).solve(asked.pods)
     assert not checker.violations(asked, result)
+
+
+def test_a_node_that_can_only_come_to_domains_that_are_too_empty_is_one_of_them() -> None:
+    """Found with two thousand examples: the spread pod went to the fullest zone, and no zone was left for the node of the other."""
+    key = names.CAPACITY_TYPE_LABEL
+    kinds = required(term((key, "In", ["on-demand"])), term((key, "In", ["spot"])))
+    either = of_app("z", "100m", "1Gi", affinity=kinds)
+    only_c = of_app(
+        "web",
+        "100m",
+        "128Mi",
+        selector={ZONE: "c"},
+        affinity=required(term((ZONE, "NotIn", ["a"])), term((ZONE, "In", ["a"]))),
+        topology_spread_constraints=(
+            spread(key, app("z"), 2, when_unsatisfiable="ScheduleAnyway"),
+            spread(ZONE, WEB, node_affinity_policy="Ignore"),
+        ),
+    )
+    there = node("n", "0", labels={ZONE: "c", key: "on-demand"}, running=[running("there", "n")])
+    types = (
+        instance_type("large", "8", "16Gi", 4.0),
+        instance_type("small", "2", "4Gi", 1.0, zones=ABC, capacity_types=("on-demand",), max_pods=2),
+    )
+    asked = problem(
+        [pod("either", either), pod("only-c", only_c)], pool(types=types, limits={"cpu": "9"}), bins=[there]
+    )
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+    assert not result.unplaced
