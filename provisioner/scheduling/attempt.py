@@ -201,6 +201,8 @@ class Work:
 
 _STEPS_A_LOOK: Final = 16
 _MANY_SIZES: Final = 500
+_MOST_FURTHER_LOOKS: Final = 5_000
+"""So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
 _SEVERAL: Final = 2
 _NEVER: Final = 1 << 40
 """More nodes than there will ever be."""
@@ -461,13 +463,13 @@ class Attempt:
         } | self._doubtful.union(
             host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
         )
-        if not late or not self.stuck(late):
+        if not late or not self.stuck(late, _MOST_FURTHER_LOOKS):
             return set()
         return late
 
-    def stuck(self, counts: Collection[Count]) -> list[Stuck]:
-        """The pods that have to do with these counts and are left in the best order of binding that was found."""
-        return stuck(self.placing, self.freed(counts), self._plans_over)
+    def stuck(self, counts: Collection[Count], most: int) -> list[Stuck]:
+        """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
+        return stuck(self.placing, self.freed(counts), self._plans_over, most)
 
     def _plans_over(self, topology: Topology) -> Callable[[PodClass], Plan]:
         """What classes ask, over other counters; those that ask the same share it."""

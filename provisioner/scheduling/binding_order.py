@@ -15,8 +15,6 @@ from provisioner.scheduling.topology_plan import Plan
 
 _MOST_LOOKS: Final = 100_000
 """Pods and places that are looked at in one order, before it counts as not found."""
-_MOST_TRIES: Final = 200
-"""So often it is tried whether others can be bound if somebody else is the first of those who want to be together."""
 
 
 class _Alike:
@@ -31,9 +29,10 @@ class _Alike:
         domains: by axis of the plan, where they are; -1 for nowhere.
         left: how many are not bound yet.
         asks: whether anything but room is asked.
+        kind: what is the same of those of whom it makes no difference which is the first.
     """
 
-    __slots__ = ("asks", "domains", "left", "low", "number", "one", "place", "plan")
+    __slots__ = ("asks", "domains", "kind", "left", "low", "number", "one", "place", "plan")
 
     def __init__(self, number: int, one: PodClass, plan: Plan, place: int, domains: Sequence[int], pods: int) -> None:
         self.number: Final = number
@@ -43,6 +42,7 @@ class _Alike:
         self.low: Final = 1 << place
         self.domains: Final = domains
         self.left = pods
+        self.kind: Final = one, domains, place if plan.together else -1
         self.asks: Final = bool(
             plan.spreads
             or plan.together
@@ -60,26 +60,36 @@ def stuck(
     placing: Placing,
     classes: Collection[PodClass],
     plans_over: Callable[[Topology], Callable[[PodClass], Plan]],
+    most: int,
 ) -> list[Stuck]:
     """The pods of these classes that are left in the best order that was found, with every node there from the start.
 
     Each turn is of the first pod that may, of those that look at others before those that do not. Where some are left, others are
-    the first of those who want to be together. Some are left wherever there is no order; where there is one, it may not be found.
-    Cost: O(kinds of pods and domains) a pod and an order, and no more than some tenths of a second an order.
+    the first of those who want to be together, until so many looks as `most` were spent, or time is over. Some are left wherever
+    there is no order; where there is one, it may not be found. Cost: O(kinds of pods and domains) a pod and an order.
     """
     firsts: list[int] = []
     order = _Order(placing, classes, plans_over)
-    left, tries = order.left(firsts), iter(range(_MOST_TRIES))
+    left = order.left(firsts)
+    spent = 0
+    tried: set[tuple[object, ...]] = set()
     while left:
-        for some, _ in zip([some for some in left if some.plan.bootstraps], tries, strict=False):
+        for some in left:
+            if not some.plan.bootstraps or some.kind in tried:
+                continue
+            if spent > most or placing.work.look():
+                return [(one.one, one.place, order.refusal(one)) for one in left]
+            tried.add(some.kind)
             other = _Order(placing, classes, plans_over)
-            found = other.left([*firsts, some.number])
+            found = other.left([some.number, *firsts])
+            spent += other.cost
             if len(found) < len(left):
-                firsts.append(some.number)
+                firsts.insert(0, some.number)
                 order, left = other, found
+                tried.clear()
                 break
         else:
-            return [(some.one, some.place, order.refusal(some)) for some in left]
+            return [(one.one, one.place, order.refusal(one)) for one in left]
     return []
 
 
@@ -113,12 +123,16 @@ class _Order:
                     known.left += end - start
         self._alike: Final = [*alike.values()]
 
+    @property
+    def cost(self) -> int:
+        """What it took to look for it, in looks."""
+        return self._looks + len(self._alike)
+
     def left(self, firsts: Sequence[int]) -> list[_Alike]:
         """Those of whom pods are left once all are bound who can be; the numbered ones, one of each, before all others."""
         for number in firsts:
-            if self.refusal(self._alike[number]):
-                return self._alike
-            self._bind(self._alike[number])
+            if self._alike[number].left and not self.refusal(self._alike[number]):
+                self._bind(self._alike[number])
         free = [some for some in self._alike if not some.asks]
         asking = [some for some in self._alike if some.asks and some.left]
         while asking:

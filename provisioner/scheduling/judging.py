@@ -143,6 +143,9 @@ def settle(
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
 
+_MOST_FURTHER_LOOKS: Final = 200_000
+"""So many looks may be spent on further orders of binding before a design counts as one that has none: about half a second."""
+
 _Opened = tuple[int, DesignedNode, Account, int, PodClass]
 """(number, node, its pool, its place, the class of its first pod)"""
 
@@ -203,7 +206,7 @@ class _Judge:
     def _stuck(self) -> list[Stuck]:
         """Pods that want to be with others, and all that have to do with them, that cannot be bound one after another."""
         counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
-        return self.attempt.stuck(counts) if counts else []
+        return self.attempt.stuck(counts, _MOST_FURTHER_LOOKS) if counts else []
 
     def _plan(self, one: PodClass) -> Plan:
         return self.attempt.run_for(one, one.ladder[-1], 0).plan

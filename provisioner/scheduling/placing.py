@@ -58,6 +58,9 @@ class Meter(Protocol):
     def step(self) -> bool:
         """Do one more; False where there is no more."""
 
+    def look(self) -> bool:
+        """Whether it is over, with a look at the clock where there is one."""
+
 
 class Asked(Protocol):
     """How a question is asked."""
@@ -335,6 +338,8 @@ class Placing:
         ceiling: int | None = None
         if len(domains) < len(universe):
             ceiling = min([counts[domain] for domain in universe if domain not in domains]) + skew
+        if self.cautious:
+            ceiling = self._at_best(counter, skew, ceiling)
         candidates = self._candidates(run)
         if not candidates:
             return False
@@ -616,6 +621,13 @@ class Placing:
         least = min((counts[domain] for domain in universe), default=0)
         return min(least, counter.at_best(self.usable, least)) if counter.count in self.cautious else least
 
+    def _at_best(self, counter: DomainCounter, skew: int, ceiling: int | None) -> int | None:
+        """The ceiling of a cautious spread, which also looks at nodes that are not settled yet."""
+        if counter.count not in self.cautious:
+            return ceiling
+        top = counter.at_best(self.usable, _MUCH) + skew
+        return top if ceiling is None else min(ceiling, top)
+
     def _universe(self, run: Run, counter: DomainCounter) -> frozenset[int]:
         """The domains of eligible nodes, and those in which the class itself may have a new one.
 
@@ -665,9 +677,8 @@ class Placing:
         ceiling: int | None = None
         if outside:
             ceiling = min(counter.counts[domain] for domain in outside) + skew
-        if hard and counter.count in self.cautious:
-            top = counter.at_best(self.usable, _MUCH) + skew
-            ceiling = top if ceiling is None else min(ceiling, top)
+        if hard:
+            ceiling = self._at_best(counter, skew, ceiling)
         if hard and not self._enough(universe, counter, least):
             ceiling = skew
         return water_fill(counter.counts, legal, pods, ceiling)

@@ -183,7 +183,8 @@ class ChoosingPlacing(Placing):
     def _shares(
         self, run: Run, ap: AxisPlan, leads: Sequence[Lead], legal: list[int], pods: int, *, opening: bool
     ) -> list[tuple[int, int]]:
-        reach, candidates = self._openable(run, ap.axis), self._candidates(run)
+        together = not run.plan.bootstraps or self.anywhere(run.plan)
+        reach, candidates = self._openable(run, ap.axis), self._candidates(run, together=together)
         legal = [domain for domain in legal if domain in reach or candidates & ap.axis.could[domain]]
         usual = super()._shares(run, ap, leads, legal, pods, opening=opening)
         if len(legal) <= 1:

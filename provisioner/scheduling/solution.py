@@ -195,7 +195,7 @@ class Solution:
         for number in range(_MOST_ATTEMPTS):
             attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)
             if best is not None and terms.work.over:
-                return best
+                return best if attempt.broken() else attempt
             if ceilings is foreseen and foreseen and attempt.waiting and self._foreseen(attempt.waiting) != foreseen:
                 ceilings = {}  # there are fewer nodes without those that have no place
                 attempt = self._attempt(cautious, ceilings, wary, by_priority=by_priority, scattering=scattering)

@@ -40,7 +40,7 @@ from tests.bench.bench_scheduling import interned
 from tests.bench.machine import calibration, slowness
 from tests.support import loads, mixes
 from tests.support.agreement import answers_that_agree
-from tests.support.problems import pod, shape, term
+from tests.support.problems import instance_type, pod, pool, shape, term
 from tests.support.rich import Stock
 
 pytestmark = pytest.mark.bench
@@ -97,6 +97,11 @@ def long_filters() -> Problem:
         return [term((ZONE, "NotIn", [f"zone-{pod}-{number}"])) for number in range(MOST_ELEMENTS)]
 
     return Problem(pods=tuple(pod(f"pod-{number}", shape(terms=terms(number))) for number in range(100)), pools=pools)
+
+
+def torn_team() -> Problem:
+    types = tuple(instance_type(f"{cpu} CPUs", str(cpu), f"{cpu}Gi", cpu / 2, zones=("a", "b", "c")) for cpu in (2, 8))
+    return Problem(pods=loads.torn_team(200, 10), pools=(pool(types=types),))
 
 
 def many_pools() -> Problem:
@@ -160,6 +165,7 @@ ROWS: dict[str, Row] = {
     ),
     "500 NodePools, none fits, 20k": Row(many_pools, 2, memory=200, left=20_000),
     f"100 pods of {MOST_ELEMENTS} node selector terms, 20 NodePools": Row(long_filters, 0.3),
+    "2,000 pods of one team, spread together, most near their own": Row(torn_team, 1.5),
     "minValues 5, 1,000 types, 6 zones, 20k": Row(with_min_values, 0.5),
     "50 reservations, own requests, 5k": Row(with_reservations, 0.3),
     **{

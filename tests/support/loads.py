@@ -23,7 +23,7 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import Bin, Pool
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from provisioner.values.resources import Resources
-from tests.support.problems import pod, shape
+from tests.support.problems import near, of_app, pod, shape, spread
 
 CATALOGUE = Path(__file__).parents[1] / "data" / "kwok-catalogue-ec2.json"
 ZONES = ("test-zone-a", "test-zone-b", "test-zone-c")
@@ -179,6 +179,20 @@ def impossible(replicas: int = 5) -> list[Pod]:
 def big_spread(replicas: int = 10_000) -> list[Pod]:
     spread = (over(names.HOSTNAME_LABEL, "big"), over(names.ZONE_LABEL, "big"))
     return copies(replicas, shape("500m", "512Mi", labels={"app": "big"}, topology_spread_constraints=spread), "big")
+
+
+def torn_team(deployments: int, replicas: int) -> tuple[Pod, ...]:
+    """Deployments that a team's spread counts together, most with affinity to themselves: binding them in order takes a search."""
+    team = LabelSelector(match_labels={"team": "t"})
+    both = (spread(names.HOSTNAME_LABEL, team, 2), spread(names.ZONE_LABEL, team, 20))
+    found: list[Pod] = []
+    for number in range(deployments):
+        name, labels = f"torn-{number}", {"team": "t"}
+        own = near(names.ZONE_LABEL, selector_of(name)) if number % 4 else Affinity()
+        cpu = ("250m", "500m", "1", "1500m")[number % 4]
+        of = of_app(name, cpu, "10Mi", labels=labels, affinity=own, topology_spread_constraints=both)
+        found += copies(replicas, of, name)
+    return tuple(found)
 
 
 def too_large(count: int) -> tuple[Pod, ...]:

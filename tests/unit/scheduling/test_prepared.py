@@ -1,5 +1,6 @@
 """A world that is asked many times: what a question may say, what time and effort do, and what the next instant shares."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, 
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Taint, Toleration
-from tests.support import checker
+from tests.support import checker, loads
 from tests.support.problems import (
     apart,
     app,
@@ -621,3 +622,76 @@ def test_a_node_that_can_only_come_to_domains_that_are_too_empty_is_one_of_them(
     result = prepare(asked).solve(asked.pods)
     assert not checker.violations(asked, result)
     assert not result.unplaced
+
+
+def test_a_node_that_comes_after_a_cautious_pod_is_put_where_its_spread_holds() -> None:
+    """Found with two thousand examples: as above, where the spread pod has an existing node and is put there at once."""
+    key = names.CAPACITY_TYPE_LABEL
+    wide = of_app(
+        "z",
+        "2",
+        "1Gi",
+        topology_spread_constraints=(spread(key, app("z"), node_affinity_policy="Ignore", node_taints_policy="Honor"),),
+    )
+    only_c = of_app(
+        "web",
+        "100m",
+        "128Mi",
+        selector={ZONE: "c"},
+        topology_spread_constraints=(
+            spread(key, app("z"), 2, when_unsatisfiable="ScheduleAnyway", node_taints_policy="Honor"),
+            spread(ZONE, WEB, node_affinity_policy="Ignore"),
+        ),
+    )
+    there = [
+        node("m", "1", labels={ZONE: "c", key: "on-demand"}),
+        node("n", "0", labels={ZONE: "c", key: "on-demand"}, running=[running("there", "n")]),
+    ]
+    types = (
+        instance_type("large", "8", "16Gi", 4.0),
+        instance_type("small", "2", "4Gi", 1.0, zones=ABC, capacity_types=("on-demand",), max_pods=2),
+    )
+    asked = problem([pod("wide", wide), pod("only-c", only_c)], pool(types=types, limits={"cpu": "9"}), bins=there)
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+    assert not result.unplaced
+
+
+def test_a_search_puts_the_first_of_its_kind_on_an_existing_node() -> None:
+    """Found by an examination: no lot looked at nodes that a pod may only go to because none of its kind runs yet."""
+    rack = "rack"
+    some = [
+        *pods(1, of_app("y", priority=9, topology_spread_constraints=(spread(ZONE, app("y")),)), "a"),
+        *pods(1, of_app("y", priority=9), "b"),
+        *pods(1, of_app("y", priority=5, topology_spread_constraints=(spread(rack, app("y"), 2, min_domains=4),)), "c"),
+    ]
+    first = of_app(
+        "x",
+        "1500m",
+        affinity=near(HOST, app("x")),
+        topology_spread_constraints=(spread(ZONE, app("y"), 2), spread(rack, app("x"))),
+    )
+    asked = problem([*some, pod("first", first)], ONE, bins=[node("n", labels={ZONE: "c", rack: "r"})])
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+    assert not result.unplaced
+
+
+def test_whoever_is_first_of_its_kind_may_come_before_another_that_was_tried_first() -> None:
+    """Found by an examination: k-0 is first, then the other, k-1, which would have been first of all that helped, and the rest."""
+    two = of_app("x", topology_spread_constraints=(spread(HOST, app("x"), 2),))
+    kind = of_app("x", affinity=near(HOST, app("x")), topology_spread_constraints=(spread(HOST, app("x")),))
+    free, k = pods(2, of_app("x"), "free"), pods(3, kind, "k")
+    design = designed(on("large", "a", pod("other", two), k[1]), on("large", "a", k[0], k[2]), on("large", "a", *free))
+    assert prepare(problem((), BOTH)).judge(design).legal
+
+
+def test_a_legal_part_is_kept_where_time_ends_while_an_illegal_whole_is_mended() -> None:
+    """Found by an examination: the first attempt, which had no order, was kept instead, and all that has to do with it dropped."""
+    asked = problem(loads.torn_team(16, 6), pool(types=(SMALL, LARGE)))
+    left = set()
+    for most in range(60):
+        looks = iter([False] * most)
+        result = prepare(asked).solve(asked.pods, expired=functools.partial(next, looks, True))
+        left.add(len(result.unplaced))
+    assert len(left) > 2, "not only everything or nothing"
