@@ -19,7 +19,7 @@ from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.offers import PreparedPool, pin
-from provisioner.scheduling.places import Account, Place, Reservations
+from provisioner.scheduling.places import Account, Place, Reservations, take_off
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import MinValuesPolicy, World
@@ -28,6 +28,7 @@ from provisioner.scheduling.topology_plan import Counter as AnyCounter
 from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import NO_VOLUMES, Attachment, terms_left
+from provisioner.values.requirement import Operator, Requirement, Requirements
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +201,8 @@ class Work:
 
 
 _STEPS_A_LOOK: Final = 16
+_NO_ZONE: Final = Term(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
+"""Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_SIZES: Final = 500
 _MOST_FURTHER_LOOKS: Final = 5_000
 """So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
@@ -301,6 +304,16 @@ class Attempt:
     def claims(self) -> list[Place]:
         """The places that are claims, in the order they were opened."""
         return self.placing.claims()
+
+    def claims_without(self, dropped: Collection[PodClass]) -> list[Place]:
+        """The same at the end of everything, without the pods of some classes, and without those that were made for them alone."""
+        claims = self.claims()
+        for claim in claims if dropped else ():
+            for one, start, end in claim.placed:
+                if one in dropped:
+                    take_off(claim, self._setting.needs[one], end - start)
+            claim.placed = [part for part in claim.placed if part[0] not in dropped]
+        return [claim for claim in claims if claim.placed] if dropped else claims
 
     @property
     def size(self) -> int:
@@ -420,10 +433,11 @@ class Attempt:
 
     def related(self, to: Collection[PodClass]) -> set[PodClass]:
         """The classes that are counted together with some of these."""
-        counted = {counter for one in to for counter in self._counters(one)}
-        return {one for one in self.classes if not counted.isdisjoint(self._counters(one))}
+        counted = {counter for one in to for counter in self.counters(one)}
+        return {one for one in self.classes if not counted.isdisjoint(self.counters(one))}
 
-    def _counters(self, one: PodClass) -> set[AnyCounter]:
+    def counters(self, one: PodClass) -> set[AnyCounter]:
+        """What counts pods of the class, and what they look at."""
         return {counter for demand in one.ladder for counter in self.run_for(one, demand, 0).plan.counters()}
 
     def left_by_priority(self) -> list[int]:
@@ -499,11 +513,11 @@ class Attempt:
         counters: set[AnyCounter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
         found: set[PodClass] = set()
         while True:
-            more = {one for one in self.classes if one not in found and not counters.isdisjoint(self._counters(one))}
+            more = {one for one in self.classes if one not in found and not counters.isdisjoint(self.counters(one))}
             if not more:
                 return found
             found |= more
-            counters |= {counter for one in more for counter in self._counters(one)}
+            counters |= {counter for one in more for counter in self.counters(one)}
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
@@ -573,7 +587,7 @@ class Attempt:
     def _place_first(self, one: PodClass, start: int, *, late: bool) -> int:
         """Place one pod whose place decides where volumes are; the number of the first pod without a place."""
         after = start
-        for zone in self._zones_for(one, start):
+        for zone in self._zones_for(one, start, late=late):
             after = self._place(one, start, late=late, end=start + 1, zone=zone)
             if after > start:
                 self.decide(one, start, after)
@@ -588,10 +602,10 @@ class Attempt:
             for unbound in one.volumes.unbound
         )
 
-    def _zones_for(self, one: PodClass, start: int) -> Sequence[Term | None]:
-        """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest; at last none.
+    def _zones_for(self, one: PodClass, start: int, *, late: bool) -> Sequence[Term | None]:
+        """Zones for the first pod of a claim that others use too: those first where all have room, then the cheapest.
 
-        There are nodes without a zone.
+        At last none, as there are nodes without a zone; but not before the pods may have new nodes in zones that are possible.
         """
         setting, placing = self._setting, self.placing
         pods = max(setting.users[unbound.claim] for unbound in one.volumes.unbound)
@@ -606,7 +620,10 @@ class Attempt:
             ranked.append(
                 (not (enough or buys), not enough, placing.cheapest(run, 1) if not enough else 0.0, -room, number)
             )
-        return [*(setting.zones[number] for *_, number in sorted(ranked)), None]
+        found: list[Term | None] = [setting.zones[number] for *_, number in sorted(ranked)]
+        if late or all(impossible for impossible, *_ in ranked):
+            found.append(None)
+        return found
 
     def decide(self, one: PodClass, start: int, end: int) -> None:
         """Pods `start` to `end` of a class have a place, which decides what volumes its claims get."""
@@ -634,7 +651,10 @@ class Attempt:
             if unbound.claim in self._decided:
                 continue
             if unbound.volumes is None:
-                zone = next((zone for zone in self._setting.zones if reaches((zone,))), TRIVIAL)
+                zone = next(
+                    (zone for zone in self._setting.zones if reaches((zone,))),
+                    TRIVIAL if existing is None else _NO_ZONE,
+                )
                 self._decided[unbound.claim] = (zone,)
                 continue
             for name, terms in unbound.volumes:

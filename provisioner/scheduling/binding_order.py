@@ -78,7 +78,7 @@ def stuck(
             if not some.plan.bootstraps or some.kind in tried:
                 continue
             if spent > most or placing.work.look():
-                return [(one.one, one.place, order.refusal(one)) for one in left]
+                return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
             tried.add(some.kind)
             other = _Order(placing, classes, plans_over)
             found = other.left([some.number, *firsts])
@@ -89,7 +89,7 @@ def stuck(
                 tried.clear()
                 break
         else:
-            return [(one.one, one.place, order.refusal(one)) for one in left]
+            return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
     return []
 
 
@@ -140,9 +140,9 @@ class _Order:
             for some in asking:
                 if not self.refusal(some):
                     self._bind(some)
+            asking = [some for some in asking if some.left]
             if self._looks > _MOST_LOOKS:
                 break
-            asking = [some for some in asking if some.left]
             if asking and sum(some.left for some in asking) == before:
                 if not free:
                     break

@@ -1,7 +1,7 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -11,7 +11,6 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
-from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.limits import LimitLedger, shares
 from provisioner.scheduling.offers import SIMULATED_LABELS, PreparedPool, Ranked, State
 from provisioner.scheduling.places import Account, Place
@@ -36,21 +35,15 @@ class _Choice:
     reason: LaunchReason
 
 
-def finish(claims: Iterable[Place], dropped: Collection[PodClass] = ()) -> tuple[PlannedClaim, ...]:
+def finish(claims: Iterable[Place]) -> tuple[PlannedClaim, ...]:
     """Settle every claim on its cheapest offering; alike ones are worked out once. Cost: O(claims), O(choices x types).
 
-    The lists of types are cut so that a pool's limits are kept whatever type each claim comes to be. Pods of `dropped`
-    classes are taken off again, and claims that were made for them alone.
+    The lists of types are cut so that a pool's limits are kept whatever type each claim comes to be.
     """
-    fits = [_fit(claim) for claim in claims if not dropped or _without(claim, dropped)]
+    fits = [*map(_fit, claims)]
     types = _Types()
     types.share_limits(fits)
     return tuple([_finished(fit, types) for fit in fits])
-
-
-def _without(claim: Place, dropped: Collection[PodClass]) -> bool:
-    claim.placed = [part for part in claim.placed if part[0] not in dropped]
-    return bool(claim.placed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,9 +204,24 @@ class _Judge:
         ]
 
     def _stuck(self) -> list[Stuck]:
-        """Pods that want to be with others, and all that have to do with them, that cannot be bound one after another."""
+        """Pods that cannot be bound one after another, of those that want to be with others or that two spreads hold back, and theirs."""
         counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
+        waiting = self._waiting()
+        for one in self.starts if len(waiting) > 1 else ():
+            if len(both := waiting & self.attempt.counters(one)) > 1:
+                counts.update(each.count for each in both)
         return self.attempt.stuck(counts, _MOST_FURTHER_LOOKS) if counts else []
+
+    def _waiting(self) -> set[HostCounter | DomainCounter]:
+        """The counters of spreads that hold only once pods are in all domains, so that some pods wait for others."""
+        found: set[HostCounter | DomainCounter] = set()
+        for one in self.starts:
+            plan = self._plan(one)
+            found.update(host for host, skew, *_ in plan.spreads if host.with_at_least(skew + 1) & self.placing.usable)
+            found.update(
+                counter for ap in plan.axes for counter, skew, *_ in ap.spreads if max(counter.counts, default=0) > skew
+            )
+        return found
 
     def _plan(self, one: PodClass) -> Plan:
         return self.attempt.run_for(one, one.ladder[-1], 0).plan

@@ -241,6 +241,18 @@ class Place(msgspec.Struct, eq=False, gc=False):
         return tuple(map(sub, self.state.points[0], self.head))
 
 
+def take_off(place: Place, need: Need, count: int) -> None:
+    """Pods of a claim that nothing more is put on were taken off again; what is left of its types is not worked out anew."""
+    if place.head is not None:
+        for d, amount in need:
+            place.head[d] += amount * count
+    else:
+        used = list(place.used)
+        for d, amount in need:
+            used[d] -= amount * count
+        place.used = used
+
+
 def opened(account: Account, state: State) -> Place:
     """A claim without pods."""
     if account.exact or len(state.points) != 1:

@@ -67,7 +67,7 @@ class Solution:
             if broken:
                 dropped = attempt.freed(broken)
         return Result(
-            claims=finish(attempt.claims(), dropped),
+            claims=finish(attempt.claims_without(dropped)),
             existing=self._existing(attempt, dropped),
             unplaced=self._unplaced(attempt, dropped, explain=explain),
             bound=LowerBound(self.setting, attempt.waiting, dropped),

@@ -688,10 +688,34 @@ def test_whoever_is_first_of_its_kind_may_come_before_another_that_was_tried_fir
 
 def test_a_legal_part_is_kept_where_time_ends_while_an_illegal_whole_is_mended() -> None:
     """Found by an examination: the first attempt, which had no order, was kept instead, and all that has to do with it dropped."""
-    asked = problem(loads.torn_team(16, 6), pool(types=(SMALL, LARGE)))
+    asked = problem([*loads.torn_team(16, 6), *pods(8, shape("200m"), "free")], pool(types=(SMALL, LARGE)))
     left = set()
     for most in range(60):
         looks = iter([False] * most)
         result = prepare(asked).solve(asked.pods, expired=functools.partial(next, looks, True))
         left.add(len(result.unplaced))
+        for claim in result.claims:  # no more than for the pods that were kept
+            assert claim.requests.get("cpu") == sum(one.shape.requests.get("cpu") for one in claim.pods)
     assert len(left) > 2, "not only everything or nothing"
+
+
+def test_pods_that_share_a_volume_to_come_are_not_torn_between_a_node_without_a_zone_and_zones() -> None:
+    """Found with two thousand examples: the first took the node, and others came to any zone, as if the volume were everywhere."""
+    wide = of_app("web", "500m", topology_spread_constraints=(spread(HOST, WEB, min_domains=3),), volumes=uses("data"))
+    asked = problem(pods(4, wide), BOTH, bins=[node("n", "1")], storage=storage(volume_claim("data")))
+    result = prepare(asked).solve(asked.pods)
+    assert not checker.violations(asked, result)
+    assert not result.unplaced
+
+
+def test_two_spreads_may_hold_at_last_and_yet_leave_no_order_to_bind_in() -> None:
+    """Found with two thousand examples: the second pod of `a` waits for the node of the last of zone b, and that one for it."""
+    both = of_app("web", topology_spread_constraints=(spread(ZONE, WEB, min_domains=3), spread(HOST, WEB)))
+    there = node("n", "0", labels={ZONE: "b"}, running=[running("there", "n")])
+    asked = problem((), BOTH, bins=[there])
+    a0, a1, c0, b0, c1, b1 = pods(6, both)
+    whole = designed(
+        on("large", "a", a0, a1), on("small", "c", c0), on("small", "b", b0), on("small", "c", c1), on("small", "b", b1)
+    )
+    assert not prepare(asked).judge(whole).legal
+    assert prepare(asked).judge(replace(whole, nodes=whole.nodes[:-1])).legal
