@@ -695,7 +695,7 @@ def test_a_legal_part_is_kept_where_time_ends_while_an_illegal_whole_is_mended()
         result = prepare(asked).solve(asked.pods, expired=functools.partial(next, looks, True))
         left.add(len(result.unplaced))
         for claim in result.claims:  # no more than for the pods that were kept
-            assert claim.requests.get("cpu") == sum(one.shape.requests.get("cpu") for one in claim.pods)
+            assert claim.requests.get("cpu") == sum(one.shape.requests.get("cpu") or 0 for one in claim.pods)
     assert len(left) > 2, "not only everything or nothing"
 
 
