@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from provisioner.apis.names import HOSTNAME_LABEL
-from provisioner.scheduling.bits import mask_of
+from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.demands import Eligibility
-from provisioner.scheduling.filters import NodeFilter, Term, label_value
+from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term, label_value
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.reasons import BinsRefuse
 from provisioner.scheduling.vectors import Dimensions, Need, Thresholds, Vector
+from provisioner.values.requirement import Requirement
 from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
@@ -59,6 +60,10 @@ class Ground:
         for holders in found.values():
             everything |= holders
         self.everything: Final = everything
+        self._any: Final[dict[str, str]] = {} if before is None else dict(before._any)  # noqa: SLF001 - another of its class
+        """Every label that some node has, with the value on one of them."""
+        for one in new:
+            self._any.update(one.labels)
         self._tolerated: Final[dict[tuple[tuple[Toleration, ...], tuple[str, ...]], int]] = {}
         self._matching: Final[dict[tuple[Term, ...], int]] = {}
         self._by_label: Final[dict[str, dict[str | None, int]]] = {}
@@ -66,6 +71,8 @@ class Ground:
     def by_label(self, key: str) -> Mapping[str | None, int]:
         """Nodes by value of a label, None for those without it; a node without hostname label goes by its name."""
         found = self._by_label.get(key)
+        if found is None and key != HOSTNAME_LABEL and label_value(self._any, key) is None:
+            return {None: self.everything} if self.everything else {}
         if found is None:
             numbers: dict[str | None, list[int]] = {}
             for i, (labels, _, node_name, name) in enumerate(self._bins):
@@ -91,7 +98,7 @@ class Ground:
         return answer
 
     def matching(self, terms: tuple[Term, ...]) -> int:
-        """Nodes whose labels and name match; those alike in every label that decides are judged once."""
+        """Nodes whose labels and name match."""
         if any(term.trivial for term in terms):
             return self.everything
         answer = self._matching.get(terms)
@@ -100,29 +107,36 @@ class Ground:
         return answer
 
     def _matched(self, terms: tuple[Term, ...]) -> int:
-        keys = tuple(sorted({key for term in terms for key in term.requirements}))
-        named = any(term.names is not None for term in terms)
-        if len(terms) == 1 and len(keys) == 1 and not named and keys[0] != HOSTNAME_LABEL:
-            requirement, answer = terms[0].requirements[keys[0]], 0
-            for value, holders in self.by_label(keys[0]).items():
-                if requirement.admits_absence if value is None else requirement.has(value):
-                    answer |= holders
-            return answer
-        hosts = HOSTNAME_LABEL in keys
-        verdicts: dict[tuple[str | None, ...], bool] = {}
-        matching = []
-        for i, (labels, _, node_name, _) in enumerate(self._bins):
-            look = tuple([label_value(labels, key) for key in keys])
-            if named:
-                look = (*look, node_name)
-            verdict = verdicts.get(look)
-            if verdict is None:
-                verdict = any(term.matches(labels, node_name) for term in terms)
-                if not hosts and not named:
-                    verdicts[look] = verdict
-            if verdict:
-                matching.append(i)
-        return mask_of(matching) & self.everything
+        """Cost: O(requirements and values of their labels); O(nodes) only for hostnames and names, and for a label that is new."""
+        answer = 0
+        for term in terms:
+            left = self.everything
+            for key, requirement in term.requirements.items():
+                if not left:
+                    break
+                if key == HOSTNAME_LABEL:
+                    left = mask_of([i for i in members(left) if self._has_hostname(i, requirement)])
+                else:
+                    left &= self._holding(key, requirement)
+            if term.names is not None:
+                left = mask_of([i for i in members(left) if term.names.has(self._bins[i][2])])
+            answer |= left
+        return answer
+
+    def _holding(self, key: str, requirement: Requirement) -> int:
+        answer = 0
+        for value, holders in self.by_label(key).items():
+            if requirement.admits_absence if value is None else requirement.has(value):
+                answer |= holders
+        return answer
+
+    def _has_hostname(self, number: int, requirement: Requirement) -> bool:
+        """As `Term.matches`: a node that is to come has a hostname that is not known yet."""
+        labels, _, node_name, _ = self._bins[number]
+        value = label_value(labels, HOSTNAME_LABEL)
+        if value is None and not node_name:
+            value = UNKNOWN_HOSTNAME
+        return requirement.admits_absence if value is None else requirement.has(value)
 
 
 class Rooms:
