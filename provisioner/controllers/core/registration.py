@@ -113,15 +113,23 @@ def registration_patch(claim: NodeClaim, node: Node) -> NodePatch:
 
     Labels, annotations and taints of the claim, our finalizer and the owner reference are added and the unregistered taint
     is taken off, in one write. Where nothing else is missing the Node is initialised by the same write.
+
+    Differs: of two taints of one key and effect, Karpenter 1.14 keeps the Node's, with its value (`Taints.Merge`). Here the claim's
+    counts: its kubelet writes the Node, and would join a dedicated pool as a Node of another value.
     """
     sync = claim.metadata.labels.get(names.DO_NOT_SYNC_TAINTS_LABEL) != "true"
     wanted = (*(claim.spec.taints or ()), *(claim.spec.startup_taints or ())) if sync else ()
-    kept = [taint for taint in node.spec.taints if taint.key != names.UNREGISTERED_TAINT.key]
-    present = {(taint.key, taint.effect) for taint in kept}
     # a startup taint that has fallen before we looked does not come back: only a Node never registered gets them
-    first_time = not was_registered(claim, node)
-    added = [taint for taint in wanted if first_time and (taint.key, taint.effect) not in present]
-    taints = (*kept, *added)
+    if was_registered(claim, node):
+        wanted = ()
+    ours = {(taint.key, taint.effect): taint for taint in reversed(wanted)}
+    kept = [
+        taint if (own := ours.get((taint.key, taint.effect))) is None or own.value == taint.value else own
+        for taint in node.spec.taints
+        if taint.key != names.UNREGISTERED_TAINT.key
+    ]
+    present = {(taint.key, taint.effect) for taint in kept}
+    taints = (*kept, *(taint for taint in wanted if (taint.key, taint.effect) not in present))
     after = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=tuple(taints)))
     initialized = missing(claim, after) is None
     labels = {**claim.metadata.labels, names.REGISTERED_LABEL: "true"}

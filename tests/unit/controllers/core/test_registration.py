@@ -79,6 +79,22 @@ def test_a_taint_that_the_node_has_already_is_not_added_again() -> None:
     assert patched["spec"]["taints"] == [DEDICATED]
 
 
+def test_a_taint_of_the_claim_counts_with_its_own_value() -> None:
+    """A kubelet may write another, and would join a dedicated pool as a Node of somebody else's."""
+    spec = {"taints": [DEDICATED], "startupTaints": [STARTUP]}
+    foreign = (DEDICATED | {"value": "web"}, STARTUP | {"value": "y"}, DEDICATED | {"effect": "NoExecute"})
+    patch = registration_patch(a_claim(spec=spec), node("n", taints=(UNREGISTERED, *foreign)))
+    assert not patch.initialized, "the startup taint is there"
+    patched = after(a_claim(spec=spec), node("n", taints=(UNREGISTERED, *foreign)))
+    assert patched["spec"]["taints"] == [DEDICATED, STARTUP, DEDICATED | {"effect": "NoExecute"}]
+
+
+def test_a_value_that_was_changed_after_the_registration_stays() -> None:
+    changed = DEDICATED | {"value": "web"}
+    patched = after(a_claim(spec={"taints": [DEDICATED]}), registered_for("uid-c", changed))
+    assert patched["spec"]["taints"] == [changed]
+
+
 def test_do_not_sync_taints_leaves_all_taints_but_ours_alone() -> None:
     labels = {names.NODEPOOL_LABEL: "general", names.DO_NOT_SYNC_TAINTS_LABEL: "true"}
     patched = after(a_claim(spec={"taints": [DEDICATED]}, labels=labels), node("n", taints=(UNREGISTERED, NOT_READY)))
