@@ -42,11 +42,13 @@ class RepairDecision:
         repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted.
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
         recheck_at: when the clock alone changes this; None when only events can.
+        unjudged: names of Nodes that could not be judged, and why; they count as healthy.
     """
 
     repair: tuple[Repair, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
+    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def decide_repairs(
@@ -55,7 +57,8 @@ def decide_repairs(
     """Nodes on which a condition has lasted for its toleration, where no more than 20 % of their pool's nodes are unhealthy.
 
     Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run.
-    A node whose NodeClaim stands alone is judged by all nodes of ours.
+    A node whose NodeClaim stands alone is judged by all nodes of ours. The times are the kubelets' words: one in the future counts as now, and a
+    Node that cannot be judged stops no other.
 
     Args:
         snapshot: the instant.
@@ -65,16 +68,25 @@ def decide_repairs(
     Cost: O(nodes x policies).
     """
     nodes = [one for one in snapshot.nodes if one.claim is not None and one.name and not one.ambiguous]
-    broken = [(one, found) for one in nodes if (found := _earliest(conditions.get(one.name, ()), policies)) is not None]
+    broken: list[tuple[NodeView, tuple[timedelta, RepairPolicy]]] = []
+    unjudged: list[tuple[str, str]] = []
+    for one in nodes:
+        try:
+            found = _earliest(conditions.get(one.name, ()), policies, snapshot.at)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this Node alone
+            unjudged.append((one.name, str(error)))
+        else:
+            if found is not None:
+                broken.append((one, found))
     unhealthy, whole = Counter(one.pool for one, _ in broken), Counter(one.pool for one in nodes)
     repair: list[Repair] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
-    for node, (due, policy) in broken:
+    for node, (left, policy) in broken:
         if _is_going(node):
             continue
-        if due > snapshot.at:
-            rechecks.append(due)
+        if left > timedelta(0):
+            rechecks.append(snapshot.at + left)
         elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
             text = messages.too_many_unhealthy(SHARE_PERCENT, where)
@@ -86,22 +98,24 @@ def decide_repairs(
         tuple(sorted(repair, key=lambda one: one.key)),
         tuple(sorted(blocked, key=lambda one: one.key)),
         min(rechecks, default=None),
+        tuple(sorted(unjudged)),
     )
 
 
 def _earliest(
-    conditions: tuple[Condition, ...], policies: Sequence[RepairPolicy]
-) -> tuple[datetime, RepairPolicy] | None:
-    """The policy whose toleration ends first among those that match, and when; None for a healthy node."""
+    conditions: tuple[Condition, ...], policies: Sequence[RepairPolicy], now: datetime
+) -> tuple[timedelta, RepairPolicy] | None:
+    """The policy whose toleration ends first among those that match, and how much of it is left; None for a healthy node."""
     found = []
     for number, policy in enumerate(policies):
         one = condition(conditions, policy.condition_type)
         if one is not None and one.status == policy.condition_status and one.last_transition_time is not None:
-            found.append((one.last_transition_time + policy.toleration, number))
+            lasted = max(now - one.last_transition_time, timedelta(0))
+            found.append((policy.toleration - lasted, number))  # no date: theirs may lie anywhere
     if not found:
         return None
-    due, number = min(found)
-    return due, policies[number]
+    left, number = min(found)
+    return left, policies[number]
 
 
 def _within(unhealthy: int, nodes: int) -> bool:

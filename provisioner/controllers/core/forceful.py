@@ -7,7 +7,7 @@ follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose te
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
@@ -20,7 +20,7 @@ from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
-from provisioner.disruption.expiration import decide_expirations
+from provisioner.disruption.expiration import ExpirationDecision, decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ApiError, NotFound
@@ -40,6 +40,7 @@ STALE_SECONDS: Final = 1.0
 BLOCKED_SECONDS: Final = 900.0
 EXPIRED, UNHEALTHY = "Expired", "Unhealthy"
 _log = logs.get_logger(__name__)
+_Decision = TypeVar("_Decision")
 
 
 def repair_policies_of(options: Options, policies: Sequence[RepairPolicy]) -> tuple[RepairPolicy, ...]:
@@ -78,6 +79,7 @@ class ForcefulDisruption:
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
+        self._unjudged: set[str] = set()
         self._stop = threading.Event()
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
         self._thread = threading.Thread(target=self._loop, name="forceful-disruption", daemon=True)
@@ -108,14 +110,29 @@ class ForcefulDisruption:
         if self._stale():
             return
         snapshot = self._cluster.snapshot()
-        repairs = self._decide_repairs(snapshot)
+        # each by itself: what one of them cannot read keeps no node from the others
+        repairs = self._attempt(lambda: self._decide_repairs(snapshot), RepairDecision())
         self._repairs = {one.key: one for one in repairs.repair}
+        for node, error in repairs.unjudged:
+            if node not in self._unjudged:  # once, not with every pass
+                _log.error(messages.SKIPPED_NODE_REPAIR_CHECK, node=node, error=error)
+        self._unjudged = {node for node, _ in repairs.unjudged}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
-        claims = (node.claim for node in snapshot.nodes if node.claim is not None)
-        old = (one.name for one in claims if self._has_old_deadline(one))
-        for name in (*decide_expirations(snapshot).delete, *self._repairs, *old):
+        expirations = self._attempt(lambda: decide_expirations(snapshot), ExpirationDecision())
+        claims = [node.claim for node in snapshot.nodes if node.claim is not None]
+        old = self._attempt(
+            lambda: frozenset(one.name for one in claims if self._has_old_deadline(one)), frozenset[str]()
+        )
+        for name in (*expirations.delete, *self._repairs, *old):
             self.queue.offer(name)
+
+    def _attempt(self, decide: Callable[[], _Decision], otherwise: _Decision) -> _Decision:
+        try:
+            return decide()
+        except Exception:  # noqa: BLE001 - the others are decided all the same
+            _log.exception(messages.FORCEFUL_PASS_FAILED)
+            return otherwise
 
     def _decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
         if not self._policies:

@@ -1,7 +1,7 @@
 """Expiration and node repair: what is deleted, what counts it, and what keeps it back."""
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -161,7 +161,65 @@ def break_node(stage: Stage, *those: str) -> None:
         stage.server.put(node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"}))
 
 
+def break_with_time(stage: Stage, name: str, at: datetime) -> None:
+    broken = node(name, ready=False, labels={names.NODEPOOL_LABEL: "general"})
+    conditions = tuple(msgspec.structs.replace(one, last_transition_time=at) for one in broken.status.conditions)
+    stage.world.cluster.node_changed(
+        stage.world.cluster.node(name),
+        msgspec.structs.replace(broken, status=msgspec.structs.replace(broken.status, conditions=conditions)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [(datetime.max.replace(tzinfo=UTC), []), (datetime(2020, 1, 1), ["a"])],  # noqa: DTZ001 - a time without a zone
+    ids=["the last date of calendars", "a time that cannot be compared"],
+)
+def test_what_a_kubelet_writes_keeps_no_other_node_from_its_repair_or_its_end(
+    stages: Make, caplog: pytest.LogCaptureFixture, at: datetime, told: list[str]
+) -> None:
+    stage, forceful = stages(*"abcdef", policies=(POLICY,))
+    expiring(stage, "b", "1h")
+    break_node(stage, "c")
+    stage.world.clock.advance(3600)
+    break_with_time(stage, "a", at)
+    turn(forceful)
+    assert [name for name in "abcdef" if stage.goes(name)] == ["b", "c"]
+    turn(forceful)
+    skipped = [record for record in caplog.records if "Skipped the repair check" in record.message]
+    assert [record.__dict__["fields"]["node"] for record in skipped] == told
+
+
+def test_nodes_expire_though_repairs_cannot_be_decided(
+    stages: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr("provisioner.controllers.core.forceful.decide_repairs", fail)
+    stage, forceful = stages("a", policies=(POLICY,))
+    expiring(stage, "a", "1h")
+    stage.world.clock.advance(3600)
+    turn(forceful)
+    assert stage.goes("a")
+    assert [record.levelname for record in caplog.records if "node repair pass failed" in record.message] == ["ERROR"]
+
+
+def test_nodes_are_repaired_though_expirations_cannot_be_decided(stages: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr("provisioner.controllers.core.forceful.decide_expirations", fail)
+    stage, forceful = stages(*"abcde", policies=(POLICY,))
+    break_node(stage, "a")
+    stage.world.clock.advance(600)
+    turn(forceful)
+    assert stage.goes("a")
+
+
 def test_a_broken_node_ends_at_once(stages: Make) -> None:
+    labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
+    before = REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) or 0.0
     stage, forceful = stages(*"abcde", policies=(POLICY,), budget="0")
     break_node(stage, "a")
     stage.world.clock.advance(599)
@@ -182,8 +240,7 @@ def test_a_broken_node_ends_at_once(stages: Make) -> None:
     turn(forceful)
     assert [stage.goes(name) for name in "abcde"] == [True, False, False, False, False]
     assert ends == [((NOON + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ"), "unhealthy")]
-    labels = {"condition": "ready", "nodepool": "general", "capacity_type": "", "image_id": ""}
-    assert REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) == 1
+    assert REGISTRY.get_sample_value("karpenter_nodeclaims_unhealthy_disrupted_total", labels) == before + 1
 
 
 def test_a_node_that_recovers_before_its_repair_is_whole_keeps_no_deadline_of_it(stages: Make) -> None:
