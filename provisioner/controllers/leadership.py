@@ -52,22 +52,22 @@ class Leadership:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write nothing more, wait for what is under way, and give the Lease back; what the leader does has been ended before.
+        """Begin no write, wait for what is under way, cut off what is left, and give the Lease back; what the leader does has been ended before.
 
-        A Lease is kept to its end when a write does not return: the next leader shall not find it coming after its own.
+        A Lease is kept to its end when a write has not returned, or ended without an answer: the next leader shall not find it coming after its own.
         """
         self._stopping.set()
         self._process.end_in(0)
-        self._term.end()
+        self._term.close()
         deadline = self._clock.monotonic() + LAST_WRITES_SECONDS
         while self._client.writing and self._clock.monotonic() < deadline:
             self._clock.sleep(0.05)
-        if self._client.writing:
-            _log.warning(
-                messages.WRITE_STILL_IN_FLIGHT,
-                writes=self._client.writing,
-            )
-        self._elector.stop(release=not self._client.writing)
+        writing = self._client.writing  # asked first: a write that ends between the two is seen by one of them
+        unanswered = self._client.unanswered
+        if writing or unanswered:
+            _log.warning(messages.WRITE_STILL_IN_FLIGHT, writes=writing, unanswered=unanswered)
+        self._term.end()
+        self._elector.stop(release=not writing and not unanswered)
         self._thread.join(5.0)
 
     def _elect(self) -> None:

@@ -13,7 +13,9 @@ def unreadable_object(kind: str, problem: str) -> EventMessage:
 
 
 # leadership.py
-WRITE_STILL_IN_FLIGHT: Final = "A write is still in flight; letting the Lease expire instead of releasing it"
+WRITE_STILL_IN_FLIGHT: Final = (
+    "A write is still in flight or got no answer; letting the Lease expire instead of releasing it"
+)
 LEADER_ELECTION_FAILED: Final = "Leader election failed"
 FAILED_TO_START_CONTROLLERS: Final = "Failed to start the controllers"
 

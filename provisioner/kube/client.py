@@ -3,7 +3,7 @@
 import random
 import threading
 import urllib.parse
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
@@ -34,8 +34,13 @@ CALL_SECONDS = 120.0  # of one call with all its tries: none begins later
 MAX_RETRY_AFTER_SECONDS = 10.0
 BACKOFF_BASE_SECONDS = 0.2
 BACKOFF_CAP_SECONDS = 2.0
+MAY_LAND_SECONDS = 60.0
+"""For so long after its end a write without an answer may still be carried out: kube-apiserver gives up what takes longer (`--request-timeout`)."""
+_MOST_UNANSWERED = 1000
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_UNANSWERED = frozenset({502, 504})
+"""Statuses of who waited for the answer in our place."""
 _JSON = {"content-type": "application/json"}
 _PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
     "merge": {"content-type": "application/merge-patch+json"},
@@ -120,6 +125,7 @@ class Client:
         writes: requests that change something, sent so far, by (verb, resource), e.g. ("patch", "nodes"),
             ("create", "nodeclaims"), ("patch", "nodeclaims/status"), ("create", "pods/eviction"). Retries count.
         writing: such requests under way now.
+        unanswered: such requests that were sent, got no answer, or one of a gateway that got none, and may still be carried out.
     """
 
     def __init__(self, connection: Api, clock: Clock, permit: Permit | None = None) -> None:
@@ -130,9 +136,17 @@ class Client:
         self._lock = threading.Lock()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.writing = 0
+        self._unanswered: deque[float] = deque(maxlen=_MOST_UNANSWERED)  # monotonic seconds at which they ended
 
     def __repr__(self) -> str:
         return f"<Client of {self.connection.host}, {sum(self.writes.values())} writes>"
+
+    @property
+    def unanswered(self) -> int:
+        """See the class."""
+        since = self._clock.monotonic() - MAY_LAND_SECONDS
+        with self._lock:
+            return sum(1 for at in self._unanswered if at > since)
 
     def under(self, permit: Permit) -> "Client":
         """A client over the same connection that writes only while it is permitted."""
@@ -410,7 +424,7 @@ class Client:
     ) -> bytes:
         begun, code = self._clock.monotonic(), 0
         read, total = timeouts
-        writes = method not in _READING
+        writes, lost = method not in _READING, False
         with self._lock:
             self.writing += writes
         try:
@@ -425,9 +439,14 @@ class Client:
                 permit=permit,
             )
             code = answer.status
+        except ConnectionFailed as error:
+            lost = error.maybe_applied
+            raise
         finally:
-            with self._lock:
+            with self._lock:  # both at once: whoever waits for the last write sees what became of it
                 self.writing -= writes
+                if writes and (lost or code in _UNANSWERED):
+                    self._unanswered.append(self._clock.monotonic())
             _REQUESTS.labels(method, str(code)).inc()
             _SECONDS.labels(method).observe(self._clock.monotonic() - begun)
         if 200 <= code < 300:

@@ -306,7 +306,9 @@ class Connection:
                     raise attempt.failure(f"{method} {path}", total) from error
                 if isinstance(error, urllib3.exceptions.SSLError):
                     self.refresh()  # the authority may have been replaced under us, as in a pod of long life
-                raise connection_failed(error, f"{method} {path}") from error
+                failed = connection_failed(error, f"{method} {path}")
+                failed.maybe_applied = failed.maybe_applied or attempt.sent  # TLS may fail after the request, too
+                raise failed from error
         if attempt.expired:  # headers that break off are no error to http.client
             response.close()
             raise attempt.failure(f"{method} {path}", total)

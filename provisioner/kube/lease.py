@@ -93,26 +93,32 @@ class Term:
 
     def __init__(self) -> None:
         self._fence: Fence | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Term {self._fence!r}>"
+        return f"<Term {self._fence!r}{' closed' if self._closed else ''}>"
 
     def begin(self, fence: Fence) -> None:
         """Lead until this fence falls."""
+        self._closed = False
         self._fence = fence
 
+    def close(self) -> None:
+        """Begin no more writes; those under way may still be answered until `end`."""
+        self._closed = True
+
     def end(self) -> None:
-        """Lead no more."""
+        """Lead no more; nobody waits for the answers to writes under way."""
         self._fence = None
 
     def check(self) -> None:
         """Do nothing while this process leads.
 
         Raises:
-            LostLease: it does not.
+            LostLease: it does not, or the term was closed.
         """
         fence = self._fence
-        if fence is None:
+        if fence is None or self._closed:
             raise LostLease(messages.NOT_THE_LEADER)
         fence.check()
 

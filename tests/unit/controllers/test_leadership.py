@@ -1,20 +1,28 @@
 """A term and the process end together, whatever ends the term."""
 
+import contextlib
+import http.server
+import json
 import threading
 import time
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from provisioner.controllers.leadership import Leadership
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ConnectionFailed
+from provisioner.kube.config import Api, Connection, connect
+from provisioner.kube.errors import ApiError, ConnectionFailed
 from provisioner.kube.lease import LeaderElector, LostLease, Term
 from provisioner.kube.resources import CONFIGMAPS
+from provisioner.kube.sending import SWEEP_SECONDS
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.kube import FakeAnswer, FakeApi, Script, Sent, ok, thing
+from tests.support.kube import FakeAnswer, FakeApi, Responder, Script, Sent, ok, refusal, thing
 from tests.unit.kube.test_lease import LeaseServer
+from tests.unit.kube.test_sending import kubeconfig
 
 LEASE, RENEW = 1.5, 0.8
 
@@ -35,14 +43,65 @@ class Doomed:
         self.alarms.append(seconds)
 
 
-class Stage:
-    """One candidate and a server with one Lease, in real time."""
+@contextlib.contextmanager
+def over_loopback(respond: Responder, folder: Path) -> Iterator[Connection]:
+    """The real connection to a server that answers so."""
+    lock = threading.Lock()
 
-    def __init__(self, begin: Callable[[], None] = lambda: None) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do(self) -> None:
+            url = urllib.parse.urlsplit(self.path)
+            length = int(self.headers.get("content-length", "0"))
+            body = json.loads(self.rfile.read(length)) if length else None
+            kind = self.headers.get("content-type", "")
+            sent = Sent(self.command, url.path, dict(urllib.parse.parse_qsl(url.query)), body, kind, clock.monotonic())
+            if "configmaps" in sent.path:
+                answer = respond(sent)
+            else:
+                with lock:
+                    answer = respond(sent)
+            assert isinstance(answer, FakeAnswer)
+            with contextlib.suppress(OSError):
+                self.send_response(answer.status)
+                self.send_header("content-length", str(len(answer.data)))
+                self.end_headers()
+                self.wfile.write(answer.data)
+
+        do_GET = do_POST = do_PATCH = do  # noqa: N815 - the names of BaseHTTPRequestHandler
+
+    clock = SystemClock()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+    connection = connect(kubeconfig(folder / "kubeconfig", f"http://127.0.0.1:{server.server_port}"))
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.shutdown()
+        serving.join(10)
+        server.server_close()
+
+
+class Stage:
+    """One candidate and a server with one Lease, in real time; `connected` makes the way to it."""
+
+    def __init__(
+        self, begin: Callable[[], None] = lambda: None, connected: Callable[[Responder], Api] | None = None
+    ) -> None:
         clock = SystemClock()
         self.server = LeaseServer()
         self.respond: Callable[[Sent], Script] = self.server.respond
-        self.api = FakeApi(respond=lambda sent: self.respond(sent), clock=clock)
+        self.api: Api = (
+            connected(lambda sent: self.respond(sent))
+            if connected is not None
+            else FakeApi(respond=lambda sent: self.respond(sent), clock=clock)
+        )
         self.term = Term()
         self.client = Client(self.api, clock, self.term)
         self.process = Doomed()
@@ -159,26 +218,109 @@ def test_a_start_that_fails_ends_the_process_and_the_fence_is_down_before() -> N
     assert down[0]
 
 
-def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+class Writer:
+    """Writes once, in a thread of its own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.outcome: object = None
+        self._stage = stage
+        self.thread = threading.Thread(target=self._write, daemon=True)
+        self.thread.start()
+
+    def _write(self) -> None:
+        try:
+            self.outcome = self._stage.client.create(CONFIGMAPS, thing("a"), "ns").metadata.name
+        except (ApiError, LostLease) as error:
+            self.outcome = error
+
+
+@pytest.fixture(params=["scripted", "real"])
+def connected_stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """Over a scripted connection, and over the real one, which cuts off what is not permitted any more."""
+    with contextlib.ExitStack() as stack:
+        real = request.param == "real"
+        yield Stage(connected=(lambda respond: stack.enter_context(over_loopback(respond, tmp_path))) if real else None)
+
+
+def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(
+    connected_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = connected_stage
     monkeypatch.setattr("provisioner.controllers.leadership.LAST_WRITES_SECONDS", 0.3)
-    answered = threading.Event()
+    came, answered = threading.Event(), threading.Event()
 
     def respond(sent: Sent) -> Script:
         if "configmaps" in sent.path:
+            came.set()
             answered.wait(20)
             return ok(thing("a"))
         return stage.server.respond(sent)
 
-    stage = Stage()
     stage.respond = respond
     stage.start()
-    writer = threading.Thread(target=lambda: stage.client.create(CONFIGMAPS, thing("a"), "ns"))
-    writer.start()
-    eventually(lambda: stage.client.writing, "a write is under way")
+    writer = Writer(stage)
+    assert came.wait(5), "a write is under way"
     stage.leadership.stop()
     assert stage.server.holder == "me"
     answered.set()
-    writer.join(5)
+    writer.thread.join(5)
+    assert not writer.thread.is_alive()
+
+
+def test_a_write_under_way_is_waited_for_when_it_stops_and_no_other_begins(connected_stage: Stage) -> None:
+    stage = connected_stage
+    came, answers = threading.Event(), threading.Event()
+
+    def respond(sent: Sent) -> Script:
+        if "configmaps" in sent.path:
+            came.set()
+            answers.wait(20)
+            return ok(thing("a"))
+        return stage.server.respond(sent)
+
+    def refused() -> bool:
+        try:
+            stage.term.check()
+        except LostLease:
+            return True
+        return False
+
+    stage.respond = respond
+    stage.start()
+    writer = Writer(stage)
+    assert came.wait(5)
+    stopping = threading.Thread(target=stage.leadership.stop)
+    stopping.start()
+    eventually(refused, "no write begins")
+    with pytest.raises(LostLease):
+        stage.client.create(CONFIGMAPS, thing("b"), "ns")
+    assert not answers.wait(3 * SWEEP_SECONDS), "nothing cuts it off meanwhile"
+    assert stage.server.holder == "me"
+    answers.set()
+    stopping.join(10)
+    writer.thread.join(5)
+    assert (writer.outcome, stage.server.holder) == ("a", "")
+
+
+UNANSWERED: dict[str, tuple[Script, object]] = {
+    "cut after it was sent": (ConnectionFailed("cut", maybe_applied=True), "me"),
+    "a gateway that waited in vain": (refusal(504), "me"),
+    "never sent": (ConnectionFailed("refused"), ""),
+    "a refusal": (refusal(409, "Conflict"), ""),
+    "an eviction that several budgets forbid": (refusal(500), ""),
+}
+
+
+@pytest.mark.parametrize(("answer", "holder"), UNANSWERED.values(), ids=UNANSWERED)
+def test_a_lease_is_left_to_run_out_after_a_write_without_an_answer(answer: Script, holder: str) -> None:
+    stage = Stage()
+    stage.respond = lambda sent: answer if "configmaps" in sent.path else stage.server.respond(sent)
+    stage.start()
+    writer = Writer(stage)
+    writer.thread.join(20)
+    assert isinstance(writer.outcome, ApiError)
+    stage.leadership.stop()
+    assert stage.server.holder == holder
 
 
 def test_no_write_is_sent_after_the_fence_has_fallen() -> None:

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from provisioner.kube import resources
-from provisioner.kube.client import CALL_SECONDS, MAX_TRIES, Client
+from provisioner.kube.client import CALL_SECONDS, MAX_TRIES, MAY_LAND_SECONDS, Client
 from provisioner.kube.config import TOTAL_TIMEOUT_SECONDS
 from provisioner.kube.errors import (
     AlreadyExists,
@@ -168,6 +168,28 @@ def test_writes_under_way_are_counted() -> None:
     with pytest.raises(ConnectionFailed):
         kube.create(MAPS, thing("a"), "ns")
     assert (during, kube.writing) == ([0, 1], 0)
+
+
+def test_a_write_without_an_answer_may_come_for_a_minute() -> None:
+    lost = ConnectionFailed("cut", maybe_applied=True)
+    clock = FakeClock()
+    kube = Client(FakeApi(lost, refusal(409), refusal(504), lost, ok(thing("a")), clock=clock), clock)
+    for _ in range(3):
+        with pytest.raises(ApiError):
+            kube.create(MAPS, thing("a"), "ns")
+    assert kube.unanswered == 2
+    kube.get(MAPS, "a", "ns")
+    assert kube.unanswered == 2, "a read changes nothing"
+    clock.advance(MAY_LAND_SECONDS)
+    assert kube.unanswered == 0
+
+
+def test_the_first_try_of_a_write_may_come_though_the_second_succeeded() -> None:
+    clock = FakeClock()
+    lost = ConnectionFailed("cut", maybe_applied=True)
+    kube = Client(FakeApi(lost, ok(thing("a")), clock=clock), clock)
+    kube.patch(MAPS, "a", {}, "ns")
+    assert (kube.writing, kube.unanswered) == (0, 1)
 
 
 def test_every_write_has_its_verb_its_media_type_and_is_counted() -> None:

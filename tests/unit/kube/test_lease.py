@@ -363,9 +363,16 @@ def test_a_term_is_the_fence_under_way() -> None:
         term.check()
     term.begin(Fence(clock, 30))
     term.check()
+    term.close()
+    with pytest.raises(LostLease):
+        term.check()
+    assert term.left() == 20, "answers are waited for"
     term.end()
     with pytest.raises(LostLease):
         term.check()
+    assert term.left() == 0
+    term.begin(Fence(clock, 40))
+    term.check()
 
 
 def test_a_fence_that_was_brought_down_is_not_moved_by_a_renewal_that_comes_late() -> None:

@@ -190,6 +190,16 @@ def test_the_wait_for_a_free_connection_counts_too_and_nothing_was_sent(tmp_path
         assert b"/second" not in b"".join(server.received)
 
 
+def garble(one: socket.socket) -> None:
+    socket.socket.sendall(one, b"no record of TLS")
+
+
+def test_a_request_may_have_arrived_where_tls_fails_afterwards(tmp_path: Path) -> None:
+    with talking(tmp_path, garble, tls=True) as (connection, _), pytest.raises(ConnectionFailed, match="SSL") as failed:
+        connection.request("POST", "/x", body=b"{}", total_timeout=10)
+    assert failed.value.maybe_applied
+
+
 def _try(connection: Connection, total: float) -> None:
     with contextlib.suppress(ConnectionFailed):
         connection.request("GET", "/first", total_timeout=total)
