@@ -4,7 +4,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
@@ -17,8 +17,10 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs, messages
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
 from provisioner.disruption.view import View
+from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.values.taints import first_untolerated
 
 
 class Obstacle(enum.StrEnum):
@@ -40,6 +42,9 @@ class Obstacle(enum.StrEnum):
     LOOP = "loop"
 
 
+BIND_TIMEOUT: Final = timedelta(minutes=10)
+"""For so long kube-scheduler waits for the volumes of a pod (VolumeBindingArgs.bindTimeoutSeconds), and then chooses anew."""
+_STATE_TAINTS: Final = "node.kubernetes.io/"
 _UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED})
 """Of which nobody needs to hear."""
 
@@ -240,16 +245,46 @@ def awaited_nodes(snapshot: Snapshot) -> frozenset[str]:
     """Names of the Nodes that kube-scheduler has chosen for pods that are not bound yet, for themselves or for a volume that is being made.
 
     Those that we plan are `nominated`; these follow no plan of ours. Differs: Karpenter does not know them.
-    Cost: the waiting pods.
+    What a PersistentVolumeClaim says is its owner's word: it keeps one node for each pod, where the pod may run, for `BIND_TIMEOUT`.
+    Cost: the waiting pods, and the nodes where one of them waits for a volume.
     """
-    claims = snapshot.around.claims
     found = {pod.nominated_node_name for pod in snapshot.pending}
+    nodes: dict[str, NodeView] | None = None
     for pod in snapshot.pending:
-        for key in claim_keys(pod):
-            claim = claims.get(key)
-            if claim is not None and names.BIND_COMPLETED not in claim.metadata.annotations:
-                found.add(claim.metadata.annotations.get(names.SELECTED_NODE, ""))
+        if pod.nominated_node_name or not (name := _selected_node(pod, snapshot)):
+            continue
+        if nodes is None:
+            nodes = {one.name: one for one in snapshot.nodes}
+        if name not in found and (node := nodes.get(name)) is not None and _may_run(pod, node):
+            found.add(name)
     return frozenset(found - {""})
+
+
+def _selected_node(pod: Pod, snapshot: Snapshot) -> str:
+    """The node that the claims of a pod agree on, "" for none: kube-scheduler binds no pod whose claims name several."""
+    around = snapshot.around
+    chosen: set[str] = set()
+    fresh = False
+    for key in claim_keys(pod):
+        claim = around.claims.get(key)
+        if claim is None or names.BIND_COMPLETED in claim.metadata.annotations:
+            continue
+        if name := claim.metadata.annotations.get(names.SELECTED_NODE):
+            chosen.add(name)
+            fresh = fresh or snapshot.at - around.selected.get(key, pod.created) < BIND_TIMEOUT
+    return chosen.pop() if fresh and len(chosen) == 1 else ""
+
+
+def _may_run(pod: Pod, node: NodeView) -> bool:
+    """Whether selector, affinity and tolerations let the pod onto the node; taints that come and go with its state do not count."""
+    try:
+        wanted = node_filter(pod.shape)
+    except FilterError:
+        return False
+    if not any(term.matches(node.labels, node.name) for term in wanted.terms):
+        return False
+    lasting = (taint for taint in node.taints if not taint.key.startswith(_STATE_TAINTS))
+    return first_untolerated(wanted.tolerations, lasting) is None
 
 
 def refusal(

@@ -74,7 +74,7 @@ class Cluster:
             plan_ttl=plan_ttl,
         )
         self._daemons = DaemonSets()
-        self._around = SurroundingsKeeper()
+        self._around = SurroundingsKeeper(clock.now)
         self._protection = Protection()
         self._pod_event_at: dict[str, datetime] = {}  # node name -> instant
         # what is derived: made anew for the keys in `_dirty`

@@ -99,6 +99,7 @@ class Surroundings:
         namespaces: labels by name.
         services: selectors of Services by namespace; empty unless default spread constraints ask for them.
         controllers: selectors of ReplicaSets, StatefulSets and ReplicationControllers by UID; likewise.
+        selected: by "namespace/name", since when an unbound claim has named the node that it names, as this process saw it.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -108,6 +109,7 @@ class Surroundings:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     services: Mapping[str, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     controllers: Mapping[str, LabelSelector] = field(default_factory=dict)
+    selected: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

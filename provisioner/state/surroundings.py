@@ -3,10 +3,12 @@
 Filled by watch events, read as a frozen `Surroundings`. Not thread-safe: the owner serialises calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from provisioner.apis import names
 from provisioner.apis.core import (
     CSINode,
     LabelledNamespace,
@@ -60,9 +62,15 @@ class _Table(Generic[V]):
 
 
 class SurroundingsKeeper:
-    """The changing side of `Surroundings`; every event is O(1), `frozen` copies what changed since it was last asked."""
+    """The changing side of `Surroundings`; every event is O(1), `frozen` copies what changed since it was last asked.
 
-    def __init__(self) -> None:
+    Args:
+        now: the wall clock; without it nobody learns since when a claim has named its node.
+    """
+
+    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
+        self._now = now
+        self._selected: _Table[datetime] = _Table()
         self._claims: _Table[PersistentVolumeClaim] = _Table()
         self._volumes: _Table[PersistentVolume] = _Table()
         self._classes: _Table[StorageClass] = _Table()
@@ -85,6 +93,7 @@ class SurroundingsKeeper:
             self._services,
             self._controllers,
             self._attach_limits,
+            self._selected,
         )
         if self._frozen is not None and not any(table.changed for table in tables):
             return self._frozen
@@ -96,6 +105,7 @@ class SurroundingsKeeper:
             services=self._services.frozen(),
             controllers=self._controllers.frozen(),
             attach_limits=self._attach_limits.frozen(),
+            selected=self._selected.frozen(),
         )
         return self._frozen
 
@@ -111,7 +121,11 @@ class SurroundingsKeeper:
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """A PersistentVolumeClaim was added, changed or removed."""
         if one := new or old:
-            self._claims.put(f"{one.metadata.namespace}/{one.metadata.name}", new)
+            key = f"{one.metadata.namespace}/{one.metadata.name}"
+            before, after = _selection(self._claims.get(key)), _selection(new)
+            if before != after and self._now is not None:
+                self._selected.put(key, self._now() if after is not None else None)
+            self._claims.put(key, new)
 
     def volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         """A PersistentVolume was added, changed or removed."""
@@ -191,3 +205,12 @@ class SurroundingsKeeper:
         median = {driver: found[len(found) // 2] for driver, found in counts.items()}
         if median != self._attach_limits.get(instance_type):
             self._attach_limits.put(instance_type, MappingProxyType(median))
+
+
+def _selection(claim: PersistentVolumeClaim | None) -> tuple[str, str] | None:
+    """UID and node of a claim for which a volume is to be made for a node; None for any other."""
+    annotations = claim.metadata.annotations if claim is not None else {}
+    node = annotations.get(names.SELECTED_NODE, "")
+    return (
+        (claim.metadata.uid, node) if claim is not None and node and names.BIND_COMPLETED not in annotations else None
+    )

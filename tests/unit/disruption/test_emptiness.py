@@ -1,7 +1,8 @@
 """Which nodes are empty enough to go."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,10 +10,13 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import PersistentVolumeClaim, PersistentVolumeClaimSource, Volume
+from provisioner.apis.pods import Pod
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.state.keys import NodeKey
+from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.values.taints import Toleration
 from tests.support.clock import NOON
 from tests.support.cluster import World, node, pod, pod_budget, pool
 from tests.support.problems import shape
@@ -128,6 +132,64 @@ def test_a_node_for_which_a_volume_is_being_made_is_not_empty() -> None:
         )
     )
     assert decide(world).delete == ("b",)
+
+
+def selecting(*nodes: str) -> Callable[[SurroundingsKeeper], None]:
+    """Claims v0, v1, ... whose volumes are to be made for these nodes."""
+
+    def take(keeper: SurroundingsKeeper) -> None:
+        for number, name in enumerate(nodes):
+            meta = {"name": f"v{number}", "namespace": "default", "annotations": {names.SELECTED_NODE: name}}
+            keeper.claim_changed(None, msgspec.convert({"metadata": meta}, PersistentVolumeClaim))
+
+    return take
+
+
+def using(*numbers: int, created: datetime = NOON, **more: Any) -> Pod:
+    """A pod with these claims."""
+    volumes = tuple(
+        Volume(name=f"v{number}", persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"v{number}"))
+        for number in numbers
+    )
+    return pod("db", shape=shape(volumes=volumes, **more), created=created)
+
+
+DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+BELIEVED: dict[str, tuple[tuple[dict[str, str], ...], Pod, tuple[str, ...]]] = {
+    "both claims name a": ((), using(0, 1), ("b",)),
+    "the claims name two nodes": ((), using(0, 2), ("a", "b")),
+    "the pod selects other nodes": ((), using(0, selector={"pool": "x"}), ("a", "b")),
+    "the pod selects it": ((), using(0, selector={names.NODEPOOL_LABEL: "general"}), ("b",)),
+    "the pod does not tolerate it": ((DEDICATED,), using(0), ("a", "b")),
+    "the pod tolerates it": ((DEDICATED,), using(0, tolerations=(Toleration(operator="Exists"),)), ("b",)),
+    "it was cordoned after it was chosen": ((CORDONED,), using(0), ("b",)),
+    "the pod has been pending for long": ((), using(0, created=NOON - timedelta(days=1)), ("b",)),
+}
+
+
+@pytest.mark.parametrize(("taints", "waiting", "gone"), BELIEVED.values(), ids=BELIEVED)
+def test_a_claim_keeps_one_node_where_its_pod_may_run(
+    taints: tuple[dict[str, str], ...], waiting: Pod, gone: tuple[str, ...]
+) -> None:
+    """Whoever may create pods and claims would keep every node of the cluster otherwise."""
+    world = a_world("a", "b")
+    world.cluster.node_changed(None, node("a", labels={names.NODEPOOL_LABEL: "general"}, taints=taints))
+    world.cluster.surrounding_changed(selecting("a", "a", "b"))
+    world.add(waiting)
+    assert decide(world).delete == gone
+
+
+def test_a_claim_keeps_a_node_no_longer_than_kube_scheduler_waits_for_its_volume() -> None:
+    world = a_world("a", "b")
+    world.cluster.surrounding_changed(selecting("a"))
+    world.add(using(0))
+    world.clock.advance(599)
+    assert decide(world).delete == ("b",)
+    world.clock.advance(1)
+    assert decide(world).delete == ("a", "b")
+    world.cluster.surrounding_changed(selecting("b"))
+    assert decide(world).delete == ("a",), "kube-scheduler has chosen anew"
 
 
 def test_a_node_with_only_daemons_goes() -> None:

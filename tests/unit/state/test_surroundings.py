@@ -1,9 +1,11 @@
 """Volumes, namespaces and selectors: what events leave behind, and that what was handed out never changes."""
 
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.core import (
     CSINode,
     LabelledNamespace,
@@ -15,8 +17,10 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector
 from provisioner.state.surroundings import TEACHERS, SurroundingsKeeper
+from tests.support.clock import FakeClock
 
 T = TypeVar("T")
+KEYS = {"node": names.SELECTED_NODE, "bound": names.BIND_COMPLETED}
 
 
 def made(kind: type[T], name: str, namespace: str = "", **body: Any) -> T:
@@ -58,6 +62,32 @@ def test_objects_are_found_by_their_names_until_they_go() -> None:
     keeper.namespace_changed(made(LabelledNamespace, "shop"), None)
     left = keeper.frozen()
     assert [dict(one) for one in (left.claims, left.volumes, left.classes, left.namespaces)] == [{}, {}, {}, {}]
+
+
+def test_it_knows_since_when_an_unbound_claim_names_its_node() -> None:
+    def claim(uid: str = "u", **annotations: str) -> PersistentVolumeClaim:
+        named = {KEYS[key]: value for key, value in annotations.items()}
+        return made(PersistentVolumeClaim, "data", "shop", metadata={"annotations": named, "uid": uid})
+
+    clock = FakeClock()
+    keeper = SurroundingsKeeper(clock.now)
+    steps = [
+        (claim(), None),
+        (claim(node="n1"), 1),
+        (claim(node="n1"), 1),
+        (claim(node="n2"), 3),
+        (claim(node="n2", bound="yes"), None),
+        (claim(node="n2"), 5),
+        (claim(node="n2", uid="another"), 6),
+        (None, None),
+    ]
+    began, before = clock.now(), None
+    for step, (one, since) in enumerate(steps):
+        keeper.claim_changed(before, one)
+        wanted = {} if since is None else {"shop/data": began + timedelta(minutes=since)}
+        assert dict(keeper.frozen().selected) == wanted, step
+        before = one
+        clock.advance(60)
 
 
 def test_what_was_handed_out_stays_as_it_was() -> None:
