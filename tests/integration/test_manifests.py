@@ -8,7 +8,9 @@ webhook is called through its Service, made an ExternalName of this machine beca
 import base64
 import json
 import os
+import re
 import shlex
+import shutil
 import ssl
 import sys
 import urllib.request
@@ -744,7 +746,10 @@ def test_the_extender_of_a_control_plane_host_gets_its_pod_as_the_page_says(appl
     directory = tmp_path / "mine"
     directory.mkdir()
     (directory / "control-plane-extender.yaml").write_text(example.replace("CONTROL-PLANE-HOSTS", "10.0.1.0"), "utf-8")
-    overlay = block.removeprefix("yaml").replace("../aws", _relative("overlays/aws", directory))
+    shutil.copy(MANIFESTS / "overlays" / "aws" / "provisioner.yaml", directory)
+    overlay = re.sub(
+        r"\.\./\.\./(base|components/aws)", lambda found: _relative(found[1], directory), block.removeprefix("yaml")
+    )
     documents = _rendered(applied, directory, yaml.safe_load(overlay))
     namespace = next(one for one in documents if one["kind"] == "Namespace")
     template = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]

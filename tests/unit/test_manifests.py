@@ -180,7 +180,7 @@ def test_the_extender_on_a_control_plane_host_gets_a_pod_and_reaches_the_provisi
     found = {one["kind"]: one for one in yaml.safe_load_all(text)}
     page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
     (block,) = (text for text in page.split("```")[1::2] if "control-plane-extender.yaml" in text)
-    (patch,) = yaml.safe_load(block.removeprefix("yaml"))["patches"]
+    (patch,) = (one for one in yaml.safe_load(block.removeprefix("yaml"))["patches"] if "target" in one)
     (change,) = yaml.safe_load(patch["patch"])
     label = change["path"].removeprefix("/metadata/labels/").replace("~1", "/")
     namespace = named("Namespace", patch["target"]["name"])
