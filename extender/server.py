@@ -5,6 +5,7 @@ All threads and connections are made in the worker, after the fork.
 """
 
 import gc
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from provisioner.support.clock import SystemClock
 from provisioner.support.http import flags, gunicorn_server
 from provisioner.support.http.server import HttpServer
 from provisioner.support.http.values import Limits, Prompt
+from provisioner.values.duration import DurationError, parse_duration
 
 THREADS: Final = 4
 LIMITS: Final = Limits(
@@ -215,6 +217,25 @@ def server(config: Config, make: Callable[[], gunicorn_server.Program] | None = 
 _FILE = click.Path(dir_okay=False)
 
 
+class SecondsParameter(click.ParamType[float]):
+    """A duration ("120s", "2m") or a number of seconds for click; its value is in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        try:
+            seconds = float(text)
+        except ValueError:
+            try:
+                return parse_duration(text).total_seconds()
+            except DurationError as error:
+                self.fail(str(error), param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(str(DurationError(text)), param, ctx)
+        return seconds
+
+
 @click.command(
     name="extender",
     context_settings={"show_default": True},
@@ -236,10 +257,10 @@ _FILE = click.Path(dir_okay=False)
 )
 @click.option(
     "--hold-ttl",
-    type=float,
-    default=DEFAULT_HOLD_SECONDS,
-    metavar="SECONDS",
-    help="How long a plan holds room after its node is ready.",
+    type=SecondsParameter(),
+    default=f"{DEFAULT_HOLD_SECONDS:g}s",
+    metavar="DURATION",
+    help="Maximum time that room on a ready node is held for its planned pods.",
 )
 @click.option(
     "--tls-cert",

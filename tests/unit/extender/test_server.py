@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from certs.authority import Authority
-from extender.server import Config, command, server
+from extender.server import Config, SecondsParameter, command, server
 from tests.support.clock import FakeClock
 
 
@@ -65,6 +65,13 @@ def test_flags_that_do_not_go_together(says: str, options: dict[str, str]) -> No
         Config(**options).check()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("120s", 120.0), ("2m", 120.0), ("7", 7.0), ("0.5", 0.5), (120.0, 120.0)]
+)
+def test_a_time_is_a_duration_or_a_number_of_seconds(given: object, seconds: float) -> None:
+    assert SecondsParameter().convert(given, None, None) == seconds
+
+
 def test_the_context_is_kept_until_a_file_changes(tls: Config) -> None:
     serving = tls.serving
     assert serving is not None
@@ -95,6 +102,8 @@ def test_the_server_is_set_up_for_one_caller_with_a_long_breath(tls: Config) -> 
         (["--bind", "127.0.0.1:99999"], "is not HOST:PORT"),
         (["--kubeconfig", "/none"], "/none"),
         (["--hold-ttl", "soon"], "soon"),
+        (["--hold-ttl", "inf"], "inf"),
+        (["--hold-ttl", "-1s"], "must not be negative"),
         (["--reports-cert", "/none"], "must be set together"),
         (["--reports-ca", "/none/none"], "/none/none"),
         (["--log-level", "chatty"], "chatty"),
