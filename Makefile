@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## 1,000 pending pods get nodes on a real control plane, then both are removed (CLOUD=aws: instances of an emulated EC2; MODE=all-off|nominations-only|everything-on; HPA=1: instead, load rises and falls)
 	@$(BIN)/dovetail demo $(if $(CLOUD),--cloud $(CLOUD)) $(if $(MODE),--mode $(MODE)) $(if $(HPA),--hpa)
 
-test: install lint ## everything: lint, types, layers, unit, property, the real control plane (integration tests that failed beside others: once more, alone)
+test: install lint ## all tests except benchmarks and `make judge`, lint, types and layers (integration tests that failed beside others: once more, alone)
 	@mkdir -p results; \
 	nice -n 5 $(MAKE) --no-print-directory -j2 -k --output-sync=target types arch verify-manifests quick > results/quick.txt 2>&1 & pid=$$!; \
 	trap "kill $$pid 2> /dev/null" INT TERM; \
@@ -117,8 +117,9 @@ lock: install ## write requirements.txt, what the image installs, with hashes
 	@{ echo '# What the image installs, with hashes. Written by `make lock` from pyproject.toml and constraints.txt; do not edit.'; \
 	  cat requirements.lock; } > requirements.txt; rm -r requirements.lock $(VENV)-lock
 
-verify: install ## regenerate and demand a clean diff
+verify: install ## whether the manifests, docs/reference and the format are what `make manifests docs fmt` writes; changes nothing
 	@$(BIN)/dovetail manifests --check
+	@$(BIN)/dovetail reference --check
 	@$(BIN)/ruff format --check -q .
 
 fmt: install ## format

@@ -21,8 +21,8 @@ FAILED_TO_START_CONTROLLERS: Final = "Failed to start the controllers"
 
 # main.py
 WHY_NEEDS_REPORT_CERTIFICATES: Final = (
-    "--why-port needs --report-cert-dir: without it the report port takes reports from whoever may open "
-    "port-forwards to this pod"
+    "--why-port requires --report-cert-dir; without certificates, anyone who can open port-forwards to this pod "
+    "could send reports"
 )
 REPORTS_DISABLED: Final = "Reports of the extender are disabled until the certificates exist"
 

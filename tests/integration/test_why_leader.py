@@ -354,7 +354,7 @@ def test_who_may_not_reach_the_leader_is_told_and_read_for_with_their_own_rights
         why("pod", ground.mine, config=users.nobodys)
     found = why("pod", ground.waiting, config=plane.user_kubeconfig("certified", ["system:masters"]))
     assert found["source"].startswith(
-        "your own rights, because the leader could not be asked: your credentials have no token"
+        "your own permissions, because the leader could not be asked: your credentials have no token"
     )
     url = f"http://127.0.0.1:{replicas.leader}"
     found = why("pod", ground.waiting, "--leader", url, config=users.tenants)

@@ -164,7 +164,9 @@ def _read(objects: Objects, path: Path) -> None:
     try:
         data = content(path)
     except OSError as error:
-        objects.complain(Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its rights"))
+        objects.complain(
+            Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its permissions")
+        )
         return
     objects.read(path, data)
 

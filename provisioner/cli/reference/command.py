@@ -34,7 +34,7 @@ def stale(directory: pathlib.Path, manifests: pathlib.Path) -> list[str]:
 
 @click.command(
     name="reference",
-    help="Write the reference pages of flags, messages, metrics, annotations, labels and rights; run it in the repository.",
+    help="Write the reference pages of flags, messages, metrics, annotations, labels and permissions; run it in the repository.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:

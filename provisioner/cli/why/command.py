@@ -62,7 +62,7 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["auto", "leader", "own"]),
             default="auto",
             show_default=True,
-            help="Ask the leader, read the cluster with your own rights, or the first of them that works.",
+            help="Ask the leader (leader), read the cluster with your own permissions (own), or the first of them that works (auto).",
         ),
         click.option(
             "--leader",
@@ -155,7 +155,7 @@ def _answer(way: Way, about: tuple[str, ...], kind: type[A], decide: Callable[[L
             raise
         raise UserError(f"{error}. The leader could not be asked either: {why_not}") from None
     joined = "because" if way.through == "own" else "because the leader could not be asked:"
-    return replace(found, source=f"your own rights, {joined} {why_not}")
+    return replace(found, source=f"your own permissions, {joined} {why_not}")
 
 
 def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:

@@ -1,4 +1,4 @@
-"""The objects that an answer is made from: read with the user's own rights, or out of a dump. Nothing is written."""
+"""The objects that an answer is made from: read with the user's own permissions, or out of a dump. Nothing is written."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ def from_cluster(client: Client, namespace: str) -> Objects:
     """Everything of all kinds, from the API server.
 
     Args:
-        client: with the user's own rights.
+        client: with the user's own permissions.
         namespace: of the ConfigMap with the settings.
 
     Raises:

@@ -113,7 +113,7 @@ def through(connection: Connection, lease: str, namespace: str, clock: Clock) ->
     """The leader by its Lease, through the API server.
 
     Args:
-        connection: with the user's own rights.
+        connection: with the user's own permissions.
         lease: the name of the Lease.
         namespace: the Lease's, which is the pod's too.
         clock: for the deadline.

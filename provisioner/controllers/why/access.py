@@ -180,7 +180,7 @@ class Access:
         if known is not None:
             return known[0]
         if wait := self._reviews.take():
-            raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_RIGHTS, wait)
+            raise AccessError(HTTPStatus.TOO_MANY_REQUESTS, messages.TOO_MANY_PERMISSIONS, wait)
         attributes = {"verb": right.verb, "group": right.group, "version": "*", "resource": right.resource}
         attributes |= {key: value for key, value in (("namespace", right.namespace), ("name", right.name)) if value}
         spec: dict[str, Any] = {"user": user.name, "groups": user.groups, "resourceAttributes": attributes}
@@ -198,7 +198,7 @@ class Access:
         except (ApiError, msgspec.MsgspecError) as error:  # what it says may quote the request
             status = error.status if isinstance(error, ApiError) else 0
             why = " (its role does not allow it)" if status == HTTPStatus.FORBIDDEN else ""
-            text = f"the provisioner could not ask the API server about your rights{why}"
+            text = f"the provisioner could not ask the API server about your permissions{why}"
             raise AccessError(HTTPStatus.SERVICE_UNAVAILABLE, text) from None
 
 

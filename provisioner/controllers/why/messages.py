@@ -7,10 +7,10 @@ ANSWERED: Final = "Answered a request of dovetail why"
 ANSWER_FAILED: Final = "Failed to answer a request of dovetail why"
 
 # access.py
-TOKEN_NEEDED: Final = "a bearer token of the cluster is needed (header Authorization)"
+TOKEN_NEEDED: Final = "the request has no bearer token; set the header Authorization"
 TOKEN_REFUSED: Final = "the API server does not accept this token"
-TOO_MANY_TOKENS: Final = "too many tokens are being reviewed"
-TOO_MANY_RIGHTS: Final = "too many rights are being reviewed"
+TOO_MANY_TOKENS: Final = "too many tokens are being reviewed; try again later"
+TOO_MANY_PERMISSIONS: Final = "too many permissions are being reviewed; try again later"
 
 
 # pods.py and nodes.py

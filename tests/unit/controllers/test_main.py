@@ -94,4 +94,4 @@ def test_whoever_may_ask_why_may_not_send_reports(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", pod)
     assert main([*flags, f"--kubeconfig={tmp_path / 'none'}"]) == 1
-    assert ("--why-port needs --report-cert-dir" in capsys.readouterr().err) is refused
+    assert ("--why-port requires --report-cert-dir" in capsys.readouterr().err) is refused

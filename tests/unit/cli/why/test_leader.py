@@ -202,8 +202,8 @@ def test_people_read_which_way_was_gone() -> None:
     text = node_text(node)
     assert "4 pods that would need another place (3 of other namespaces)" in text
     assert text.endswith("Answered by the leader (pod a/b).")
-    own = msgspec.structs.replace(ANSWER, source="your own rights, because of --through=own")
-    assert pod_text(own).endswith("Note: this was read with your own rights, because of --through=own.")
+    own = msgspec.structs.replace(ANSWER, source="your own permissions, because of --through=own")
+    assert pod_text(own).endswith("Note: this was read with your own permissions, because of --through=own.")
     assert pod_text(ANSWER).endswith("is bound.")
 
 
