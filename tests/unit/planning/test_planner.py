@@ -361,6 +361,7 @@ def test_reserved_nodes_are_kept_and_the_bound_counts_them_once() -> None:
 def test_min_values_hold() -> None:
     asked = problem(pods(8, shape("1", "1Gi")), pool(types=SMALL_AND_LARGE, min_values={names.INSTANCE_TYPE_LABEL: 2}))
     _, plan = planned(asked)
+    assert plan.result.claims
     assert all(len(claim.instance_types) >= 2 for claim in plan.result.claims)
 
 
@@ -372,6 +373,7 @@ def test_nodes_are_no_larger_than_the_instance_types_that_keep_min_values() -> N
     result, plan = planned(asked)  # four fit on "lean", of which two others can take the place for three only
     assert not plan.refused
     assert plan.usd_per_hour <= result.usd_per_hour
+    assert plan.result.claims
     assert all(len(claim.instance_types) == 3 for claim in plan.result.claims)
 
 

@@ -82,6 +82,7 @@ def test_a_planned_node_may_not_become_a_type_that_costs_more_than_its_share() -
         limited(pool(types=(BOTH, dear)), 2.5),
     )
     result = prepare(asked).solve(asked.pods)
+    assert result.claims
     assert all(claim.instance_types == ("both",) for claim in result.claims)
 
 
