@@ -34,6 +34,10 @@ RELEASES = counter(
     "Nodes annotated so that kube-scheduler retries refused pods, by outcome.",
     ("outcome",),
 )
+FORGOTTEN = counter(
+    "dovetail_extender_forgotten_refusals_total",
+    "Kinds of refused pods that were forgotten because too many are remembered; kube-scheduler retries their pods at other events.",
+)
 EXPIRED = counter("dovetail_extender_expired_plans_total", "Plans that expired while room was still held.")
 BAD_OBJECTS = counter(
     "dovetail_extender_bad_objects_total", "Objects of which a part could not be read, by kind.", ("kind",)

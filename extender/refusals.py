@@ -56,7 +56,10 @@ class _Refused:
 
 
 class Refusals:
-    """Bounded: beyond `MAX_KINDS` kinds the oldest are forgotten (and counted); their pods wait for any other event.
+    """Bounded: beyond `MAX_KINDS` kinds the oldest are forgotten; their pods wait for any other event.
+
+    Attributes:
+        forgotten: kinds, since somebody set it to 0.
 
     Not thread-safe: the owner serialises calls, together with those of the plan table.
     """

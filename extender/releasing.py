@@ -65,9 +65,11 @@ class Releaser:
         touched = [name for name in self._due() if self._touch(name)]
         with board.lock:
             held, planned, plans = len(board.table.holds), board.table.planned, board.table.plans
+            forgotten, board.refusals.forgotten = board.refusals.forgotten, 0
         metrics.HELD_NODES.set(held)
         metrics.PLANNED_PODS.set(planned)
         metrics.PLANS.set(plans)
+        metrics.FORGOTTEN.inc(forgotten)
         return touched
 
     def _due(self) -> list[str]:

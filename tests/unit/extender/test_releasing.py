@@ -11,6 +11,7 @@ from extender.releasing import Releaser
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
+from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.extender import Watch, World, cpus, entry, member
@@ -204,6 +205,18 @@ def test_refusals_are_bounded() -> None:
         refusals.record(member(f"x{number}", owner=f"o{number}"), "", [f"n{i}" for i in range(MAX_NODES + 10)])
     assert (len(refusals), refusals.forgotten) == (MAX_KINDS, 5)
     assert refusals.kinds()[0].owner == "o5"
+
+
+def test_what_is_forgotten_is_counted_once(bench: Bench) -> None:
+    def forgotten() -> float:
+        return metrics.REGISTRY.get_sample_value("dovetail_extender_forgotten_refusals_total") or 0.0
+
+    before = forgotten()
+    for number in range(MAX_KINDS + 2):
+        bench.board.refusals.record(member(f"x{number}", owner=f"o{number}"), "", ["n1"])
+    for _ in range(2):
+        bench.releaser.tick()
+        assert forgotten() == before + 2
 
 
 def test_more_pods_than_are_remembered_count_as_waiting() -> None:
