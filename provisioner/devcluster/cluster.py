@@ -376,52 +376,6 @@ class DevCluster:
             raise StateError(f"{name} is the cluster's own", "Choose another name")
         return self._spawn(name, argv, {"KUBECONFIG": str(self.kubeconfig), **(env or {})})
 
-    # Users
-
-    def user_kubeconfig(self, common_name: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for a user with a client certificate; RBAC decides what it may do.
-
-        Args:
-            common_name: the user's name.
-            groups: its groups, beside system:authenticated.
-
-        Raises:
-            CertificateError: a name that does not fit in a certificate.
-            StateError: the cluster was never up.
-        """
-        path = self.dir / "users" / f"{_file_name(common_name, *groups)}.kubeconfig"
-        now = self._clock.now()
-        return pki.write_client_kubeconfig(self._layout, self.ca, path, common_name, groups, now)
-
-    def service_account_kubeconfig(self, namespace: str, name: str, expiration_seconds: int = 7200) -> Path:
-        """A kubeconfig with a token of a service account, from the TokenRequest API.
-
-        Args:
-            namespace: of the service account.
-            name: of the service account.
-            expiration_seconds: lifetime of the token; the API server wants at least 600.
-
-        Raises:
-            StateError: there is no such service account, or the API server does not answer.
-        """
-        reply = self._api(
-            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-            method="POST",
-            body={
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"expirationSeconds": expiration_seconds},
-            },
-        )
-        if reply.status not in (200, 201):
-            raise StateError(
-                f"no token for service account {namespace}/{name}: {_message(reply)}",
-                "Create the service account first, and see that the API server runs",
-            )
-        token = json.loads(reply.body)["status"]["token"]
-        path = self.dir / "users" / f"{_file_name('sa', namespace, name)}.kubeconfig"
-        return pki.write_kubeconfig(self._layout, self.ca, path, {"token": token})
-
     # Conveniences
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_seconds: float = 120) -> str:
@@ -445,17 +399,6 @@ class DevCluster:
                 "Run it by hand with the variables that `dovetail dev env` prints",
             )
         return result.stdout
-
-    def etcd_compact(self) -> int:
-        """Compact etcd at its newest revision, so that a watch from an older one is answered 410; the revision.
-
-        Raises:
-            StateError: etcd does not answer.
-        """
-        reply = self._etcd("/v3/kv/range", {"key": "AA=="})  # the key \\0: only the header matters
-        revision = int(json.loads(reply.body)["header"]["revision"])
-        self._etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
-        return revision
 
     # How it is done
 
@@ -606,27 +549,14 @@ class DevCluster:
     def _get_ok(self, path: str) -> bool:
         return self._api(path).status == 200
 
-    def _api(self, path: str, *, method: str = "GET", body: Mapping[str, object] | None = None) -> probing.Reply:
+    def _api(self, path: str, *, method: str = "GET") -> probing.Reply:
         return probing.request(
             self.ports["kube-apiserver"],
             path,
             method=method,
-            body=None if body is None else json.dumps(body).encode(),
             context=self._identity().context(),
             timeout_seconds=10.0,
         )
-
-    def _etcd(self, path: str, body: Mapping[str, object]) -> probing.Reply:
-        reply = probing.request(
-            self.ports["etcd"],
-            path,
-            method="POST",
-            body=json.dumps(body).encode(),
-            timeout_seconds=10.0,
-        )
-        if reply.status != 200:
-            raise StateError(f"etcd refused {path}: {_message(reply)}", "See that etcd runs")
-        return reply
 
     def _identity(self) -> probing.Identity:
         directory = self._layout.pki
@@ -676,14 +606,3 @@ class DevCluster:
 def list_clusters(env: Mapping[str, str]) -> list[str]:
     """Names of the clusters of this user, running or not."""
     return [directory.name for directory in saved.directories(paths.state_root(env))]
-
-
-def _file_name(*parts: str) -> str:
-    return "_".join("".join(c if c.isalnum() or c in "-." else "-" for c in part) for part in parts)
-
-
-def _message(reply: probing.Reply) -> str:
-    try:
-        return str(json.loads(reply.body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {reply.status}: {reply.body.decode(errors='replace')[:200]}"

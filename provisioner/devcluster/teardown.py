@@ -52,13 +52,6 @@ def records(directory: Path) -> dict[str, Record]:
     return found
 
 
-def is_anything_alive(directory: Path) -> bool:
-    """Whether any process of the cluster still runs, its reaper aside."""
-    known = records(directory)
-    known.pop(REAPER, None)
-    return any(record.is_alive() for record in known.values())
-
-
 def stop_everything(directory: Path, clock: Clock, *, keep_data: bool = True) -> None:
     """Stop every process of the cluster and remove its pid files; nothing to do is fine.
 

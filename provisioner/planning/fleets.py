@@ -8,7 +8,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.values.resources import CPU, EMPTY, MEMORY, Resources
+from provisioner.values.resources import EMPTY, Resources
 
 HOURS_A_MONTH: Final = 730
 """As in AWS' own price calculator."""
@@ -43,11 +43,6 @@ class NodeGroup:
         """How much of what the nodes have for pods is requested; 0 where they have nothing of it."""
         there = self.allocatable.get(resource, 0)
         return self.requested.get(resource, 0) / there if there > 0 else 0.0
-
-    @property
-    def waste(self) -> float:
-        """The share of cpu or memory that nobody requests, whichever is larger."""
-        return 1 - min(self.share(CPU), self.share(MEMORY))
 
 
 @dataclass(frozen=True, slots=True)

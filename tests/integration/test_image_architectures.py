@@ -14,6 +14,7 @@ from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.hook import HOME, PROGRAM, Hook, requirements
 from tests.support.imagehosts import Answer, Asked, Hosts, digest_of, encoded, hosts
+from tests.support.kubeconfigs import service_account_kubeconfig
 from tests.support.registry import (
     PASSWORD,
     USER,
@@ -328,7 +329,7 @@ def service(
     plane.kubectl("apply", "-f", str(COMPONENT))
     settings = settings_of(f"{public.at},{private.at}", LOOPBACK, "", str(authorities.ca))
     assert settings is not None
-    kubeconfig = plane.service_account_kubeconfig(HOME, "dovetail-webhook")
+    kubeconfig = service_account_kubeconfig(plane, HOME, "dovetail-webhook")
     made = ImageService(settings, str(kubeconfig), Everywhere(), SystemClock())
     plane.stop(PROGRAM)  # nobody else does it
     made.start()

@@ -28,6 +28,7 @@ from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from provisioner.support.workers import pool, run_parallel
 from tests.support.kube_proxy import proxy_to
+from tests.support.kubeconfigs import user_kubeconfig
 
 pytestmark = pytest.mark.plane
 
@@ -78,7 +79,7 @@ def test_refusals_have_their_meaning(kube: Client, plane: DevCluster) -> None:
     assert invalid.value.causes[0].startswith("metadata.name: Invalid value")
     with pytest.raises(NotFound):
         kube.raw("GET", "/apis/no.such.group/v1/things")
-    stranger = Client(connect(str(plane.user_kubeconfig("stranger"))), SystemClock())
+    stranger = Client(connect(str(user_kubeconfig(plane, "stranger"))), SystemClock())
     with pytest.raises(Forbidden, match='User "stranger" cannot list resource'):
         stranger.list(MAPS, NAMESPACE)
 

@@ -20,6 +20,7 @@ from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ApiError, Gone
 from provisioner.kube.watch import Reflector
 from provisioner.support.clock import SystemClock
+from tests.support.etcd import etcd_compact
 from tests.support.kube_mirror import Mirror
 from tests.support.kube_proxy import TcpProxy, proxy_to
 
@@ -195,7 +196,7 @@ def test_a_compacted_history_is_listed_again_with_the_exact_difference(
     kube.delete(MAPS, "renewed", NAMESPACE)
     make(kube, "renewed")
     make(kube, "new")
-    own_plane.etcd_compact()
+    etcd_compact(own_plane)
     own_plane.restart("kube-apiserver")  # else its memory still has the history
     with pytest.raises(Gone):
         kube.raw(

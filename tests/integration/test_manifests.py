@@ -37,6 +37,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import Layout, command
 from provisioner.devcluster.errors import StateError
 from tests.support.eventually import eventually
+from tests.support.kubeconfigs import service_account_kubeconfig
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
@@ -166,7 +167,7 @@ def _container(pod: Document, name: str) -> Document:
 
 
 def _kubeconfig(run: Applied, pod: Document) -> Path:
-    return run.cluster.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
+    return service_account_kubeconfig(run.cluster, NAMESPACE, pod["serviceAccountName"])
 
 
 def _start(run: Applied, name: str, deployment: str, flags: dict[str, object], *, known_as: str = "") -> None:
@@ -566,7 +567,7 @@ def _grants(rules: list[Document]) -> set[Grant]:
 
 def _told(run: Applied, account: str, namespace: str) -> set[Grant]:
     """A SelfSubjectRulesReview with the account's own token."""
-    kubeconfig = run.cluster.service_account_kubeconfig(NAMESPACE, account)
+    kubeconfig = service_account_kubeconfig(run.cluster, NAMESPACE, account)
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -617,7 +618,7 @@ def test_leases_that_were_deleted_are_made_again_by_their_program(applied: Appli
 
 def test_the_webhook_cannot_turn_its_secret_into_a_token_of_another_account(applied: Applied) -> None:
     """The Secret is there, and what type it has is decided for good when it is made."""
-    kubeconfig = applied.cluster.service_account_kubeconfig(NAMESPACE, "dovetail-webhook")
+    kubeconfig = service_account_kubeconfig(applied.cluster, NAMESPACE, "dovetail-webhook")
     token = {
         "type": "kubernetes.io/service-account-token",
         "metadata": {"annotations": {"kubernetes.io/service-account.name": "dovetail-provisioner"}},
@@ -812,7 +813,7 @@ def test_a_webhook_that_may_write_nothing_serves(applied: Applied, tmp_path: Pat
     )
     arguments = deployed["spec"]["template"]["spec"]["containers"][0]["args"]
     port, metrics = free_port(), free_port()
-    kubeconfig = applied.cluster.service_account_kubeconfig(NAMESPACE, name)
+    kubeconfig = service_account_kubeconfig(applied.cluster, NAMESPACE, name)
     added = [f"--bind=127.0.0.1:{port}", f"--metrics-bind=127.0.0.1:{metrics}", f"--cert-dir={tmp_path / 'serving'}"]
     line = [sys.executable, "-m", "provisioner.cli.main", *arguments, *added, f"--kubeconfig={kubeconfig}"]
     environment = {"PYTHONPATH": str(REPOSITORY), "POD_NAMESPACE": NAMESPACE, "POD_NAME": "reader-0"}
@@ -872,7 +873,7 @@ def fair(applied: Applied) -> Iterator[str]:
 
 def _headers(run: Applied, url: str, account: str, path: str) -> dict[str, str]:
     """Headers of the answer to this account; empty where there is none."""
-    text = run.cluster.service_account_kubeconfig(NAMESPACE, account).read_text(encoding="utf-8")
+    text = service_account_kubeconfig(run.cluster, NAMESPACE, account).read_text(encoding="utf-8")
     token = yaml.safe_load(text)["users"][0]["user"]["token"]
     context = ssl.create_default_context(cadata=run.cluster.ca.certificate_pem.decode())
     request = urllib.request.Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"})

@@ -28,6 +28,7 @@ from provisioner.kube.resources import LEASES, NODES, PODS
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
 from tests.support.eventually import eventually
+from tests.support.kubeconfigs import user_kubeconfig
 from tests.support.ports import free_port
 from tests.support.provisioner import SECONDS, Plot, start_child
 
@@ -352,7 +353,7 @@ def test_who_may_not_reach_the_leader_is_told_and_read_for_with_their_own_rights
         UserError, match=r"could not list .* The leader could not be asked either: you may not get Lease"
     ):
         why("pod", ground.mine, config=users.nobodys)
-    found = why("pod", ground.waiting, config=plane.user_kubeconfig("certified", ["system:masters"]))
+    found = why("pod", ground.waiting, config=user_kubeconfig(plane, "certified", ["system:masters"]))
     assert found["source"].startswith(
         "your own permissions, because the leader could not be asked: your credentials have no token"
     )

@@ -28,6 +28,7 @@ from provisioner.support.workers import pool as pool_of_threads
 from provisioner.support.workers import run_parallel
 from tests.support.ec2 import ClusterOfNodes, Ec2
 from tests.support.eventually import eventually
+from tests.support.kubeconfigs import user_kubeconfig
 from tests.support.provisioner import prepare
 
 CLUSTER = "blue"
@@ -63,7 +64,8 @@ class AwsCluster:
         """A kubeconfig that may do what the manifests allow the provisioner's service account, and nothing else."""
         for role in ("base/provisioner-rbac.yaml", "components/aws/rbac.yaml"):
             self.cluster.kubectl("apply", "-f", str(manifests() / role))
-        path = self.cluster.user_kubeconfig(
+        path = user_kubeconfig(
+            self.cluster,
             "system:serviceaccount:dovetail-system:dovetail-provisioner",
             ["system:serviceaccounts", "system:serviceaccounts:dovetail-system"],
         )

@@ -18,8 +18,8 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.problem import Storage, World
-from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.volumes import DEFAULT_CLASS
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster

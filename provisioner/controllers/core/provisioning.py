@@ -27,11 +27,11 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.capacity_buffers import is_virtual, kept
+from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
-from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, without

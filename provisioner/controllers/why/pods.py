@@ -11,9 +11,9 @@ from provisioner.controllers.core.events import unready
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
+from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
-from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
 from provisioner.scheduling.reasons import Reason as Why
 from provisioner.scheduling.result import Result

@@ -18,8 +18,8 @@ from provisioner.cloudprovider.kwok import catalogue
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.options import Options
 from provisioner.scheduling import problem as asked
+from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
-from provisioner.scheduling.questions import opted_out
 from provisioner.scheduling.world import BinCache, Gathered, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
 from provisioner.state.keys import NodeKey
