@@ -2,81 +2,81 @@
 
 from typing import Final
 
-# validation.py
+# validation.py: errors of NodePools, in `dovetail lint`, the validating webhook and the condition ValidationSucceeded
 
 
 def name_is_limited(longest_name: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Ends `name_too_long`; in characters."""
     return f"which is limited to {longest_name} characters; use a shorter name"
 
 
 def not_a_qualified_name(path: str, key: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the map, `key` the label key in it."""
     return f'{path}: "{key}" is not a qualified name such as example.com/team'
 
 
 def name_too_long(path: str, length: int, key: str, limit: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`key` is the label with the name, `limit` what `name_is_limited` says."""
     return f"{path}: {length} characters, but every node has it as the value of label {key}, {limit}"
 
 
 def not_a_label_value(path: str, value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the label."""
     return f'{path}: "{value}" is not a label value; use letters, digits, "-", "_" and "."'
 
 
 def label_is_restricted(path: str, key: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the label or requirement, `key` its key."""
     return f"{path}: {key} is restricted; use a domain of your own or one of the well-known labels"
 
 
 def taint_key_invalid(where: str, key: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`where` is the path of the taint."""
     return f'{where}.key: "{key}" is not a qualified name such as example.com/team'
 
 
 def taint_value_invalid(where: str, value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`where` is the path of the taint."""
     return f'{where}.value: "{value}" is not a taint value'
 
 
 def taint_effect_invalid(where: str, effect: str, known: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`where` is the path of the taint, `known` the effects that there are."""
     return f'{where}.effect: "{effect}" is none of {known}'
 
 
 def taint_listed_twice(key: str, effect: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """The key and effect of a taint."""
     return f"spec.template.spec: taint {key}:{effect} is listed twice in taints and startupTaints"
 
 
 def too_few_values(path: str, wanted: int, listed: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the requirement, `wanted` its minValues."""
     return f"{path}.minValues: {wanted} required, but only {listed} values are listed"
 
 
 def invalid_limits(error: Exception) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`error` says which resource and amount."""
     return f"spec.limits: {error}"
 
 
 def schedule_without_duration(path: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the budget."""
     return f"{path}: schedule and duration must be set together"
 
 
 def value_not_a_label_value(path: str, value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the requirement."""
     return f'{path}.values: "{value}" is not a label value'
 
 
 def no_capacity_type(path: str, values: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the requirement, `values` its values."""
     return f"{path}.values: none of {values} is a capacity type; use on-demand, spot or reserved"
 
 
 def too_few_capacity_types(path: str, wanted: int, listed: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`path` is that of the requirement, `wanted` its minValues."""
     return f"{path}.minValues: {wanted} required, but only {listed} known capacity types are listed"
 
 
@@ -99,7 +99,7 @@ def not_an_amount_of_money(key: str, value: str) -> str:
     )
 
 
-# advice.py
+# advice.py: warnings of `dovetail lint` and of the validating webhook
 DRIFT_NEVER_ALLOWED: Final = (
     "the budgets allow 0 nodes at all times for Drifted: nodes are never replaced after the NodePool or "
     "its node class changes"
@@ -108,7 +108,7 @@ NO_INSTANCE_CAN_BE_LAUNCHED: Final = "no instance can be launched"
 
 
 def alias_selects_every_image(alias: str, family: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """An alias that ends in @latest, and its family."""
     return (
         f"{alias} selects every new image: nodes drift and are replaced as soon as AWS publishes one; in "
         f"production, pin a version ({family}@v...)"
@@ -121,7 +121,7 @@ REQUIREMENTS_AND_LABELS: Final = "requirements and labels"
 
 
 def no_type_has_label(key: str, hint: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`hint` begins with "; " or is empty."""
     return f"no known instance type has the label {key}{hint}"
 
 
@@ -131,7 +131,7 @@ BUDGET_WITHOUT_REASONS: Final = (
 
 
 def consolidation_never_allowed(after: str, reasons: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`after` is consolidateAfter, `reasons` are those that consolidation has."""
     return (
         f"consolidation is enabled (consolidateAfter {after}), but the budgets allow 0 nodes at all times for "
         f"{reasons}; raise or schedule the budget, or set consolidateAfter to Never"
@@ -139,17 +139,17 @@ def consolidation_never_allowed(after: str, reasons: str) -> str:
 
 
 def requirements_contradict(consequence: str, key: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`consequence` is what follows for the object, such as `NO_INSTANCE_CAN_BE_LAUNCHED`."""
     return f"{consequence}: the requirements for {key} contradict each other"
 
 
 def pool_contradicts_itself(both: str, key: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`both` names what contradicts each other, such as `REQUIREMENTS_AND_LABELS`."""
     return f"no pod can use this NodePool: its {both} for {key} contradict each other"
 
 
 def min_values_unreachable(wanted: int, key: str, count: int, values: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`wanted` is minValues; `values` are the `count` values that there are."""
     return (
         f"requires {wanted} values of {key}, but the requirements allow only {count} ({values}); no instance "
         "can be launched unless --min-values-policy=BestEffort is set"
@@ -157,7 +157,7 @@ def min_values_unreachable(wanted: int, key: str, count: int, values: str) -> st
 
 
 def limit_below_smallest_node(limit: object, text: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`limit` is the amount, `text` what the smallest node has of the resource."""
     return (
         f"no pod can use this NodePool: the limit of {limit} is smaller than its smallest node ({text}); "
         "raise the limit"
@@ -168,7 +168,7 @@ BUDGET_NEVER_ACTIVE: Final = "this budget is never active because its duration i
 
 
 def shadowed_by_pool(name: str, weight: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """The NodePool that is tried first, with its weight."""
     return (
         f"NodePool {name} (weight {weight}) is tried first and accepts every pod that this one accepts; give "
         "this one the higher weight, or the other one limits, taints or requirements"
@@ -176,20 +176,20 @@ def shadowed_by_pool(name: str, weight: int) -> str:
 
 
 def pool_without_nodes(requirement: object, domains: str, hint: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`domains` are the values that nodes have for the requirement's key; `hint` begins with "; " or is empty."""
     return f"no pod can use this NodePool: {requirement}, but nodes have {domains}{hint}"
 
 
-# verdicts.py
+# verdicts.py: of `dovetail lint` and the validating webhook
 
 
 def not_a_node_class(kind: str, group: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of a nodeClassRef."""
     return f'"{kind}" of {group} is not a node class of Dovetail'
 
 
 def shadows_pools(pools: str, which: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`pools` are names; `which` refers to them."""
     return (
         f"tried before {pools}, and accepts every pod that {which} accepts; lower this weight, or give this "
         "NodePool limits, taints or requirements"
@@ -197,12 +197,12 @@ def shadows_pools(pools: str, which: str) -> str:
 
 
 def other_group_has_kind(group: str, kind: str, meant: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of a nodeClassRef; `meant` is the group that has the kind."""
     return f'"{group}" has no {kind}; did you mean {meant}?'
 
 
 def no_nodes_for_it(text: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`text` is another problem of the reference."""
     return f"{text}; Dovetail launches no nodes for it"
 
 
@@ -263,7 +263,7 @@ def kept_fields_do_not_fit(name: str, problems: str, key: str, version: str) -> 
     )
 
 
-# conversion/alpha.py
+# conversion/alpha.py: after the path of a field: what became of it, or why it has to be changed; `dovetail convert` and the translated object show it
 DEFAULT_PROFILE_REQUIRED: Final = (
     "is required: Karpenter's setting aws.defaultInstanceProfile has no equivalent; name the instance "
     "profile of the nodes"
@@ -275,7 +275,7 @@ NO_DRIFT_BEFORE: Final = (
 
 
 def became_expire_after(seconds: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of ttlSecondsUntilExpired."""
     return f"became expireAfter {seconds}s; expired nodes are drained regardless of budgets and do-not-disrupt"
 
 
@@ -284,12 +284,12 @@ DEFAULTS_WRITTEN_OUT: Final = "written out with that version's defaults"
 
 
 def became_node_class_ref(class_name: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of providerRef."""
     return f"became nodeClassRef to EC2NodeClass {class_name}"
 
 
 def became_kubelet(class_name: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of kubeletConfiguration."""
     return f"became spec.kubelet of EC2NodeClass {class_name}, which only this NodePool uses"
 
 
@@ -297,7 +297,7 @@ BECAME_LIMITS: Final = "became spec.limits"
 
 
 def default_requirements(category: str, generation: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """The label keys of two requirements that were added."""
     return f"{category} In [c, m, r] and {generation} Gt 2 were that version's defaults"
 
 
@@ -306,7 +306,7 @@ BECAME_UNDERUTILIZED: Final = "became consolidationPolicy WhenEmptyOrUnderutiliz
 
 
 def became_when_empty(seconds: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of ttlSecondsAfterEmpty."""
     return f"became consolidationPolicy WhenEmpty, consolidateAfter {seconds}s"
 
 
@@ -316,7 +316,7 @@ DEFAULT_AL2: Final = "AL2 was that version's default; there are no AL2 images fo
 
 
 def family_removed(family: str, known: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`known` are the families that there are."""
     return f'"{family}" has no equivalent; use one of {known}'
 
 
@@ -325,27 +325,27 @@ IDS_WITH_TAGS: Final = "IDs cannot be combined with tags; use one of them"
 
 
 def too_many_terms(count: int, most: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of a selector whose values are lists."""
     return f"its values separated by commas make {count} terms; the maximum is {most}"
 
 
 def became_node_class(class_name: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of an AWSNodeTemplate or a provider."""
     return f"became EC2NodeClass {class_name}"
 
 
 def name_longer_than(length: int, limit: int) -> str:
-    """What is wrong with an object, or what became of it."""
+    """In characters."""
     return f"has {length} characters; the maximum is {limit}, as nodes have a label with it"
 
 
 def default_requirement(key: str, value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """The key and value of a requirement that was added."""
     return f"{key} In [{value}] was that version's default"
 
 
 def container_runtime_removed(runtime: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of kubeletConfiguration.containerRuntime."""
     return f'"{runtime}" has no equivalent; remove it, every node runs containerd'
 
 
@@ -353,7 +353,7 @@ AMI_TERMS_REQUIRED: Final = "is required with amiFamily Custom"
 
 
 def became_alias(alias: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Of amiFamily."""
     return f"became amiSelectorTerms with the alias {alias}"
 
 
@@ -362,61 +362,61 @@ IDS_WITH_NAMES: Final = "IDs cannot be combined with names or owners; use one of
 
 
 def template_not_there(of: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`of` is the name in a Provisioner's providerRef."""
     return f'AWSNodeTemplate "{of}" does not exist; kubeletConfiguration needs a copy of it'
 
 
 def selector_is_absent(what: str, tag: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`what` are subnets or security groups."""
     return f"is absent: {what} with the tag {tag}"
 
 
 def selector_needs_cluster_name(what: str, prefix: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """Likewise; `prefix` is the tag key up to the name of the cluster."""
     return f"is absent and selects the {what} with the tag {prefix}<name>; name the cluster with --cluster-name"
 
 
-# openapi.py
+# openapi.py: after the path of a field: what its schema refuses, in `dovetail lint` and where old versions are converted
 REQUIRED: Final = "is required"
 
 
 def not_of_type(accepted: str, got: str, quotes: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`accepted` and `got` are types; `quotes` is advice about quotation marks, or empty."""
     return f"must be {accepted}, not {got}{quotes}"
 
 
 def not_a_quantity(value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`value` is the type of what is there."""
     return f"must be a quantity (a string or an integer), not {value}"
 
 
 def not_supported(value: str, known: str, hint: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`known` are the values that there are; `hint` suggests one, or is empty."""
     return f"{value} is not supported; use one of {known}{hint}"
 
 
 def repeated(values: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`values` are shown as in JSON."""
     return f"{values} must not be repeated"
 
 
 def too_many_entries(count: int, most: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`most` is the maximum."""
     return f"has {count} entries; the maximum is {most}"
 
 
 def unknown_field(hint: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`hint` suggests a field, or is empty."""
     return f"unknown field{hint}"
 
 
 def not_an_object(kind: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`kind` is the type of the value."""
     return f"must be an object, not {kind}"
 
 
 def too_many_characters(count: int, most: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`most` is the maximum."""
     return f"has {count} characters; the maximum is {most}"
 
 
@@ -424,27 +424,27 @@ IS_EMPTY: Final = "must not be empty"
 
 
 def no_rfc3339_time(value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`value` is shown as in JSON."""
     return f"{value} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
 
 
 def below_minimum(value: object, minimum: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`minimum` comes from the schema."""
     return f"{value} is less than the minimum {minimum}"
 
 
 def above_maximum(value: object, maximum: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`maximum` comes from the schema."""
     return f"{value} is more than the maximum {maximum}"
 
 
 def out_of_range(value: object, kind: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`kind` is the integer type."""
     return f"{value} is out of range for {kind}"
 
 
 def not_a_string(kind: str, value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`kind` is the type of the value."""
     return f'must be a string, not {kind}; write "{value}" in quotes'
 
 
@@ -452,22 +452,22 @@ KEY_NOT_QUALIFIED: Final = "the key is not a qualified name such as example.com/
 
 
 def is_not(value: str, wanted: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`wanted` says what is expected."""
     return f"{value} is not {wanted}"
 
 
 def does_not_match(value: str, pattern: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`pattern` comes from the schema."""
     return f"{value} does not match {pattern}"
 
 
 def not_a_name(name: str, rest: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`rest` says what a name may contain."""
     return f"{name} is not a name; use {rest}"
 
 
 def not_a_valid_label_value(value: str) -> str:
-    """What is wrong with an object, or what became of it."""
+    """`value` is shown as in JSON."""
     return f"{value} is not a valid label value"
 
 
