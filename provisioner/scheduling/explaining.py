@@ -398,7 +398,7 @@ class Explainer:
                 spread |= ~_domains(could, [pods <= top for pods in counter.counts])
                 named["spread"].add(key)
         keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
-        add(messages.away_from_pods(keys["away"]), away)
+        add(messages.affinity_not_met(keys["away"]), away)
         add(messages.not_apart_from_pods(keys["apart"]), apart)
         add(messages.kept_apart_by_pods(keys["blocked"]), blocked)
         add(messages.topology_spread_not_met(keys["spread"]), spread)

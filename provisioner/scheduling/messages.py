@@ -58,153 +58,160 @@ def values_not_allowed(where: str, number: int, operator: str) -> str:
 # volumes.py
 
 
+def claim_unreadable(key: str, error: Exception) -> str:
+    """What `VolumeError` says."""
+    return f"PersistentVolumeClaim {key}: {error}"
+
+
 def claim_does_not_exist(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} does not exist"
+    return f"PersistentVolumeClaim {key} does not exist"
 
 
 def claim_waits_to_be_bound(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} is waiting to be bound (immediate binding)"
+    return f"PersistentVolumeClaim {key} is waiting to be bound (immediate binding)"
 
 
 def claim_without_class(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} is not bound and has no storage class"
+    return f"PersistentVolumeClaim {key} is not bound and has no StorageClass"
 
 
 def class_does_not_exist(name: str, key: str) -> str:
     """What `VolumeError` says."""
-    return f"storage class {name} of claim {key} does not exist"
+    return f"StorageClass {name} of PersistentVolumeClaim {key} does not exist"
 
 
 def no_volume_matches(storage_class: str, key: str) -> str:
     """What `VolumeError` says."""
-    return f"no available PersistentVolume of storage class {storage_class} matches claim {key}"
+    return f"no available PersistentVolume of StorageClass {storage_class} matches PersistentVolumeClaim {key}"
 
 
 def claim_of_other_pod(key: str, volume: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} was not created for this pod's ephemeral volume {volume}"
+    return f"PersistentVolumeClaim {key} was not created for this pod's ephemeral volume {volume}"
 
 
 def claim_is_being_deleted(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} is being deleted"
+    return f"PersistentVolumeClaim {key} is being deleted"
 
 
 def claim_lost_its_volume(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} has lost its PersistentVolume"
+    return f"PersistentVolumeClaim {key} has lost its PersistentVolume"
 
 
 def claim_not_yet_bound(key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolumeclaim {key} is not yet bound to its PersistentVolume"
+    return f"PersistentVolumeClaim {key} is not yet bound to its PersistentVolume"
 
 
 def volume_does_not_exist(volume: str, key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolume {volume} of claim {key} does not exist"
+    return f"PersistentVolume {volume} of PersistentVolumeClaim {key} does not exist"
 
 
 def volume_is_being_deleted(volume: str, key: str) -> str:
     """What `VolumeError` says."""
-    return f"persistentvolume {volume} of claim {key} is being deleted"
+    return f"PersistentVolume {volume} of PersistentVolumeClaim {key} is being deleted"
 
 
 def invalid_topologies(storage_class: str, error: Exception) -> str:
     """What `VolumeError` says."""
-    return f"storage class {storage_class}: allowedTopologies: {error}"
+    return f"StorageClass {storage_class}: allowedTopologies: {error}"
 
 
 # world.py
 
 
 def not_a_number_of_domains(key: str, value: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Of a NodePool's annotation `key`; the event InvalidAnnotation shows it."""
     return f"metadata.annotations[{key}]: {value!r} is not a whole number of 0 or more"
 
 
 def unknown_packing(key: str, value: str, known: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise; `known` is the list of values, joined by " nor "."""
     return f"metadata.annotations[{key}]: {value!r} is neither {known}"
 
 
 def not_a_node_penalty(key: str, value: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise."""
     return f"metadata.annotations[{key}]: {value!r} is not a decimal number from 0 to 9999, such as 0.01"
 
 
-# explaining.py
+# explaining.py: after "0/3 existing nodes: 1", in the event FailedScheduling and in `dovetail why pod`
 NO_FREE_PORTS: Final = "didn't have free ports for the requested pod ports"
-ENOUGH_PODS_OF_OWNER: Final = "had as many pods of the same owner as the NodePool takes on one node"
+ENOUGH_PODS_OF_OWNER: Final = "had as many pods of this owner as the NodePool allows on one node"
 
 
-def away_from_pods(keys: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+def affinity_not_met(keys: str) -> str:
+    """After a number of existing nodes, in kube-scheduler's words; `keys` are the topology keys."""
     return f"didn't match pod affinity rules ({keys})"
 
 
 def not_apart_from_pods(keys: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise: the pod's own anti-affinity."""
     return f"didn't match pod anti-affinity rules ({keys})"
 
 
 def kept_apart_by_pods(keys: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise: the anti-affinity of other pods."""
     return f"didn't satisfy existing pods' anti-affinity rules ({keys})"
 
 
 def topology_spread_not_met(keys: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise."""
     return f"didn't match pod topology spread constraints ({keys})"
 
 
-# judging.py
+# judging.py and binding_order.py: what is wrong with a design, after the pod and the node; the planner logs it, `dovetail plan` prints it.
+# NO_ORDER_FOUND: of pods that a search of orders came to no end with
 
 
 def pool_has_no_offering(pool: str, instance_type: str, zone: str, capacity_type: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Of a node with this offering in the design."""
     return f"NodePool {pool!r} has no {instance_type} in {zone} ({capacity_type})"
 
 
 def anti_affinity_over(key: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
-    return f"anti-affinity over {key}"
+    """Of a pod there; `key` is the topology key."""
+    return f"required pod anti-affinity over {key} would be violated"
 
 
 def spread_without_the_node(key: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
-    return f"topology spread over {key}: the node does not count"
+    """Likewise: the constraint's node affinity or taints policy leaves the node out."""
+    return f"the node does not count for the topology spread constraint over {key}"
 
 
 def spread_over(key: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
-    return f"topology spread over {key}"
+    """Likewise."""
+    return f"the topology spread constraint over {key} would be violated"
 
 
 def affinity_over(key: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
-    return f"affinity over {key}"
+    """Likewise."""
+    return f"required pod affinity over {key} would not be met"
 
 
 def domain_not_settled(key: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Likewise: the design leaves the label `key` of a new node open."""
     return f"the node's {key} is not decided yet"
 
 
+NO_ORDER_FOUND: Final = "no order was found in which the pods can be bound"
 VOLUME_IS_IN_USE: Final = "a volume that only one pod may use is in use"
-OWNER_HAS_ENOUGH_PODS_THERE: Final = "the NodePool takes no more pods of its owner on one node"
+OWNER_HAS_ENOUGH_PODS_THERE: Final = "the NodePool allows no more pods of this owner on one node"
 
 
 def pool_cannot_launch(pool: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Of a new node."""
     return f"NodePool {pool!r} does not exist or cannot launch nodes"
 
 
 def does_not_fit_with_others(instance_type: str) -> str:
-    """Why a pod, an annotation or a design is refused."""
+    """Of a pod on a new node of this type."""
     return f"does not fit on {instance_type} with the others"
 
 

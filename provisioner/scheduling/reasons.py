@@ -275,7 +275,10 @@ class PortsTaken:
     ports: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"host port {', '.join(map(str, self.ports))} is used by DaemonSet pods"
+        numbers = ", ".join(map(str, self.ports))
+        if len(self.ports) == 1:
+            return f"host port {numbers} is used by DaemonSet pods"
+        return f"host ports {numbers} are used by DaemonSet pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +298,7 @@ class VolumeInUse:
     claim: str
 
     def __str__(self) -> str:
-        return f"persistentvolumeclaim {self.claim} is ReadWriteOncePod and in use by another pod"
+        return f"PersistentVolumeClaim {self.claim} is ReadWriteOncePod and in use by another pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +308,7 @@ class NoVolumeLeft:
     claim: str
 
     def __str__(self) -> str:
-        return f"no free volume is left for persistentvolumeclaim {self.claim}: the matching volumes are planned for other pods"
+        return f"no free volume is left for PersistentVolumeClaim {self.claim}: the matching volumes are planned for other pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +326,7 @@ class NotCheaper:
     usd_per_hour: float
 
     def __str__(self) -> str:
-        return f"no instance type that fits costs less than {self.usd_per_hour:g} $/h"
+        return f"no instance type that fits costs less than ${self.usd_per_hour:g} per hour"
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ def _bound_terms(volume: PersistentVolume) -> tuple[Term, ...]:
     for number, one in enumerate(affinity.required.node_selector_terms):
         if not one.match_expressions and not one.match_fields:
             continue
-        where = f"persistentvolume {volume.metadata.name}: nodeAffinity.nodeSelectorTerms[{number}]"
+        where = f"PersistentVolume {volume.metadata.name}: nodeAffinity.nodeSelectorTerms[{number}]"
         try:
             term = read_term(one, where)
         except FilterError as error:
@@ -344,7 +344,7 @@ def _selector(key: str, spec: PersistentVolumeClaimSpec) -> Expressions | None:
     try:
         return read_selector(spec.selector, "spec.selector")
     except FilterError as error:
-        raise VolumeError(f"persistentvolumeclaim {key}: {error}") from None
+        raise VolumeError(messages.claim_unreadable(key, error)) from None
 
 
 def _storage(amounts: Mapping[str, str | int | float]) -> int:

@@ -188,7 +188,7 @@ def invalid_annotation(problem: str) -> EventMessage:
 
 def claim_refused(problem: str) -> EventMessage:
     """The API server does not take a NodeClaim for pods."""
-    return EventMessage("Warning", "FailedCreate", f"could not create a NodeClaim: {problem}")
+    return EventMessage("Warning", "FailedCreate", f"Failed to create a NodeClaim: {problem}")
 
 
 def static_claim_refused(problem: str) -> EventMessage:

@@ -208,7 +208,7 @@ ROWS: dict[str, Row] = {
         problem(pods(2, shape("1", volumes=uses("c")), "p"), bins=[node("m", "500m", labels={ZONE: "a"}), node("n", "2")],
                 storage=storage(volume_claim("c"))), "p-00000 on n", "p-00001 on n"),
     "one free local volume serves one claim": row(
-        problem(each(2), bins=[node("n")], storage=local(*to_come(2, "local"), at("v", "n"))), "p0 on n", "p1 left: no free volume is left for persistentvolumeclaim default/c1"),
+        problem(each(2), bins=[node("n")], storage=local(*to_come(2, "local"), at("v", "n"))), "p0 on n", "p1 left: no free volume is left for PersistentVolumeClaim default/c1"),
     "two local volumes on two nodes serve a claim each": row(
         problem(each(2), bins=[node("m"), node("n")], storage=local(*to_come(2, "local"), at("v", "m"), at("w", "n"))), "p0 p1 apart", "nothing left"),
     "pods of one claim share its local volume": row(

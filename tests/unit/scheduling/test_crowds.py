@@ -148,7 +148,7 @@ def test_a_design_that_breaks_it_is_refused() -> None:
     row = prepared.solve(some).claims[0]
     one = DesignedNode("default", row.planned_type, row.planned_zone, row.planned_capacity_type, some)
     (fault,) = prepared.judge(Design((one,))).faults
-    assert fault.problem == "the NodePool takes no more pods of its owner on one node"
+    assert fault.problem == "the NodePool allows no more pods of this owner on one node"
 
 
 def test_a_pod_is_told_which_nodes_are_crowded() -> None:
@@ -156,7 +156,7 @@ def test_a_pod_is_told_which_nodes_are_crowded() -> None:
     (new,) = owned(1, "a", shape("1", "1Gi"))
     new = msgspec.structs.replace(new, uid="new")
     result = prepare(capped(problem((new,), pool(limits={"cpu": "0"}), bins=[there]), default=2)).solve((new,))
-    assert "0/1 existing nodes: 1 had as many pods of the same owner as the NodePool takes on one node" in str(
+    assert "0/1 existing nodes: 1 had as many pods of this owner as the NodePool allows on one node" in str(
         result.unplaced[0].reasons[0]
     )
 

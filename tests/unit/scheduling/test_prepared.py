@@ -222,7 +222,7 @@ def test_a_claim_must_be_cheaper_than_asked() -> None:
     assert (claim.instance_types, claim.usd_per_hour) == (("small",), 0.5)
     (left,) = prepared.solve(asked.pods, price_below=0.5).unplaced
     assert left.reasons == (PoolRefuses("default", NotCheaper(0.5)),)
-    assert "costs less than 0.5 $/h" in str(left)
+    assert "costs less than $0.5 per hour" in str(left)
 
 
 def test_a_pod_without_a_place_is_answer_enough() -> None:
@@ -526,7 +526,7 @@ def test_the_first_of_its_kind_must_be_bound_before_those_that_its_spread_counts
     both = {"red-spot": (on_red,), "red-on-demand": (on_demand,)}
     assert prepared.judge(Design(existing=both)).legal
     verdict = prepared.judge(Design(existing={**both, "blue-spot": (on_blue,)}))
-    assert "affinity over team" in str(verdict.faults)
+    assert "required pod affinity over team would not be met" in str(verdict.faults)
 
 
 def test_pods_on_designed_nodes_are_not_settled_in_a_domain_because_others_rule_the_rest_out() -> None:

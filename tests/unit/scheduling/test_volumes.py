@@ -132,10 +132,10 @@ BAD: dict[str, tuple[Storage, str]] = {
     "a claim that is going": (storage(claim("c", volume="v", gone=True), volume("v")), "is being deleted"),
     "a claim that lost its volume": (storage(claim("c", volume="v", phase="Lost"), volume("v")), "has lost its PersistentVolume"),
     "a claim whose binding is not complete": (storage(claim("c", volume="v", bound=False), volume("v")), "not yet bound"),
-    "a volume that does not exist": (storage(claim("c", volume="v")), "persistentvolume v of claim default/c does not"),
+    "a volume that does not exist": (storage(claim("c", volume="v")), "PersistentVolume v of PersistentVolumeClaim default/c does not"),
     "a volume that is going": (storage(claim("c", volume="v"), volume("v", gone=True)), "is being deleted"),
-    "no class and no volume": (storage(claim("c")), "has no storage class"),
-    "an unknown class": (storage(claim("c", kind="k")), "storage class k"),
+    "no class and no volume": (storage(claim("c")), "has no StorageClass"),
+    "an unknown class": (storage(claim("c", kind="k")), "StorageClass k"),
     "immediate binding that has not happened": (storage(claim("c", kind="k"), kind("k", mode="Immediate")), "immediate"),
     "no free local volume": (storage(claim("c", kind="k"), kind("k", provisioner="kubernetes.io/no-provisioner")), "no available PersistentVolume"),
 }  # fmt: skip
