@@ -505,3 +505,23 @@ def report_node_too_long(position: int, length: int, most: int) -> str:
 def not_a_share(text: str) -> str:
     """What `ValueError` says."""
     return f"{text!r} is neither a percentage from 0% to 100% nor a number of pods"
+
+
+# selections.py
+
+
+def too_many_elements(where: str, count: int, most: int) -> str:
+    """What is wrong with a pod or DaemonSet."""
+    return f"{where}: has {count} elements; pods with at most {most} are planned"
+
+
+def too_many_expressions(where: str, count: int, total: int, most: int) -> str:
+    """What is wrong with a pod or DaemonSet."""
+    return (
+        f"{where}: has {count} of the {total} expressions in the pod's selectors; pods with at most {most} are planned"
+    )
+
+
+def too_many_values(where: str, count: int, total: int, most: int) -> str:
+    """What is wrong with a pod or DaemonSet."""
+    return f"{where}: has {count} of the {total} values in the pod's selectors; pods with at most {most} are planned"

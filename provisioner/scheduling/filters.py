@@ -1,6 +1,6 @@
 """Which nodes a pod lets itself run on: its node selector, required node affinity and tolerations, as one value."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from provisioner.apis.core import NodeSelectorRequirement, NodeSelectorTerm
 from provisioner.apis.names import HOSTNAME_LABEL, LABEL_ALIASES, normalized_label
 from provisioner.apis.pods import PodShape
+from provisioner.apis.selections import excess
 from provisioner.scheduling import messages
 from provisioner.values.requirement import NONE, Operator, Requirement, RequirementError, Requirements
 from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Toleration
@@ -16,8 +17,8 @@ _HARD = (NO_SCHEDULE, NO_EXECUTE)
 _HARD_AND_SOFT = (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
 NAME_FIELD = "metadata.name"
 """The only field that Kubernetes allows in matchFields."""
-MOST_ELEMENTS: Final = 256
-"""What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads."""
+_EXCESS: Final = "excess"
+"""Where the answer is kept on a shape."""
 UNKNOWN_HOSTNAME = "not known yet"
 """The hostname of a node to come; no label has spaces."""
 _ALIASES_OF: dict[str, tuple[str, ...]] = {}
@@ -167,25 +168,16 @@ def node_filter(shape: PodShape) -> NodeFilter:
 
 
 def check_counts(shape: PodShape) -> None:
-    """Refuse lists so long that planning one pod of a tenant would keep everybody waiting: each NodePool is held against each element.
+    """Refuse constraints so long that planning one pod of a tenant would keep everybody waiting: each node and NodePool is held against each element.
 
     Raises:
-        FilterError: a list has more than `MOST_ELEMENTS`; says which.
+        FilterError: there is more than `selections` allows; says where.
     """
-    affinity = shape.affinity
-    together = affinity.pod_affinity if affinity is not None else None
-    apart = affinity.pod_anti_affinity if affinity is not None else None
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    lists: tuple[tuple[str, Sized], ...] = (
-        (_TERMS, _required_terms(shape) or ()),
-        ("spec.tolerations", shape.tolerations),
-        ("spec.topologySpreadConstraints", shape.spread),
-        (f"spec.affinity.podAffinity.{required}", together.required if together is not None else ()),
-        (f"spec.affinity.podAntiAffinity.{required}", apart.required if apart is not None else ()),
-    )
-    for where, listed in lists:
-        if len(listed) > MOST_ELEMENTS:
-            raise FilterError(messages.too_many(where, len(listed), MOST_ELEMENTS))
+    found = shape.derived.get(_EXCESS)
+    if found is None:
+        found = shape.derived[_EXCESS] = excess(shape.node_selector, shape.affinity, shape.tolerations, shape.spread)
+    if found:
+        raise FilterError(found)
 
 
 _TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"

@@ -37,11 +37,6 @@ def field_key_not_supported(where: str, key: str, supported: str) -> str:
     return f"{where}.key: {key!r} is not supported, only {supported}"
 
 
-def too_many(where: str, count: int, most: int) -> str:
-    """What `FilterError` says."""
-    return f"{where}: has {count} elements; pods with at most {most} are planned"
-
-
 # selecting.py
 
 

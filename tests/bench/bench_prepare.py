@@ -26,9 +26,9 @@ from provisioner.apis import names
 from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
+from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
-from provisioner.scheduling.filters import MOST_ELEMENTS
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem, World
 from provisioner.scheduling.result import Result

@@ -3,10 +3,20 @@
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import PodShape
+from provisioner.apis.selections import MOST_ELEMENTS, MOST_EXPRESSIONS, MOST_VALUES
 from provisioner.scheduling.demands import facts_of
-from provisioner.scheduling.filters import ANYWHERE, MOST_ELEMENTS, FilterError, NodeFilter, check_counts, node_filter
+from provisioner.scheduling.filters import ANYWHERE, FilterError, NodeFilter, check_counts, node_filter
 from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Toleration
 from tests.support.problems import app, pod, pool, problem, requirements, shape, term
@@ -104,9 +114,98 @@ def test_a_list_that_would_keep_everybody_waiting_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", long_lists(0))
-def test_a_pod_with_a_list_that_is_too_long_is_not_planned_and_a_daemon_with_one_counts(kind: str) -> None:
+def test_a_pod_with_a_list_that_is_too_long_is_not_planned_and_a_running_one_counts(kind: str) -> None:
     long = long_lists(MOST_ELEMENTS + 1)[kind]
     (left,) = solve(problem((pod("long", long),), pool())).unplaced
     assert f"{kind}" in str(left.reasons[0])
     assert "has 257 elements" in str(left.reasons[0])
-    facts_of(long)  # as a DaemonSet or a running pod it is what it is
+    facts_of(long)  # as a running pod it is what it is
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def by_expressions(count: int) -> dict[str, PodShape]:
+    """Shapes whose selectors have so many expressions, each in another place."""
+    keys = [f"key-{number}" for number in range(count)]
+    labels = LabelSelector(match_labels=dict.fromkeys(keys[1:], "x"))  # one more is beside it
+    spread = TopologySpreadConstraint(topology_key="k", label_selector=labels, match_label_keys=("app",))
+    peers = PodAffinityTerm(topology_key="k", label_selector=labels, namespaces=("one",))
+    others = PodAffinityTerm(topology_key="k", namespace_selector=labels, mismatch_label_keys=("app",))
+    absent = term(*[(key, "DoesNotExist", []) for key in keys])
+    wish = PreferredSchedulingTerm(weight=1, preference=absent)
+    weighted = WeightedPodAffinityTerm(weight=1, pod_affinity_term=peers)
+    return {
+        "spec.nodeSelector": shape(selector=dict.fromkeys(keys, "x")),
+        "spec.topologySpreadConstraints": shape(topology_spread_constraints=(spread,)),
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": shape(terms=[absent]),
+        f"spec.affinity.nodeAffinity.{PREFERRED}": near_nodes(wish),
+        f"spec.affinity.podAffinity.{REQUIRED}": shape(affinity=Affinity(pod_affinity=PodAffinity(required=(peers,)))),
+        f"spec.affinity.podAntiAffinity.{REQUIRED}": far_from(PodAffinity(required=(others,))),
+        f"spec.affinity.podAntiAffinity.{PREFERRED}": far_from(PodAffinity(preferred=(weighted,))),
+    }
+
+
+def by_values(count: int) -> dict[str, PodShape]:
+    """The same of values."""
+    values = [f"value-{number}" for number in range(count)]
+    labels = LabelSelector(match_expressions=(LabelSelectorRequirement(key="a", operator="In", values=tuple(values)),))
+    spread = TopologySpreadConstraint(topology_key="k", label_selector=labels)
+    peers = PodAffinityTerm(topology_key="k", label_selector=labels)
+    return {
+        "spec.topologySpreadConstraints": shape(topology_spread_constraints=(spread,)),
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": shape(terms=[term((ZONE, "NotIn", values))]),
+        f"spec.affinity.podAntiAffinity.{REQUIRED}": far_from(PodAffinity(required=(peers,))),
+    }
+
+
+def near_nodes(wish: PreferredSchedulingTerm) -> PodShape:
+    return shape(affinity=Affinity(node_affinity=NodeAffinity(preferred=(wish,))))
+
+
+def far_from(peers: PodAffinity) -> PodShape:
+    return shape(affinity=Affinity(pod_anti_affinity=peers))
+
+
+def refusal(one: PodShape) -> str:
+    with pytest.raises(FilterError) as refused:
+        check_counts(one)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("where", by_expressions(1))
+def test_selectors_of_so_many_expressions_that_everybody_would_wait_are_refused(where: str) -> None:
+    check_counts(by_expressions(MOST_EXPRESSIONS)[where])
+    assert refusal(by_expressions(MOST_EXPRESSIONS + 1)[where]) == (
+        f"{where}: has 513 of the 513 expressions in the pod's selectors; pods with at most 512 are planned"
+    )
+
+
+@pytest.mark.parametrize("where", by_values(1))
+def test_selectors_of_so_many_values_that_everybody_would_wait_are_refused(where: str) -> None:
+    check_counts(by_values(MOST_VALUES)[where])
+    assert refusal(by_values(MOST_VALUES + 1)[where]) == (
+        f"{where}: has 2049 of the 2049 values in the pod's selectors; pods with at most 2048 are planned"
+    )
+
+
+def test_selectors_count_together_and_the_longest_is_named() -> None:
+    listed = [f"zone-{number}" for number in range(1024)]
+    terms = [term((ZONE, "NotIn", listed)), term((ZONE, "NotIn", [*listed, "one more"]))]
+    assert "nodeSelectorTerms: has 2049 of the 2049 values" in refusal(shape(terms=terms))
+    both = shape(selector={"disk": "ssd"}, terms=[term(*[(f"k{n}", "Exists", []) for n in range(MOST_EXPRESSIONS)])])
+    assert "nodeSelectorTerms: has 512 of the 513 expressions" in refusal(both)
+
+
+def test_a_pod_with_endless_selectors_does_not_keep_others_waiting() -> None:
+    endless = shape(terms=[term(*[(f"k{n}", "DoesNotExist", []) for n in range(10_000)], ("z", "In", ["q"]))])
+    result = solve(problem((pod("endless", endless), pod("other")), pool()))
+    (left,) = result.unplaced
+    assert left.pod.name == "endless"
+    assert "has 10001 of the 10001 expressions" in str(left.reasons[0])
+
+
+def test_a_long_list_of_instance_types_is_planned() -> None:
+    types = [f"c{number}.large" for number in range(1000)]
+    check_counts(shape(terms=[term((names.INSTANCE_TYPE_LABEL, "In", types), (ZONE, "In", ["a"]))]))
