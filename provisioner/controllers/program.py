@@ -34,13 +34,14 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import Identity, Resource
+from provisioner.kube.resources import DAEMONSETS, Identity, Resource
 from provisioner.options import Options
 from provisioner.state.effects import (
     ABSORBED,
     PLANNED,
     REPLANNED,
     ClaimUnneeded,
+    DaemonSetUnreadable,
     Effect,
     NominationLost,
     PodMissed,
@@ -125,6 +126,7 @@ class Controllers:
             for bad in tuple(one.bad.values()):
                 if bad.left_out:
                     self._tell_unreadable(one.resource, bad.identity, bad.problem)
+        self._carry_out(self._cluster.unreadable_daemon_sets())
         observability, disruptions = self._observability, self._disruptions
         for listener in (
             self._heard,
@@ -331,6 +333,10 @@ class Controllers:
                     self._joining.nominations.lost(pod, claim)
                 case ClaimUnneeded(claim=claim):
                     self._writers.creates.submit(partial(self._drop, claim))
+                case DaemonSetUnreadable(daemon_set=one, problem=problem):
+                    meta = one.metadata
+                    _log.warning(messages.DAEMONSET_IGNORED, daemonset=f"{meta.namespace}/{meta.name}", problem=problem)
+                    self._tell_unreadable(DAEMONSETS, meta, problem)
 
     def _settled(self, effect: PodSettled) -> None:
         self._metrics.plan_pod(effect.outcome)

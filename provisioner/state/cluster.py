@@ -21,7 +21,7 @@ from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_termi
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.commands import Command, Commands
 from provisioner.state.daemon_sets import DaemonSets
-from provisioner.state.effects import Effect
+from provisioner.state.effects import DaemonSetUnreadable, Effect
 from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch
@@ -257,9 +257,9 @@ class Cluster:
         """A DaemonSet was added, changed or removed: every node's due daemons may change."""
         with self._lock:
             version = self._daemons.version
-            self._daemons.changed(old, new)
+            problem = self._daemons.changed(old, new)
             self._daemons_changed(version)
-            return []
+            return [] if new is None or not problem else [_unreadable(new, problem)]
 
     def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
         """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
@@ -386,6 +386,11 @@ class Cluster:
         """Every command under way, by its first candidate."""
         with self._lock:
             return self._commands.frozen()
+
+    def unreadable_daemon_sets(self) -> list[Effect]:
+        """What tells of every DaemonSet whose pods cannot be judged; for who begins to carry out effects."""
+        with self._lock:
+            return [_unreadable(one, problem) for one, problem in self._daemons.unreadable()]
 
     def bound_to(self, node_name: str) -> tuple[Pod, ...]:
         """The unfinished pods on one Node, terminating ones included, by name."""
@@ -673,3 +678,7 @@ class Cluster:
 def _newest_first(claim: NodeClaim) -> tuple[float, str]:
     created = claim.metadata.creation_timestamp
     return (-created.timestamp() if created is not None else 0.0, claim.metadata.name)
+
+
+def _unreadable(daemon_set: DaemonSet, problem: str) -> DaemonSetUnreadable:
+    return DaemonSetUnreadable(daemon_set, f"spec.template.{problem}")

@@ -49,25 +49,29 @@ class DaemonSets:
 
     # ------------------------------------------------------------------ events
 
-    def changed(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
-        """A DaemonSet was added, changed or removed."""
+    def changed(self, old: DaemonSet | None, new: DaemonSet | None) -> str:
+        """A DaemonSet was added, changed or removed; why its pods cannot be judged, where they could be until now, or else ""."""
         one = new or old
         if one is None:
-            return
+            return ""
         owner = _Owner(one.metadata.namespace, one.metadata.name, one.metadata.uid)
         if new is None:
             self._sets.pop(owner, None)
             self._samples.pop(owner, None)
             if self._shapes.pop(owner, None) is not None:
                 self._bump()
-            return
+            return ""
         known = self._sets.get(owner)
         self._sets[owner] = new
         if known is None or known.spec.template != new.spec.template:
             sample = self._samples.get(owner)
             if known is not None and sample is not None:
                 sample.requests = None  # of the old template: wait for a pod of the new one
+            before = self._shapes.get(owner)
             self._reshape(owner)
+            if before is None or not before.error:
+                return self._shapes[owner].error
+        return ""
 
     def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
         """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
@@ -117,6 +121,10 @@ class DaemonSets:
         if self._frozen is None:
             self._frozen = tuple(sorted(self._shapes.values(), key=lambda shape: shape.key))
         return self._frozen
+
+    def unreadable(self) -> list[tuple[DaemonSet, str]]:
+        """The DaemonSets whose pods cannot be judged, and why."""
+        return [(self._sets[owner], shape.error) for owner, shape in sorted(self._shapes.items()) if shape.error]
 
     def owns(self, pod: Pod) -> bool:
         """Whether a pod belongs to a DaemonSet that exists."""

@@ -16,6 +16,8 @@ from provisioner.apis.core import (
     ResourceRequirements,
 )
 from provisioner.apis.pods import PodShape, template_shape
+from provisioner.apis.selections import excess
+from provisioner.apis.shapes import unjudged
 from provisioner.values.requirement import Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration, first_untolerated
@@ -29,11 +31,13 @@ _AUTOMATIC: Final = (
     (names.CORDONED_TAINT_KEY, names.NO_SCHEDULE),
 )
 """Taints that the DaemonSet controller lets every pod of its own tolerate. Source: kubernetes `pkg/controller/daemon/util`."""
+_TERMS: Final = "daemon_terms"
+"""Where the terms are kept on a shape."""
 _ON_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", names.NO_SCHEDULE)
 
 
 def daemon_shape(daemon: DaemonSet, ranges: Iterable[LimitRange], seen: Resources | None = None) -> PodShape:
-    """The shape of the pods that a DaemonSet will make.
+    """The shape of the pods that a DaemonSet will make; one with an error where it selects nodes by more than `selections` allows.
 
     Args:
         daemon: the DaemonSet.
@@ -42,6 +46,9 @@ def daemon_shape(daemon: DaemonSet, ranges: Iterable[LimitRange], seen: Resource
             pods. Source: core spec 3.7.
     """
     spec = daemon.spec.template.spec
+    error = excess(spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+    if error:
+        return unjudged(daemon.metadata.namespace, {}, error)
     containers = [_limited(container) for container in spec.containers]
     inits = [_limited(container) for container in spec.init_containers]
     for one in sorted(ranges, key=lambda found: found.metadata.name):
@@ -102,18 +109,34 @@ def runs_on(shape: PodShape, labels: Mapping[str, str], taints: Iterable[Taint])
         return False
     if any(labels.get(key) != value for key, value in shape.node_selector.items()):
         return False
-    affinity = shape.affinity.node_affinity if shape.affinity is not None else None
-    if affinity is None or affinity.required is None:
-        return True
-    node = Requirements.from_labels(labels)
-    return any(_matches(term, node) for term in affinity.required.node_selector_terms)
+    terms = _terms_of(shape)
+    return terms is None or any(_matches(term, labels) for term in terms)
 
 
-def _matches(term: NodeSelectorTerm, node: Requirements) -> bool:
+def _terms_of(shape: PodShape) -> tuple[Requirements, ...] | None:
+    """The terms of its required node affinity that can match, read once a shape; None without such an affinity."""
+    kept = shape.derived
+    if _TERMS not in kept:
+        affinity = shape.affinity.node_affinity if shape.affinity is not None else None
+        required = affinity.required if affinity is not None else None
+        read = None if required is None else [_read(term) for term in required.node_selector_terms]
+        kept[_TERMS] = None if read is None else tuple(dict.fromkeys(one for one in read if one is not None))
+    return kept[_TERMS]  # type: ignore[return-value]
+
+
+def _read(term: NodeSelectorTerm) -> Requirements | None:
+    """None for a term that is empty or cannot be read: it matches nothing."""
     if not term.match_expressions:
-        return False
+        return None
     try:
-        wanted = Requirements.of(Requirement.of(one.key, one.operator, one.values) for one in term.match_expressions)
+        return Requirements.of(Requirement.of(one.key, one.operator, one.values) for one in term.match_expressions)
     except RequirementError:
-        return False
-    return node.incompatibility(wanted) is None
+        return None
+
+
+def _matches(term: Requirements, labels: Mapping[str, str]) -> bool:
+    for key, one in term.items():
+        value = labels.get(key)
+        if not (one.admits_absence if value is None else one.has(value)):
+            return False
+    return True

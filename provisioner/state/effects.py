@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from provisioner.apis.core import DaemonSet
 from provisioner.apis.pods import Pod
 from provisioner.state.keys import NodeKey
 from provisioner.state.misses import Stop
@@ -64,4 +65,17 @@ class NominationLost:
     pod: Pod
 
 
-Effect = ClaimUnneeded | PodSettled | PodMissed | NominationLost
+@dataclass(frozen=True, slots=True)
+class DaemonSetUnreadable:
+    """The pods of a DaemonSet cannot be judged and count for no node; told when that begins.
+
+    Attributes:
+        daemon_set: as it is now.
+        problem: what is wrong with it, and where in it.
+    """
+
+    daemon_set: DaemonSet
+    problem: str
+
+
+Effect = ClaimUnneeded | PodSettled | PodMissed | NominationLost | DaemonSetUnreadable

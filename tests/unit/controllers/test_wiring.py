@@ -5,10 +5,13 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import DaemonSet
 from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.controllers import messages
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged, SurroundingChanged
 from provisioner.controllers.clouds import KwokCloud
@@ -83,6 +86,23 @@ def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
     state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
     made._ends.garbage.once()
     assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
+
+
+def test_a_daemon_set_that_selects_by_too_much_is_told_on_it_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    listed = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(600)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": listed}]}}
+    body = {
+        "metadata": {"name": "agent", "namespace": "agents", "uid": "u"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c"}], "affinity": {"nodeAffinity": required}}}},
+    }
+    made = controllers()
+    with caplog.at_level("WARNING"):
+        made._carry_out(made._cluster.daemonset_changed(None, msgspec.convert(body, DaemonSet)))
+    (record,) = [one for one in caplog.records if one.message == messages.DAEMONSET_IGNORED]
+    (event,) = made._recorder._queue
+    assert "has 600 of the 600 expressions" in str(vars(record))
+    assert "UnreadableObject" in str(event)
+    assert "agents" in str(event)
 
 
 def there(part: Any) -> Any:

@@ -8,8 +8,10 @@ import pytest
 
 from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import PodShape
+from provisioner.apis.selections import MOST_EXPRESSIONS
 from provisioner.apis.shapes import unjudged
 from provisioner.state.daemons import daemon_shape, runs_on
+from provisioner.values.requirement import Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import shape, term
@@ -129,3 +131,42 @@ def test_a_daemon_tolerates_what_its_controller_lets_it_tolerate() -> None:
     assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [offline])
     assert runs_on(daemon_shape(daemon({}, hostNetwork=True), ()), LABELS, [offline])
     assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [TAINT])
+
+
+# --- long selections -------------------------------------------------------------------------------------------------
+
+
+def expressions(count: int) -> dict[str, Any]:
+    """The part of a pod's spec that requires this many labels of its node to be absent."""
+    listed = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(count)]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": listed}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def test_a_daemon_of_as_many_expressions_as_pods_may_have_runs() -> None:
+    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS)), ())
+    assert not shape.error
+    assert runs_on(shape, LABELS, ())
+
+
+@pytest.mark.parametrize("seen", [None, Resources.parse({"cpu": "1"})])
+def test_a_daemon_of_more_runs_nowhere_and_keeps_nothing_of_them(seen: Resources | None) -> None:
+    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS + 1)), (), seen)
+    assert "nodeSelectorTerms: has 513 of the 513 expressions" in shape.error
+    assert not runs_on(shape, LABELS, ())
+    assert shape.affinity is None
+
+
+def test_the_terms_of_a_daemon_are_read_once_however_many_nodes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    of = Requirement.of
+
+    def counted(key: str, *given: Any) -> Requirement:
+        read.append(key)
+        return of(key, *given)
+
+    shape = daemon_shape(daemon({}, **expressions(20)), ())
+    monkeypatch.setattr(Requirement, "of", counted)
+    for number in range(10):
+        assert runs_on(shape, {**LABELS, "kubernetes.io/hostname": f"n{number}"}, ())
+    assert len(read) == 20

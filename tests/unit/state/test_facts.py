@@ -7,9 +7,19 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import CSINode, DaemonSet, LimitRange
+from provisioner.apis.core import (
+    Affinity,
+    CSINode,
+    DaemonSet,
+    LimitRange,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
+from provisioner.state.effects import DaemonSetUnreadable
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.problems import shape
@@ -267,3 +277,40 @@ def test_a_daemon_that_is_still_due_takes_room_and_once_there_only_its_own() -> 
     assert world.view("a").room["cpu"] == 3400
     world.add(daemon_pod("agent-1", "500m", node="a"))
     assert world.view("a").room["cpu"] == 3400
+
+
+def selecting(expressions: int, cpu: str = "100m") -> DaemonSet:
+    """A DaemonSet whose pods require this many labels to be absent."""
+    listed = tuple(NodeSelectorRequirement(key=f"k{n}", operator="DoesNotExist") for n in range(expressions))
+    required = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=listed),))
+    one = daemon_set(cpu)
+    template = one.spec.template
+    spec = msgspec.structs.replace(template.spec, affinity=Affinity(node_affinity=NodeAffinity(required=required)))
+    template = msgspec.structs.replace(template, spec=spec)
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, template=template))
+
+
+def test_a_daemon_set_that_selects_by_too_much_counts_for_no_node_and_is_told_once() -> None:
+    world = World()
+    world.existing_node("empty")
+    short, long, longer = selecting(1), selecting(600), selecting(700)
+    assert world.cluster.daemonset_changed(None, short) == []
+    assert world.view("empty").room["cpu"] == 3800
+    (told,) = world.cluster.daemonset_changed(short, long)
+    assert isinstance(told, DaemonSetUnreadable)
+    assert told.daemon_set is long
+    assert told.problem.startswith("spec.template.spec.affinity.nodeAffinity.")
+    assert "has 600 of the 600 expressions" in told.problem
+    assert world.view("empty").room["cpu"] == 3900
+    assert world.cluster.unreadable_daemon_sets() == [told]
+    assert world.cluster.daemonset_changed(long, longer) == []
+    assert world.cluster.daemonset_changed(longer, short) == []
+    assert world.view("empty").room["cpu"] == 3800
+    assert world.cluster.unreadable_daemon_sets() == []
+
+
+def test_a_daemon_set_whose_requests_cannot_be_read_is_told() -> None:
+    world = World()
+    (told,) = world.cluster.daemonset_changed(None, daemon_set("much"))
+    assert isinstance(told, DaemonSetUnreadable)
+    assert told.problem.startswith("spec.template.spec.containers[0].resources.requests[cpu]")
