@@ -162,7 +162,6 @@ def topology_spread_not_met(keys: str) -> str:
 
 
 # judging.py and binding_order.py: what is wrong with a design, after the pod and the node; the planner logs it, `dovetail plan` prints it.
-# NO_ORDER_FOUND: of pods that a search of orders came to no end with
 
 
 def pool_has_no_offering(pool: str, instance_type: str, zone: str, capacity_type: str) -> str:
@@ -212,7 +211,6 @@ def does_not_fit_with_others(instance_type: str) -> str:
 
 NO_SUCH_NODE: Final = "the node does not exist"
 PORT_IS_TAKEN: Final = "a host port of the pod is in use on the node"
-NO_ORDER_FOUND: Final = "no order was found in which the pods can be bound"
 NO_ROOM_BESIDE_OTHERS: Final = "does not fit beside the other pods"
 POOL_TAINT_NOT_TOLERATED: Final = "a taint of the NodePool is not tolerated"
 NODE_REFUSES_POD: Final = "the taints, labels or state of the node do not allow the pod"
