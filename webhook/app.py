@@ -12,7 +12,15 @@ from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from webhook import messages, stamping
 from webhook.conversion import Conversion
-from webhook.review import MAX_BODY_BYTES, Request, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.review import (
+    MAX_BODY_BYTES,
+    PatchTooLargeError,
+    Request,
+    ReviewError,
+    decode_pod,
+    decode_review,
+    encode_reply,
+)
 from webhook.shares import Owner, Seat
 from webhook.stamping import Decision, Facts, Images, ImagesAsked
 from webhook.validation import Validation
@@ -83,6 +91,11 @@ class Admission:
             REVIEWS.labels("other-kind").inc()
             return encode_reply(asked.uid)
         outcome, decision = self._decide(asked)
+        try:
+            reply = _reply(asked, decision)
+        except PatchTooLargeError:
+            outcome, decision = _TOO_LARGE.outcome.value, _TOO_LARGE
+            reply = _reply(asked, decision)
         REVIEWS.labels(outcome).inc()
         for stamp in decision.stamped:
             STAMPS.labels(stamp).inc()
@@ -90,8 +103,6 @@ class Admission:
             WARNINGS.inc(len(decision.warnings))
         if decision.scheduler_held_back:
             HELD_BACK.inc()
-        audit = {"stamped": ",".join(decision.stamped)} if decision.stamped else None
-        reply = encode_reply(asked.uid, decision.operations, decision.warnings, audit)
         SECONDS.observe(self._clock.monotonic() - started)
         return reply
 
@@ -121,6 +132,13 @@ class Admission:
 
 
 _NOTHING = Decision(stamping.StampOutcome.UNCHANGED)
+_TOO_LARGE = Decision(stamping.StampOutcome.UNCHANGED, warnings=(messages.PATCH_TOO_LARGE,))
+
+
+def _reply(asked: Request, decision: Decision) -> bytes:
+    audit = {"stamped": ",".join(decision.stamped)} if decision.stamped else None
+    size = memoryview(asked.object).nbytes
+    return encode_reply(asked.uid, decision.operations, decision.warnings, audit, object_bytes=size)
 
 
 def create_app(

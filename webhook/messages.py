@@ -19,6 +19,7 @@ IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
 ANNOTATIONS_TOO_LARGE: Final = (
     "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
 )
+PATCH_TOO_LARGE: Final = "dovetail: the changes to the pod are too large. The pod was not changed; shorten its affinity, or the settings dovetail.dev/..."
 PODS_ARE_NOT_COUNTED: Final = "the webhook is not counting pods (--on-demand-shares)"
 NO_CONTROLLER_WITH_A_SHARE: Final = "no ReplicaSet, StatefulSet or Job controls the pod"
 CAPACITY_TYPE_IS_SET: Final = "karpenter.sh/capacity-type is set for the pod already"
@@ -27,6 +28,21 @@ CAPACITY_TYPE_IS_SET: Final = "karpenter.sh/capacity-type is set for the pod alr
 def switch_not_supported(setting: str, stamp: str) -> str:
     """A warning about a switch whose value is not known."""
     return f"dovetail: {setting} is not supported; use enabled or disabled. {stamp} was not set"
+
+
+def list_too_long(count: int, what: str, most: int) -> str:
+    """A warning about a pod that would not be planned anyway."""
+    return f"dovetail: the pod has {count} {what}; pods with at most {most} are planned. The pod was not changed; remove some"
+
+
+def too_many_values(place: str, count: int, limit: int, label: str) -> str:
+    """A warning about a setting with a long list."""
+    return f"dovetail: {place} holds {count} values, more than the limit of {limit}: {label} was not stamped"
+
+
+def too_many_deprecated(limit: int) -> str:
+    """A warning about a pod of which too much would be rewritten."""
+    return f"dovetail: the pod uses deprecated labels in more than {limit} places. No label was rewritten; replace them in the pod"
 
 
 def opt_out_not_supported(setting: str) -> str:

@@ -21,6 +21,9 @@ API_VERSION = "admission.k8s.io/v1"
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """The API server's own limit for a request body; a review of a legal object never exceeds it."""
 
+MAX_PATCH_BYTES = 1024 * 1024
+"""Of a patch, beyond the size of the object."""
+
 MAX_WARNING_BYTES = 250
 """Longer warnings are cut by the API server without notice (256 with its own prefix)."""
 
@@ -42,6 +45,10 @@ class ReviewError(ValueError):
     def __init__(self, problem: str, uid: str = "") -> None:
         super().__init__(problem)
         self.uid = uid
+
+
+class PatchTooLargeError(ValueError):
+    """A patch is larger than its object allows; none is made."""
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -288,6 +295,7 @@ def encode_reply(
     warnings: Iterable[str] = (),
     audit: dict[str, str] | None = None,
     denial: str = "",
+    object_bytes: int = 0,
 ) -> bytes:
     """The AdmissionReview that allows the request, with a patch where there is one, or that denies it.
 
@@ -297,13 +305,17 @@ def encode_reply(
         warnings: sentences for the client that wrote the object; long ones, and long lists, are cut visibly.
         audit: audit annotations, keys without a prefix.
         denial: why the request is denied; "" allows it.
+        object_bytes: the size of the object that is patched.
+
+    Raises:
+        PatchTooLargeError: the patch has more than `MAX_PATCH_BYTES` beyond the object; no more than that of it is made.
     """
     response: dict[str, object] = {"uid": uid, "allowed": not denial}
     if denial:
         response["status"] = {"code": 422, "reason": "Invalid", "message": denial}
     if operations:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(_encoder.encode(operations)).decode("ascii")
+        response["patch"] = base64.b64encode(_encoded(operations, object_bytes + MAX_PATCH_BYTES)).decode("ascii")
     told = list(warnings)
     if len(told) > MAX_WARNINGS:
         told[MAX_WARNINGS - 1 :] = [messages.more_warnings(str(len(told) - MAX_WARNINGS + 1))]
@@ -312,6 +324,18 @@ def encode_reply(
     if audit:
         response["auditAnnotations"] = audit
     return _encoder.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _encoded(operations: Iterable[Operation], most: int) -> bytes:
+    """The JSON Patch, an operation after the other: the first that is too much is the last."""
+    patch = bytearray(b"[")
+    for operation in operations:
+        patch += _encoder.encode(operation)
+        patch += b","
+        if len(patch) > most:
+            raise PatchTooLargeError
+    patch[-1:] = b"]"
+    return bytes(patch)
 
 
 def cut(text: str, most: int) -> str:

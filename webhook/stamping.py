@@ -26,17 +26,20 @@ are ORed, so otherwise the requirement goes into each term that lacks the key, a
 A pod for Windows (spec.os, windowsOptions, or a label that only Windows nodes have) gets no other operating system stamped, and
 no architecture that Windows nodes do not have. Deciding twice changes nothing (the API
 server may call again: `reinvocationPolicy: IfNeeded`). Pods of other schedulers are left alone: nobody knows what these make of it.
+A pod with a list that is too long to be planned, or that would need too large a patch, is left alone with a warning: the API server validates it only later.
 What was done is recorded in `dovetail.dev/stamped`, one entry a stamp with the level that asked for it and, where it is not the level alone, why:
 `arch=arm64 (namespace); do-not-disrupt=true (cluster: pod of Job nightly)`.
 """
 
 import enum
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
 from provisioner.apis import names, shares
+from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.apis.shares import Share, Side
 from provisioner.values.taints import Taint, Toleration, tolerates
 from webhook import messages, review
@@ -60,6 +63,12 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 
 MAX_TOLERATIONS = 32
 """Tolerations that are added to one pod at most."""
+
+MAX_VALUES = 64
+"""Values of one setting; each required term of the pod gets all of them."""
+
+MAX_OPERATIONS = 4096
+"""What rewriting the labels of one pod may take."""
 
 MAX_IMAGES = 32
 """A pod with more different images is left alone."""
@@ -196,6 +205,17 @@ AFFINITY_SETTINGS = (
     ),
 )
 
+_ASKING = (
+    *(setting.key for setting in AFFINITY_SETTINGS),
+    names.STAMP_SCHEDULER,
+    names.STAMP_LEGACY_LABELS,
+    names.STAMP_SPREAD,
+    names.STAMP_PROTECT_JOBS,
+    names.STAMP_ON_DEMAND,
+    names.STAMP_IMAGE_ARCH,
+)
+"""Every setting that may change a pod."""
+
 STAMPS = frozenset(
     {setting.name for setting in AFFINITY_SETTINGS}
     | {SCHEDULER_STAMP, LEGACY_STAMP, TOLERATIONS_STAMP, SPREAD_STAMP, PROTECT_STAMP, SHARE_STAMP, IMAGE_STAMP}
@@ -249,6 +269,11 @@ class _Settings:
         """Whether a setting stands anywhere and is not empty."""
         found = self.find(key)
         return found is not None and bool(found.value)
+
+    def ask(self) -> bool:
+        """Whether any setting asks for a change."""
+        found = map(self.find, _ASKING)
+        return any(one is not None and one.value not in ("", DISABLED, "keep") for one in found)
 
     def enabled(self, key: str, draft: "_Draft", stamp: str) -> _Found | None:
         """A setting that is switched on; None where it is off, or says something else, which is told."""
@@ -340,6 +365,8 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     draft = _Draft()
     if _opted_out(settings, draft):
         return Decision(StampOutcome.OPTED_OUT, warnings=tuple(draft.warnings))
+    if problem := _too_long(pod):
+        return Decision(StampOutcome.UNCHANGED, warnings=(problem,) if settings.ask() else ())
     _rewrite_legacy(pod, settings, draft)
     _require_labels(pod, settings, facts, draft)
     _spread(pod, settings, draft)
@@ -356,11 +383,29 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     )
 
 
+def _too_long(pod: Pod) -> str:
+    """The warning about a list of the pod that is too long for it to be planned, "" where there is none."""
+    affinity = pod.spec.affinity
+    together = None if affinity is None else affinity.pod_affinity
+    apart = None if affinity is None else affinity.pod_anti_affinity
+    lists: tuple[tuple[str, Sized | None], ...] = (
+        ("required node selector terms", _required_terms(pod)),
+        ("tolerations", pod.spec.tolerations),
+        ("topology spread constraints", pod.spec.topology_spread_constraints),
+        ("required terms of podAffinity", None if together is None else together.required),
+        ("required terms of podAntiAffinity", None if apart is None else apart.required),
+    )
+    for what, listed in lists:
+        if len(listed or ()) > MOST_ELEMENTS:
+            return messages.list_too_long(len(listed or ()), what, MOST_ELEMENTS)
+    return ""
+
+
 def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
     """Whose pods are to be counted before `decide`, and for what share; None where nothing is to be counted."""
     settings = _Settings(pod, facts)
     asked = _asked_share(pod, settings, facts)
-    if asked is None or asked.problem or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+    if asked is None or asked.problem or is_exempt(pod, facts) or _opted_out(settings, _Draft()) or _too_long(pod):
         return None  # of a problem, `decide` tells
     return asked.owner, asked.share
 
@@ -387,6 +432,9 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         if found is None or not found.value:
             continue
         values = tuple(sorted({part.strip() for part in re.split("[,_]", found.value) if part.strip()}))
+        if len(values) > MAX_VALUES:
+            draft.warnings.append(messages.too_many_values(found.place, len(values), MAX_VALUES, setting.label))
+            continue
         bad = [value for value in values if not setting.accepts(value)]
         if bad or not values:
             held = _quoted(bad) if bad else "no value"
@@ -510,7 +558,7 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
 def images_of(pod: Pod, facts: Facts) -> ImagesAsked | None:
     """Which images are to be known before `decide`; None where it does not matter what they were built for."""
     settings = _Settings(pod, facts)
-    if _image_setting(settings) is None or is_exempt(pod, facts) or _opted_out(settings, _Draft()):
+    if _image_setting(settings) is None or is_exempt(pod, facts) or _opted_out(settings, _Draft()) or _too_long(pod):
         return None
     if _restricts_architecture(pod) or settings.asks_for(names.STAMP_ARCH):
         return None
@@ -905,11 +953,15 @@ def _rewrite_legacy(pod: Pod, settings: _Settings, draft: _Draft) -> None:
         draft.warnings.append(messages.legacy_not_supported(str(found)))
         return
     renamed: dict[str, str] = {}
-    operations = [
-        *_rewrite_node_selector(pod, renamed, draft),
-        *_rewrite_affinity(pod, renamed),
-        *_rewrite_topology_keys(pod, renamed, draft),
-    ]
+    rewriting = itertools.chain(
+        _rewrite_node_selector(pod, renamed, draft),
+        _rewrite_affinity(pod, renamed),
+        _rewrite_topology_keys(pod, renamed, draft),
+    )
+    operations = list(itertools.islice(rewriting, MAX_OPERATIONS + 1))
+    if len(operations) > MAX_OPERATIONS:
+        draft.warnings.append(messages.too_many_deprecated(MAX_OPERATIONS))
+        return
     annotations = pod.metadata.annotations or {}
     for key, meaning in _DISRUPTION_ANNOTATIONS.items():
         if annotations.get(key) == meaning and names.DO_NOT_DISRUPT not in annotations:

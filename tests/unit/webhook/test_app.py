@@ -187,3 +187,34 @@ def test_images_are_asked_for_and_a_dry_run_looks_nothing_up(dry: bool) -> None:
     assert first["path"] == "/spec/affinity"
     post(body())
     assert len(SOURCE.looked_up) == 1, "nobody is asked for pods without the setting"
+
+
+def with_terms(count: int, annotations: dict[str, str]) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * count
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = {"containers": [], "affinity": {"nodeAffinity": required}}
+    return {"metadata": {"generateName": "web-", "annotations": annotations}, "spec": spec}
+
+
+def test_a_huge_pod_gets_a_small_answer() -> None:
+    """It asked for 62 MB, by its own annotations."""
+    asked = {"dovetail.dev/arch": "amd64", "dovetail.dev/os": "linux", "dovetail.dev/capacity-type": "spot"}
+    admission = Admission(SOURCE, FakeClock())
+    reply = admission.answer(body(object=with_terms(40_000, asked)))
+    response = json.loads(reply)["response"]
+    assert response["allowed"] is True
+    assert "patch" not in response
+    assert "has 40000 required node selector terms; pods with at most 256 are planned" in response["warnings"][0]
+    assert len(reply) < 1_000
+    patch = json.loads(admission.answer(body(object=with_terms(256, asked))))["response"]["patch"]
+    assert len(json.loads(base64.b64decode(patch))) > 3 * 256
+
+
+def test_a_pod_that_would_get_too_large_a_patch_is_admitted_unchanged() -> None:
+    pools = ",".join(f"{number}{'x' * 60}" for number in range(10, 74))
+    before, stamped = counted("unchanged"), counted("stamped")
+    reply = Admission(SOURCE, FakeClock()).answer(body(object=with_terms(256, {"dovetail.dev/nodepool": pools})))
+    response = json.loads(reply)["response"]
+    assert (response["allowed"], "patch" in response, "auditAnnotations" in response) == (True, False, False)
+    assert response["warnings"][0].startswith("dovetail: the changes to the pod are too large")
+    assert (counted("unchanged"), counted("stamped")) == (before + 1, stamped)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 from tests.support import jsonpatch
 from tests.support.kube import deep
 from webhook import review
-from webhook.review import MAX_WARNING_BYTES, ReviewError, decode_pod, decode_review, encode_reply
+from webhook.review import (
+    MAX_PATCH_BYTES,
+    MAX_WARNING_BYTES,
+    Operation,
+    PatchTooLargeError,
+    ReviewError,
+    decode_pod,
+    decode_review,
+    encode_reply,
+)
 
 
 def body(**changes: Any) -> bytes:
@@ -151,3 +161,20 @@ def test_texts_are_cut_by_bytes_and_stay_text() -> None:
     assert review.cut("é" * 125, 250) == "é" * 125
     assert review.cut("é" * 126, 250) == "é" * 123 + "..."
     assert review.cut("€" * 100, 250) == "€" * 82 + "..."
+
+
+def test_a_patch_is_bounded_by_the_size_of_its_object() -> None:
+    made = 0
+
+    def endless() -> Iterator[Operation]:
+        nonlocal made
+        for made in range(10**9):  # noqa: B007
+            yield review.add("metadata", "labels", "a", value="x" * 1000)
+
+    with pytest.raises(PatchTooLargeError):
+        encode_reply("u1", endless(), object_bytes=500_000)  # type: ignore[arg-type]  # seen only as far as it is read
+    assert 1_400 < made < 1_600
+    small = [review.add("metadata", "labels", "a", value="x" * MAX_PATCH_BYTES)]
+    assert len(encode_reply("u1", small, object_bytes=100)) > MAX_PATCH_BYTES
+    with pytest.raises(PatchTooLargeError):
+        encode_reply("u1", small)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.apis.shares import Share, Side
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
@@ -16,7 +17,9 @@ from webhook.shares import Owner, Seat
 from webhook.stamping import (
     MAX_ANNOTATION_BYTES,
     MAX_IMAGES,
+    MAX_OPERATIONS,
     MAX_TOLERATIONS,
+    MAX_VALUES,
     SHARE_STAMP,
     Decision,
     Facts,
@@ -1077,3 +1080,63 @@ def test_nothing_in_common_is_told_when_it_is_found_out() -> None:
     assert decision is not None
     assert len(decision.warnings) == 1
     assert [one.path for one in decision.operations] == ["/metadata/labels/dovetail.dev~1image-arch-pending"]
+
+
+# --- pods that are too large ----------------------------------------------------------------------------------------
+
+NODE_TERM = expressions({"key": "disk", "operator": "Exists"})
+PEERS = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+ZONES = {"key": "failure-domain.beta.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+
+
+def long_lists(count: int) -> dict[str, dict[str, Any]]:
+    constraints = [
+        {"topologyKey": f"key-{number}", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"} for number in range(count)
+    ]
+    return {
+        "required node selector terms": {"affinity": required(*[NODE_TERM] * count)},
+        "tolerations": {"tolerations": [{"key": f"key-{number}"} for number in range(count)]},
+        "topology spread constraints": {"topologySpreadConstraints": constraints},
+        "required terms of podAffinity": {"affinity": {"podAffinity": {REQUIRED: [PEERS] * count}}},
+        "required terms of podAntiAffinity": {"affinity": {"podAntiAffinity": {REQUIRED: [PEERS] * count}}},
+    }
+
+
+@pytest.mark.parametrize("what", long_lists(0))
+def test_a_pod_with_a_list_that_is_too_long_to_be_planned_is_not_changed(what: str) -> None:
+    """Mutation comes before validation: 55,000 terms of a tenant took 276 MB, and the container of the webhook has 256."""
+    assert "arch" in decision_for(arm64(**long_lists(MOST_ELEMENTS)[what])).stamped
+    decision = decision_for(arm64(**long_lists(MOST_ELEMENTS + 1)[what]))
+    assert (decision.outcome, decision.operations, decision.stamped) == (StampOutcome.UNCHANGED, (), ())
+    (warning,) = decision.warnings
+    assert warning.startswith(f"dovetail: the pod has 257 {what}; pods with at most 256 are planned.")
+    assert decision_for(pod({"dovetail.dev/legacy-labels": "keep"}, **long_lists(300)[what])).warnings == ()
+
+
+def test_a_pod_that_is_too_large_is_neither_counted_nor_are_its_images_asked_for() -> None:
+    facts = replace(FACTS, namespace_labels={"dovetail.dev/on-demand": "30pct", "dovetail.dev/image-arch": "stamp"})
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    for count, asked in ((MOST_ELEMENTS, True), (MOST_ELEMENTS + 1, False)):
+        document = pod(affinity=required(*[NODE_TERM] * count), containers=[{"name": "c", "image": "web"}])
+        document["metadata"]["ownerReferences"] = [owner]
+        found = decode_pod(msgspec.json.encode(document))
+        assert (share_of(found, facts) is not None) is asked
+        assert (images_of(found, facts) is not None) is asked
+
+
+def test_a_setting_with_too_many_values_stamps_nothing() -> None:
+    pools = [f"pool-{number}" for number in range(MAX_VALUES + 1)]
+    assert "nodepool" in decision_for(pod({"dovetail.dev/nodepool": ",".join(pools[1:])})).stamped
+    decision = decision_for(pod({"dovetail.dev/nodepool": ",".join(pools)}))
+    assert decision.operations == ()
+    (warning,) = decision.warnings
+    assert "dovetail.dev/nodepool of the pod holds 65 values, more than the limit of 64" in warning
+
+
+def test_deprecated_labels_in_too_many_places_are_not_rewritten() -> None:
+    annotations = {"dovetail.dev/legacy-labels": "rewrite", "dovetail.dev/arch": "arm64"}
+    decision = decision_for(pod(annotations, affinity=required(expressions(*[ZONES] * MAX_OPERATIONS))))
+    assert decision.stamped == ("arch", "legacy-labels")
+    decision = decision_for(pod(annotations, affinity=required(expressions(*[ZONES] * (MAX_OPERATIONS + 1)))))
+    assert decision.stamped == ("arch",)
+    assert "deprecated labels in more than 4096 places" in decision.warnings[0]
