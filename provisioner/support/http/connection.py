@@ -2,7 +2,8 @@
 
 A client that asks again and again sends the same head each time, but for the length of its body: that is most of what a request costs
 h11. So a head that h11 has read on this connection is known (`_Known`), and one that differs from it in the digits of its length alone means
-the same. Whatever else comes is h11's to judge.
+the same. Whatever else comes is h11's to judge, but for bodies in chunks: each chunk, of one byte perhaps, would be an event of h11's, and none of
+our clients sends them. So what is read at a time amounts to at most three events: a head, all that is there of its body, and its end.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ KNOWN_HEAD_BYTES: Final = 1024
 """The longest head that is remembered."""
 _LONGEST_LENGTH: Final = 9
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
-_FRAMING: Final = frozenset({b"transfer-encoding", b"expect", b"connection", b"upgrade"})
+_FRAMING: Final = frozenset({b"expect", b"connection", b"upgrade"})
 """Headers that say more of where a request or its connection ends than a length."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _NO_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
@@ -280,6 +281,8 @@ class Connection:
                     _check_length(self.held, most)
                 elif isinstance(event, h11.Request):
                     self._head = event
+                    if any(name == b"transfer-encoding" for name, _ in event.headers):
+                        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, messages.LENGTH_REQUIRED)
                     _check_length(_announced(event), most)
                     self._remember(event)
                 elif isinstance(event, h11.EndOfMessage):

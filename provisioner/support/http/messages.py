@@ -18,6 +18,7 @@ HANDLER_NOT_FINISHED: Final = "the handler has not finished"
 
 
 BODY_BROKE_OFF: Final = "the peer ended the connection in the middle of a body"
+LENGTH_REQUIRED: Final = "bodies with Transfer-Encoding are not supported; send Content-Length"
 
 
 def body_too_long(most: int) -> str:

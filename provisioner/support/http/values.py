@@ -12,7 +12,7 @@ class Request:
         method: in capital letters, as sent.
         target: path and query, as sent.
         headers: names in small letters, in their order.
-        body: all of it; chunks are joined.
+        body: all of it.
         version: "1.0" or "1.1".
         scheme: "http" or "https".
         client: address and port of the peer, empty strings for this process itself.

@@ -74,7 +74,7 @@ def environ(request: Request) -> dict[str, Any]:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
         if name == "content-type":
             made["CONTENT_TYPE"] = value
-        elif name not in {"content-length", "transfer-encoding"} and "_" not in name:
+        elif name != "content-length" and "_" not in name:
             key = f"HTTP_{name.upper().replace('-', '_')}"
             made[key] = f"{made[key]},{value}" if key in made else value
     return made
