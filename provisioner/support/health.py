@@ -166,28 +166,34 @@ def through(server: HttpServer, target: str, seconds: float) -> Check:
 class _Rendered:
     """The metrics, compressed; an answer is kept for as long as it took, so that many askers never take more than half a core.
 
-    They are tens of megabytes of text with 100,000 pods, which compress to a twentieth and are never in memory as a whole: but for who cannot read gzip.
+    They are tens of megabytes of text with 100,000 pods, which compress to a twentieth and are never in memory as a whole: but for those who cannot read
+    gzip, who share one text until the next is rendered.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._packed, self._until = b"", 0.0
+        self._text: bytes | None = None
 
     def answer(self, request: Request) -> Response:
         """Compressed for who accepts that, as Prometheus does."""
-        packed = self._fresh()
-        if not _accepts_gzip(request):
-            return Response(HTTPStatus.OK, gzip.decompress(packed), metrics.CONTENT_TYPE, [_VARY])
-        return Response(HTTPStatus.OK, packed, metrics.CONTENT_TYPE, [("content-encoding", "gzip"), _VARY])
-
-    def _fresh(self) -> bytes:
         with self._lock:
-            began = time.monotonic()
-            if began >= self._until:
-                self._packed = _packed(metrics.chunks())
-                ended = time.monotonic()
-                self._until = ended + (ended - began)
-            return self._packed
+            self._refresh()
+            if _accepts_gzip(request):
+                return Response(
+                    HTTPStatus.OK, self._packed, metrics.CONTENT_TYPE, [("content-encoding", "gzip"), _VARY]
+                )
+            if self._text is None:
+                self._text = gzip.decompress(self._packed)
+            return Response(HTTPStatus.OK, self._text, metrics.CONTENT_TYPE, [_VARY])
+
+    def _refresh(self) -> None:
+        began = time.monotonic()
+        if began >= self._until:
+            self._text = None
+            self._packed = _packed(metrics.chunks())
+            ended = time.monotonic()
+            self._until = ended + (ended - began)
 
 
 def _packed(pieces: Iterable[bytes]) -> bytes:

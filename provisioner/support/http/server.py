@@ -55,7 +55,7 @@ CONNECTIONS = metrics.gauge("dovetail_http_connections", "Open connections.", ("
 ENDED = metrics.counter(
     "dovetail_http_connections_ended_total",
     "Connections that the server closed early, by reason: evicted (the cap was reached), handshake-failed, first-request-late,"
-    " request-late, answer-not-taken, memory (request bodies exceeded the limit), bad-request.",
+    " request-late, answer-not-taken, memory (request bodies, or answers that were not taken, exceeded the limit), bad-request.",
     ("server", "reason"),
 )
 REFUSED = metrics.counter(
@@ -133,6 +133,7 @@ class HttpServer:
         }
         self._more: list[Connection] = []  # to be read without being told: TLS has taken bytes from the poller's sight
         self._held = 0
+        self._unsent = 0  # of those that are written to
         self._tickets: dict[Connection, Ticket] = {}
         self._work: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._done: deque[Ticket] = deque()
@@ -393,6 +394,8 @@ class HttpServer:
         """Forget a connection; False where that has been done."""
         if self._phases[connection.phase].pop(connection, None) is None:
             return False
+        if connection.phase is Phase.WRITING:
+            self._unsent -= len(connection.unsent)
         self._watch(connection, 0)
         self._tickets.pop(connection, None)
         self._held -= connection.forget()
@@ -451,7 +454,9 @@ class HttpServer:
         if connection.phase is Phase.WORKING:
             self._watch(connection, 0)  # its next request, or its end: both can wait for this answer
         elif connection.phase is Phase.WRITING:
+            before = len(connection.unsent)
             connection.send(connection.unsent)
+            self._unsent += len(connection.unsent) - before
             self._sent(connection)
         else:
             self._readable(connection)
@@ -635,7 +640,10 @@ class HttpServer:
         if connection.unsent:
             if connection.phase is not Phase.WRITING:
                 self._move(connection, Phase.WRITING)
+                self._unsent += len(connection.unsent)
             self._watch(connection, selectors.EVENT_WRITE)
+            while self._unsent > self.limits.unsent_bytes and len(self._phases[Phase.WRITING]) > 1:
+                self._drop(max(self._phases[Phase.WRITING], key=lambda peer: len(peer.unsent)), "memory")
         elif not connection.next_request():
             self._close(connection)
         else:

@@ -76,6 +76,7 @@ class Limits:
         head_bytes: request line and headers.
         body_bytes: of one request.
         held_bytes: of all bodies that are being read or answered; beyond, the longest that is still being read goes.
+        unsent_bytes: of all answers that peers have not taken yet; beyond, the one with most of it left goes, but for the last: one answer may be larger.
     """
 
     connections: int = 512
@@ -88,3 +89,4 @@ class Limits:
     head_bytes: int = 16 * 1024
     body_bytes: int = 1024 * 1024
     held_bytes: int = 32 * 1024 * 1024
+    unsent_bytes: int = 32 * 1024 * 1024

@@ -23,7 +23,7 @@ REFUSED_NAME = "dovetail_http_requests_refused_total"
 SECONDS = 0.3
 ASKING = Limits(first_request_seconds=SECONDS, request_seconds=SECONDS)
 ANSWERING = Limits(answer_seconds=SECONDS)
-TAKING = Limits(taking_seconds=SECONDS)
+TAKING = Limits(taking_seconds=SECONDS, unsent_bytes=200_000_000)
 IDLE = Limits(idle_seconds=SECONDS)
 PATIENT = Limits(connections=24, first_request_seconds=60, request_seconds=60, idle_seconds=60, taking_seconds=60)
 
@@ -450,6 +450,31 @@ def test_long_bodies_do_not_fill_the_memory(requests: int) -> None:
         address.leave()
         eventually(lambda: not server.connections, "all are gone")
         assert server._held == 0
+
+
+def test_answers_that_nobody_takes_do_not_fill_the_memory() -> None:
+    """60 clients that did not read a page of 8 MB held 400 MB."""
+    limits = Limits(unsent_bytes=80_000_000, taking_seconds=60)
+    with serving(limits=limits) as (server, address):
+        before = ended("memory")
+        for _ in range(8):
+            address.peer().send(get("/big"))
+        eventually(lambda: ended("memory") >= before + 6, "those with most of their answers left are ended")
+        assert server._unsent <= limits.unsent_bytes
+        assert address.ask(post(b"short")).body == b"short"
+        eventually(lambda: server.connections == 2, "others stay")
+        assert ended("memory") == before + 6
+        address.leave()
+        eventually(lambda: not server.connections, "all are gone")
+        assert server._unsent == 0
+
+
+def test_one_answer_may_be_larger_than_all_together() -> None:
+    with serving(limits=Limits(unsent_bytes=1000, taking_seconds=60)) as (server, address):
+        peer = address.peer()
+        for _ in range(2):
+            assert len(peer.ask(get("/big")).body) == 32_000_000
+        eventually(lambda: server._unsent == 0, "nothing is left")
 
 
 # --- handlers that hang ---------------------------------------------------------------------------------------------
