@@ -204,7 +204,7 @@ _STEPS_A_LOOK: Final = 16
 _NO_ZONE: Final = Term(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
 """Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_SIZES: Final = 500
-_MOST_FURTHER_LOOKS: Final = 5_000
+_LOOKS_OF_AN_ATTEMPT: Final = 5_000
 """So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
 _SEVERAL: Final = 2
 _NEVER: Final = 1 << 40
@@ -230,7 +230,7 @@ class Terms:
     stop: bool = False
 
 
-_NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
+NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
 
 
 class Attempt:
@@ -257,7 +257,7 @@ class Attempt:
         setting: Setting,
         cautious: Collection[Count],
         classes: Sequence[PodClass],
-        ceilings: Mapping[Count, int] = _NO_CEILINGS,
+        ceilings: Mapping[Count, int] = NO_CEILINGS,
         nodes_wanted: int = 0,
         wary: Collection[Count] = (),
     ) -> None:
@@ -477,7 +477,7 @@ class Attempt:
         } | self._doubtful.union(
             host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
         )
-        if not late or not self.stuck(late, _MOST_FURTHER_LOOKS):
+        if not late or not self.stuck(late, _LOOKS_OF_AN_ATTEMPT):
             return set()
         return late
 

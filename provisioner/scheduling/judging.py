@@ -143,7 +143,7 @@ def settle(
     return verdict, tuple([replace(one, pods=node.pods) for one, node in zip(claims, nodes, strict=True)])
 
 
-_MOST_FURTHER_LOOKS: Final = 200_000
+_LOOKS_OF_A_JUDGEMENT: Final = 200_000
 """So many looks may be spent on further orders of binding before a design counts as one that has none: about half a second."""
 
 _Opened = tuple[int, DesignedNode, Account, int, PodClass]
@@ -195,7 +195,7 @@ class _Judge:
         ]
 
     def _unsettled(self, failed: Collection[Count]) -> list[Stuck]:
-        """Pods of spreads that a node breaks which may come to be in several domains, whichever it is."""
+        """Pods whose spread some node would break, because it may still come to several domains, whichever it comes to."""
         return [
             (one, place, messages.spread_over(spread.count.key))
             for one, place, _ in self.placed
@@ -210,7 +210,7 @@ class _Judge:
         for one in self.starts if len(waiting) > 1 else ():
             if len(both := waiting & self.attempt.counters(one)) > 1:
                 counts.update(each.count for each in both)
-        return self.attempt.stuck(counts, _MOST_FURTHER_LOOKS) if counts else []
+        return self.attempt.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
 
     def _waiting(self) -> set[HostCounter | DomainCounter]:
         """The counters of spreads that hold only once pods are in all domains, so that some pods wait for others."""

@@ -134,7 +134,22 @@ class Standing(Protocol):
 
 
 class Placing:
-    """Everything that changes in one attempt."""
+    """Everything that changes in one attempt.
+
+    Attributes:
+        places: existing nodes, then claims; None for a node that nobody looked at yet. `now` is the number of the former.
+        usable: places that take pods and stay, as a set.
+        lingering: existing nodes that leave; domains until they are gone.
+        cautious: spreads that see no node that is not there yet.
+        wary: of these, those for which no node comes to a domain that is too empty, not even with the pod that fills it.
+        ceilings: most pods on a node, by hostname spread.
+        nodes_wanted: pods that hostname spread is about are shared out over so many nodes at least.
+        scattering: pods that are counted and may choose go where few are counted, not to the first place.
+        sparing: no new node that would break the hostname spread of pods that have a place.
+        closing: no node comes any more, so the true numbers are safe.
+        forced: hostname spread opened more nodes than room alone needs.
+        touched: something happened by which a pod without a place may have one.
+    """
 
     __slots__ = (  # an object of more than thirty attributes is slow without
         "_attached",

@@ -198,8 +198,9 @@ class Prepared:
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
-            effort: how many lots may be drawn where a pod that has to do with others is left; with 0 nothing is attempted twice,
-                so the answer may be a false no, never a false yes.
+            effort: how many lots may be drawn where a pod that has to do with others is left; with 0 none is, and no other order is
+                tried, so the answer may be a false no, never a false yes. An attempt is repeated then only where it foresaw more nodes
+                than there are.
             explain: say why pods are left, in the result; else `Unplaced.reasons` are found when they are asked for.
             budget: steps that may be done (see `attempt.Work`); the same budget gives the same answer.
             expired: says that time is up; what was not tried then is told apart from what has no place.
@@ -244,7 +245,7 @@ class Prepared:
         """Judge a design as a whole, minValues included, and make claims of its nodes, in their order.
 
         A claim names every type on which its pods fit, as one of `solve` does, and is planned on the cheapest; a node
-        without zone or capacity type leaves them open where its pods do. None where the design is not legal.
+        without zone or capacity type leaves them open where its pods do. No claims where the design is not legal.
         """
         setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
         return settle(setting, left_out, design, self._numbers)

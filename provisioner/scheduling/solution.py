@@ -1,11 +1,10 @@
 """The answer to one question: attempts, each more careful than the one before, the best of them settled and explained."""
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.attempt import NO_CEILINGS, Attempt, Setting
 from provisioner.scheduling.bounds import LowerBound
 from provisioner.scheduling.classes import LeftOut, PodClass, sort_key
 from provisioner.scheduling.demands import Count
@@ -26,7 +25,6 @@ _MOST_SHARED: Final = 3
 """Numbers of nodes over which everything is shared evenly that are tried."""
 _MOST_CEILINGS: Final = 3
 """So many of them only fill nodes less, for the sake of a hostname spread that was broken."""
-_NO_CEILINGS: Final[Mapping[Count, int]] = MappingProxyType({})
 _TURNS: Final = (False, True, False, True)
 """Those who found no place for what others did are tried before them so often, and wait for nobody; in some turns with
 pods scattered."""
@@ -76,7 +74,7 @@ class Solution:
     def _attempt(
         self,
         cautious: Collection[Count],
-        ceilings: Mapping[Count, int] = _NO_CEILINGS,
+        ceilings: Mapping[Count, int] = NO_CEILINGS,
         wary: Collection[Count] = (),
         *,
         by_priority: bool,
@@ -137,7 +135,7 @@ class Solution:
         best, least, price = attempt, _badness(attempt), attempt.usd_per_hour()
         if price > attempt.usd_apart():
             cautious = {*attempt.cautious, *attempt.spread_counts()}
-            other = self._attempt(cautious, _NO_CEILINGS, attempt.wary, by_priority=by_priority, scattering=False)
+            other = self._attempt(cautious, NO_CEILINGS, attempt.wary, by_priority=by_priority, scattering=False)
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
@@ -209,7 +207,7 @@ class Solution:
             wary = wary | (attempt.unordered & cautious)
             cautious = cautious | (broken - lower.keys())
         everything = {count for one in self.classes for count in one.counts}
-        return self._attempt(everything, _NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
+        return self._attempt(everything, NO_CEILINGS, wary, by_priority=by_priority, scattering=scattering)
 
     def _foreseen(self, waiting: Mapping[PodClass, int]) -> dict[Count, int]:
         """The most pods on a node with which a hostname spread can hold, where all nodes are to come.
