@@ -308,12 +308,14 @@ class Attempt:
     def claims_without(self, dropped: Collection[PodClass]) -> list[Place]:
         """The same at the end of everything, without the pods of some classes, and without those that were made for them alone."""
         claims = self.claims()
-        for claim in claims if dropped else ():
+        if not dropped:
+            return claims
+        for claim in claims:
             for one, start, end in claim.placed:
                 if one in dropped:
                     take_off(claim, self._setting.needs[one], end - start)
             claim.placed = [part for part in claim.placed if part[0] not in dropped]
-        return [claim for claim in claims if claim.placed] if dropped else claims
+        return [claim for claim in claims if claim.placed]
 
     @property
     def size(self) -> int:

@@ -73,24 +73,24 @@ def stuck(
     left = order.left(firsts)
     spent = 0
     tried: set[tuple[object, ...]] = set()
-    while left:
+    better = True
+    while left and better:
+        better = False
         for some in left:
             if not some.plan.bootstraps or some.kind in tried:
                 continue
             if spent > most or placing.work.look():
-                return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
+                break
             tried.add(some.kind)
             other = _Order(placing, classes, plans_over)
             found = other.left([some.number, *firsts])
             spent += other.cost
             if len(found) < len(left):
                 firsts.insert(0, some.number)
-                order, left = other, found
+                order, left, better = other, found, True
                 tried.clear()
                 break
-        else:
-            return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
-    return []
+    return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
 
 
 class _Order:

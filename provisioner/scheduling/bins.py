@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.demands import Eligibility
-from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term, label_value
+from provisioner.scheduling.filters import NodeFilter, Term, label_value, value_on
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.reasons import BinsRefuse
 from provisioner.scheduling.vectors import Dimensions, Need, Thresholds, Vector
@@ -115,7 +115,10 @@ class Ground:
                 if not left:
                     break
                 if key == HOSTNAME_LABEL:
-                    left = mask_of([i for i in members(left) if self._has_hostname(i, requirement)])
+                    hosts = ((i, *self._bins[i]) for i in members(left))
+                    left = mask_of(
+                        [i for i, labels, _, name, _ in hosts if requirement.admits(value_on(labels, key, name))]
+                    )
                 else:
                     left &= self._holding(key, requirement)
             if term.names is not None:
@@ -126,17 +129,9 @@ class Ground:
     def _holding(self, key: str, requirement: Requirement) -> int:
         answer = 0
         for value, holders in self.by_label(key).items():
-            if requirement.admits_absence if value is None else requirement.has(value):
+            if requirement.admits(value):
                 answer |= holders
         return answer
-
-    def _has_hostname(self, number: int, requirement: Requirement) -> bool:
-        """As `Term.matches`: a node that is to come has a hostname that is not known yet."""
-        labels, _, node_name, _ = self._bins[number]
-        value = label_value(labels, HOSTNAME_LABEL)
-        if value is None and not node_name:
-            value = UNKNOWN_HOSTNAME
-        return requirement.admits_absence if value is None else requirement.has(value)
 
 
 class Rooms:

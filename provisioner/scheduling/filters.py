@@ -80,13 +80,9 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether a node with exactly these labels matches, as kube-scheduler judges it; one that has no Node yet will have a hostname."""
         if self.names is not None and not self.names.has(node_name):
             return False
-        for key, requirement in self.requirements.items():
-            value = label_value(labels, key)
-            if value is None and key == HOSTNAME_LABEL and not node_name:
-                value = UNKNOWN_HOSTNAME
-            if not (requirement.admits_absence if value is None else requirement.has(value)):
-                return False
-        return True
+        return all(
+            requirement.admits(value_on(labels, key, node_name)) for key, requirement in self.requirements.items()
+        )
 
 
 class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
@@ -142,6 +138,12 @@ def label_value(labels: Mapping[str, str], key: str) -> str | None:
             if value is not None:
                 break
     return value
+
+
+def value_on(labels: Mapping[str, str], key: str, node_name: str) -> str | None:
+    """As `label_value`; a node that has no Node yet will have a hostname."""
+    value = label_value(labels, key)
+    return UNKNOWN_HOSTNAME if value is None and key == HOSTNAME_LABEL and not node_name else value
 
 
 def node_filter(shape: PodShape) -> NodeFilter:

@@ -27,6 +27,7 @@ from provisioner.scheduling.ports import clash
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
+from provisioner.scheduling.topology_plan import Counter as AnyCounter
 
 Placed = tuple[PodClass, int, int]
 """(class, number of the place, how many of its pods)"""
@@ -212,9 +213,9 @@ class _Judge:
                 counts.update(each.count for each in both)
         return self.attempt.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
 
-    def _waiting(self) -> set[HostCounter | DomainCounter]:
+    def _waiting(self) -> set[AnyCounter]:
         """The counters of spreads that hold only once pods are in all domains, so that some pods wait for others."""
-        found: set[HostCounter | DomainCounter] = set()
+        found: set[AnyCounter] = set()
         for one in self.starts:
             plan = self._plan(one)
             found.update(host for host, skew, *_ in plan.spreads if host.with_at_least(skew + 1) & self.placing.usable)

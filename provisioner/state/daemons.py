@@ -135,8 +135,4 @@ def _read(term: NodeSelectorTerm) -> Requirements | None:
 
 
 def _matches(term: Requirements, labels: Mapping[str, str]) -> bool:
-    for key, one in term.items():
-        value = labels.get(key)
-        if not (one.admits_absence if value is None else one.has(value)):
-            return False
-    return True
+    return all(one.admits(labels.get(key)) for key, one in term.items())

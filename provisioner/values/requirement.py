@@ -139,6 +139,10 @@ class Requirement:
         (value,) = self.values
         return value
 
+    def admits(self, value: str | None) -> bool:
+        """Whether an object with this value of the label satisfies this; None for one without the label."""
+        return self.admits_absence if value is None else self.has(value)
+
     def has(self, value: str) -> bool:
         """Whether the label may have this value."""
         if not self.complement:

@@ -235,6 +235,21 @@ class Writer:
             self.outcome = error
 
 
+def held_writes(stage: Stage) -> tuple[threading.Event, threading.Event]:
+    """Writes come to the server and get no answer: set once one came, and what lets them be answered."""
+    came, answers = threading.Event(), threading.Event()
+
+    def respond(sent: Sent) -> Script:
+        if "configmaps" in sent.path:
+            came.set()
+            answers.wait(20)
+            return ok(thing("a"))
+        return stage.server.respond(sent)
+
+    stage.respond = respond
+    return came, answers
+
+
 @pytest.fixture(params=["scripted", "real"])
 def connected_stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Over a scripted connection, and over the real one, which cuts off what is not permitted any more."""
@@ -248,16 +263,7 @@ def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(
 ) -> None:
     stage = connected_stage
     monkeypatch.setattr("provisioner.controllers.leadership.LAST_WRITES_SECONDS", 0.3)
-    came, answered = threading.Event(), threading.Event()
-
-    def respond(sent: Sent) -> Script:
-        if "configmaps" in sent.path:
-            came.set()
-            answered.wait(20)
-            return ok(thing("a"))
-        return stage.server.respond(sent)
-
-    stage.respond = respond
+    came, answered = held_writes(stage)
     stage.start()
     writer = Writer(stage)
     assert came.wait(5), "a write is under way"
@@ -270,14 +276,7 @@ def test_a_lease_is_left_to_run_out_while_a_write_does_not_return(
 
 def test_a_write_under_way_is_waited_for_when_it_stops_and_no_other_begins(connected_stage: Stage) -> None:
     stage = connected_stage
-    came, answers = threading.Event(), threading.Event()
-
-    def respond(sent: Sent) -> Script:
-        if "configmaps" in sent.path:
-            came.set()
-            answers.wait(20)
-            return ok(thing("a"))
-        return stage.server.respond(sent)
+    came, answers = held_writes(stage)
 
     def refused() -> bool:
         try:
@@ -286,7 +285,6 @@ def test_a_write_under_way_is_waited_for_when_it_stops_and_no_other_begins(conne
             return True
         return False
 
-    stage.respond = respond
     stage.start()
     writer = Writer(stage)
     assert came.wait(5)
