@@ -95,11 +95,16 @@ class Fleet:
         self.settings = Settings(name, "tls", name, NAMES, settle=1.0, overlap=1.0, lease_seconds=8)
         self.replicas: dict[str, tuple[Rotation, TlsServer]] = {}
 
-    def start(self, identity: str) -> Rotation:
+    def prepare(self, identity: str) -> Rotation:
+        """A replica that serves what its directory holds, and has asked nobody yet."""
         directory = self.directory / identity
         Rotation.prepare(directory, self.settings.names, self.settings.secret, self.clock.now())
         rotation = Rotation(self.client, self.connection, self.clock, self.settings, directory, identity)
         self.replicas[identity] = (rotation, TlsServer(rotation.path))
+        return rotation
+
+    def start(self, identity: str) -> Rotation:
+        rotation = self.prepare(identity)
         rotation.start()
         return rotation
 
@@ -263,9 +268,10 @@ def test_a_restart_takes_up_what_was_served(fleet: Fleet) -> None:
     eventually(lambda: ready(rotation) and fleet.settled(), "ready")
     before = rotation.path.read_bytes()
     fleet.stop("one")
-    again = fleet.start("one")
+    again = fleet.prepare("one")
     assert again.path.read_bytes() == before
     assert not ready(again), "not before the Secret was seen"
+    again.start()
     eventually(lambda: ready(again), "ready again")
     assert again.path.read_bytes() == before
 
