@@ -435,6 +435,12 @@ class NodePool(Object, frozen=True, kw_only=True):
         return self.spec.replicas is not None
 
 
+def pool_of_class(reference: NodeClassReference) -> NodePool:
+    """A NodePool that says nothing but its NodeClass and has no name, for what is asked about NodeClaims without a NodePool."""
+    template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(node_class_ref=reference))
+    return NodePool(spec=NodePoolSpec(template=template))
+
+
 def _given(value: T | UnsetType, otherwise: T) -> T:
     return otherwise if isinstance(value, UnsetType) else value
 

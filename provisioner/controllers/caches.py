@@ -26,7 +26,6 @@ from provisioner.controllers.changes import (
     PodChanged,
     SurroundingChanged,
 )
-from provisioner.controllers.clouds import TypesByPool
 from provisioner.controllers.freshness import behind, stale
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
@@ -38,6 +37,7 @@ from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
@@ -86,7 +86,7 @@ class Caches:
         self._connection, self._clock = connection, clock
         self._chance = random.Random()
         self._listeners: list[Listener] = []
-        self._types: Callable[[str], Mapping[str, InstanceType]] = _no_types
+        self._types = TypesByPool(lambda _: None, lambda _: ())  # until `use_types`
         self.options = options
         self.drifts: list[str] = []
         self.cluster = self._state(options)
@@ -171,8 +171,8 @@ class Caches:
         )
 
     def _state(self, options: Options) -> Cluster:
-        def types_of(pool: str) -> Mapping[str, InstanceType]:
-            return self._types(pool)
+        def types_of(claim: NodeClaim) -> Mapping[str, InstanceType]:
+            return self._types.of_claim(claim)
 
         ttls = {"hold_ttl": options.hold_ttl, "plan_ttl": options.plan_ttl}
         if options.check_state:
@@ -315,7 +315,3 @@ class Caches:
 
 def _ignored(*_: object) -> None:
     """Nothing is done about it, or nobody leads who would do it."""
-
-
-def _no_types(_: str) -> Mapping[str, InstanceType]:
-    return {}

@@ -1,6 +1,6 @@
 """What a cloud brings into the program beside its `CloudProvider`: background work of every replica, and controllers that only it has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -116,8 +116,10 @@ class KwokCloud:
         self.provider = provider
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The catalogue."""
-        return self.provider.instance_types(pool)
+        """The catalogue; nothing of a pool that is another provider's."""
+        reference = pool.node_class_ref
+        mine = (reference.group, reference.kind) in self.provider.node_class_kinds()
+        return self.provider.instance_types(pool) if mine else ()
 
     def start(self) -> None:
         """Nothing to do."""
@@ -133,34 +135,6 @@ class KwokCloud:
     def stop(self) -> None:
         """Make no more Nodes."""
         self.provider.stop()
-
-
-class TypesByPool:
-    """Instance types by pool and name; pools with the same types share one table.
-
-    Args:
-        pool: the NodePool of that name.
-        types: of a pool, the same tuple while nothing changed.
-    """
-
-    def __init__(
-        self, pool: Callable[[str], NodePool | None], types: Callable[[NodePool], tuple[InstanceType, ...]]
-    ) -> None:
-        self._pool, self._types = pool, types
-        self._known: dict[str, tuple[tuple[InstanceType, ...], Mapping[str, InstanceType]]] = {}
-
-    def __call__(self, name: str) -> Mapping[str, InstanceType]:
-        """The types of one pool; empty for a pool that is gone."""
-        pool = self._pool(name)
-        if pool is None:
-            self._known.pop(name, None)
-            return {}
-        types = self._types(pool)
-        known = self._known.get(name)
-        if known is None or known[0] is not types:
-            shared = next((one for one in list(self._known.values()) if one[0] is types), None)
-            known = self._known[name] = shared or (types, {one.name: one for one in types})
-        return known[1]
 
 
 def kwok_catalogue(options: Options) -> catalogue.KwokCatalogue | None:

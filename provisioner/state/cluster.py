@@ -22,6 +22,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.commands import Command, Commands
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.effects import DaemonSetUnreadable, Effect
+from provisioner.state.expected import Expected, expected_of, is_planned
 from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch
@@ -42,17 +43,20 @@ HOLD_TTL: Final = timedelta(seconds=120)
 """How long a node that is initialised keeps room for its planned pods at most."""
 PLAN_TTL: Final = timedelta(minutes=15)
 """How long one that is not initialised does."""
-_MOST_PEAKS: Final = 256
+_MOST_REMEMBERED: Final = 256
 
-TypesOf = Callable[[str], Mapping[str, InstanceType]]
-"""Instance types by name of one NodePool, the same mapping while nothing changes; empty where the pool or its types are unknown."""
+TypesOf = Callable[[NodeClaim], Mapping[str, InstanceType]]
+"""Instance types by name of a claim's NodePool, or of its NodeClass where it has no pool.
+
+The same mapping while nothing changes; empty where the pool, the class or the types are unknown.
+"""
 
 
 class Cluster:
     """See the module. Thread-safe; every method is short (no method waits).
 
     Args:
-        types_of: where the instance types of a pool are found.
+        types_of: where the instance types are found that a claim may become.
         clock: the wall clock for the instants of snapshots and pod events, the monotonic one for every duration.
         hold_ttl, plan_ttl: see `HOLD_TTL`, `PLAN_TTL`.
     """
@@ -85,9 +89,9 @@ class Cluster:
         self._leaving = Leaving(self._protection, self._plans.needs_no_place)
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
         self._due: dict[NodeKey, tuple[Mapping[str, str], tuple[Taint, ...], int, Resources]] = {}
-        self._typed: dict[
-            NodeKey, tuple[str, Mapping[str, InstanceType]]
-        ] = {}  # pool and types that a view was made with
+        # claim and types that a view was made with
+        self._typed: dict[NodeKey, tuple[NodeClaim, Mapping[str, InstanceType]]] = {}
+        self._expected: dict[object, tuple[Mapping[str, InstanceType], Expected | None]] = {}
         self._peaks: dict[tuple[object, ...], tuple[Mapping[str, InstanceType], Resources | None]] = {}
 
     # ------------------------------------------------------------------ events
@@ -593,7 +597,7 @@ class Cluster:
         node, claim = pair
         name = node.metadata.name if node is not None else ""
         pool = claim.metadata.labels.get(names.NODEPOOL_LABEL, "") if claim is not None else ""
-        types = self._types_for(key, pool, claim)
+        types = self._types_for(key, claim)
         command = self._commands.of(key.name) if key.of_claim else None
         provider_id = (
             claim.status.provider_id if claim is not None else node.spec.provider_id if node is not None else ""
@@ -611,31 +615,45 @@ class Cluster:
                 nominated=self._plans.assignments.has(key),
                 last_pod_event=self._pod_event_at.get(name),
                 attach_limits=self._around.limits_of(name),
-                types=types,
+                expected=self._expectation(claim, types) if claim is not None and types else None,
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),
                 command=command.record.id if command is not None else "",
             )
         )
 
-    def _types_for(self, key: NodeKey, pool: str, claim: NodeClaim | None) -> Mapping[str, InstanceType]:
-        """The types of the pool where the view depends on them: until the claim says itself what it is."""
+    def _types_for(self, key: NodeKey, claim: NodeClaim | None) -> Mapping[str, InstanceType]:
+        """The types of the claim where the view depends on them: until the claim says itself what it is."""
         if claim is None or (claim.status.capacity and is_true(claim.status.conditions, names.REGISTERED)):
             self._typed.pop(key, None)
             return {}
-        types = self._types_of(pool)
-        self._typed[key] = pool, types
+        types = self._types_of(claim)
+        self._typed[key] = claim, types
         return types
 
     def _types_looked_at(self) -> None:
-        """No event tells that the types of a pool are others: its catalogue changed, or it is gone. O(claims without a Node)."""
-        found: dict[str, Mapping[str, InstanceType]] = {}
-        for key, (pool, types) in self._typed.items():
-            now = found.get(pool)
+        """No event tells that the types of a pool or a class are others: the catalogue changed, or it is gone. O(claims without a Node)."""
+        found: dict[object, Mapping[str, InstanceType]] = {}
+        for key, (claim, types) in self._typed.items():
+            origin = claim.pool or claim.spec.node_class_ref
+            now = found.get(origin)
             if now is None:
-                now = found[pool] = self._types_of(pool)
+                now = found[origin] = self._types_of(claim)
             if now is not types and (now or types):
                 self._dirty.add(key)
+
+    def _expectation(self, claim: NodeClaim, types: Mapping[str, InstanceType]) -> Expected | None:
+        """`expected_of`; remembered where no plan says it, since claims of one static NodePool ask for the same."""
+        if is_planned(claim):
+            return expected_of(claim, types)
+        named = claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "")
+        asked = claim.spec.requirements, named, tuple(sorted(claim.spec.resources.requests.items()))
+        known = self._expected.get(asked)
+        if known is None or known[0] is not types:
+            if len(self._expected) >= _MOST_REMEMBERED:
+                self._expected.clear()
+            known = self._expected[asked] = (types, expected_of(claim, types))
+        return known[1]
 
     def _assigned_pods(self, key: NodeKey) -> tuple[Pod, ...]:
         """The pods that a node keeps room for, less those whose successor is still to come."""
@@ -669,7 +687,7 @@ class Cluster:
         named = next((tuple(one.values) for one in claim.spec.requirements if one.key == names.INSTANCE_TYPE_LABEL), ())
         known = self._peaks.get((limited, named))
         if known is None or known[0] is not types:
-            if len(self._peaks) >= _MOST_PEAKS:
+            if len(self._peaks) >= _MOST_REMEMBERED:
                 self._peaks.clear()
             known = self._peaks[limited, named] = (types, most_of(claim, types, limited))
         return known[1]

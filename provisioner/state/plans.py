@@ -21,6 +21,7 @@ from provisioner.state import effects
 from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
 from provisioner.state.commands import Commands
 from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
+from provisioner.state.expected import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch, Launches
@@ -136,7 +137,8 @@ class Plans:
         done: list[Effect] = []
         text = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
         if one.announced and claim.metadata.uid:
-            if not text or text != one.text:  # somebody else's claim has the name: its plan is not ours
+            # somebody else's claim has the name: its plan is not ours
+            if text != one.text or (one.for_pods and not text):
                 one = self._claims[name] = _Claim()  # before its ends are reviewed: it was not made for our pods
                 self._launches.gone(name)
                 done += self.end_all(key, effects.LOST)
@@ -465,7 +467,8 @@ class Plans:
             plan = decode_plan(text) if text else Plan()
         except PlanError:
             return []  # not ours: the claim works without a plan
-        if plan.total and not is_launched(claim):
+        # pods that are planned onto a user's claim, or a static NodePool's, do not make it theirs
+        if plan.total and is_planned(claim) and not is_launched(claim):
             one.for_pods = True
         waits = not is_true(claim.status.conditions, names.INITIALIZED)
         listed = {uid for entry in plan.pods for uid in entry.uids}

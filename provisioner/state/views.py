@@ -6,14 +6,14 @@ from datetime import datetime
 
 from provisioner.apis import names
 from provisioner.apis.core import Amounts, Node
-from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.state.expected import Expected, claim_labels, claim_requirements
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
 from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
@@ -35,7 +35,7 @@ class Inputs:
         nominated: whether any room is kept.
         last_pod_event: as this process saw it.
         attach_limits: of the Node.
-        types: instance types of the claim's pool by name.
+        expected: what the claim's node will be like; None where nobody knows, or a Node tells.
         due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
         most: what limits are charged with for a claim that is not launched yet.
         command: the ID of the command of which the claim is a candidate, "" for none.
@@ -52,7 +52,7 @@ class Inputs:
     nominated: bool
     last_pod_event: datetime | None
     attach_limits: Mapping[str, int]
-    types: Mapping[str, InstanceType]
+    expected: Expected | None
     due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
     most: Callable[[NodeClaim], Resources | None]
     command: str = ""
@@ -64,16 +64,17 @@ def view_of(given: Inputs) -> NodeView:
     conditions = claim.status.conditions if claim is not None else ()
     registered = claim is None or is_true(conditions, names.REGISTERED)
     initialized = node is not None and (claim is None or is_true(conditions, names.INITIALIZED))
-    kind = given.types.get(planned_type(claim)) if claim is not None and not registered else None
-    labels, taints = _labels_and_taints(node, claim, registered=registered, initialized=initialized)
-    capacity, allocatable = _sizes(node, claim, kind, initialized=initialized)
+    expected = given.expected if not registered else None
+    labels, taints = _labels_and_taints(node, claim, expected, registered=registered, initialized=initialized)
+    capacity, allocatable = _sizes(node, claim, expected, initialized=initialized)
     told = claim.status.last_pod_event_time if claim is not None else None
     both = [one.metadata for one in (node, claim) if one is not None]
     room = EMPTY
     if (not given.ambiguous or claim is None) and not is_lost(node, claim):
         # DaemonSets may ask for labels that the planned type decides, but nothing has said yet
         coming = {} if initialized or claim is None else names.READY_LABELS
-        due = given.due({**_type_labels(kind), **coming, **labels} if coming else labels, taints, given.pods)
+        likely = expected.likely if expected is not None else {}
+        due = given.due({**likely, **coming, **labels} if coming else labels, taints, given.pods)
         room = allocatable - given.used - due - given.kept
     return NodeView(
         key=given.key,
@@ -102,37 +103,6 @@ def view_of(given: Inputs) -> NodeView:
         ambiguous=given.ambiguous,
         command=given.command,
     )
-
-
-def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
-    """Labels that the claim's Node will carry, as far as they are decided."""
-    single = {
-        key: value
-        for key, requirement in claim_requirements(claim).items()
-        if (value := requirement.single_value) is not None
-    }
-    planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "")
-    if planned.count("/") == 2 and not claim.status.provider_id:
-        kind, zone, capacity_type = planned.split("/")
-        single |= {
-            names.INSTANCE_TYPE_LABEL: kind,
-            names.ZONE_LABEL: zone,
-            names.CAPACITY_TYPE_LABEL: capacity_type,
-        }
-    return {**single, **claim.metadata.labels}
-
-
-def claim_requirements(claim: NodeClaim) -> Requirements:
-    """spec.requirements as values; none where they cannot be read: one bad claim must not hide all nodes."""
-    try:
-        return requirements_of(claim.spec.requirements)
-    except RequirementError:
-        return Requirements.of(())
-
-
-def planned_type(claim: NodeClaim) -> str:
-    """The instance type that the claim was launched as, or is planned as; "" where nothing says."""
-    return claim_labels(claim).get(names.INSTANCE_TYPE_LABEL, "")
 
 
 def is_disrupted(node: Node | None) -> bool:
@@ -185,21 +155,14 @@ def _charge(claim: NodeClaim | None, capacity: Resources, most: Callable[[NodeCl
     return (capacity.maximum(largest) if largest is not None else capacity) + _NODE
 
 
-def _type_labels(kind: InstanceType | None) -> Mapping[str, str]:
-    if kind is None:
-        return {}
-    return {
-        key: value for key, requirement in kind.requirements.items() if (value := requirement.single_value) is not None
-    }
-
-
 def _labels_and_taints(
-    node: Node | None, claim: NodeClaim | None, *, registered: bool, initialized: bool
+    node: Node | None, claim: NodeClaim | None, expected: Expected | None, *, registered: bool, initialized: bool
 ) -> tuple[Mapping[str, str], tuple[Taint, ...]]:
     if claim is None:
         return (node.metadata.labels, node.spec.taints) if node is not None else ({}, ())
     if node is None or not registered:
-        return claim_labels(claim), claim.spec.taints or ()
+        certain = expected.certain if expected is not None else {}
+        return {**certain, **claim_labels(claim)}, claim.spec.taints or ()
     if initialized:
         return node.metadata.labels, node.spec.taints
     falling = falling_taints(node, claim)
@@ -207,9 +170,9 @@ def _labels_and_taints(
 
 
 def _sizes(
-    node: Node | None, claim: NodeClaim | None, kind: InstanceType | None, *, initialized: bool
+    node: Node | None, claim: NodeClaim | None, expected: Expected | None, *, initialized: bool
 ) -> tuple[Resources, Resources]:
-    """(capacity, allocatable): the claim's until initialised, then the Node's; the planned type's before launch."""
+    """(capacity, allocatable): the claim's until initialised, then the Node's; what is expected before launch."""
     if node is not None and (claim is None or initialized):
         capacity, allocatable = _amounts(node.status.capacity), _amounts(node.status.allocatable)
         if claim is None:
@@ -223,7 +186,7 @@ def _sizes(
         return EMPTY, EMPTY
     if claim.status.capacity:
         return _amounts(claim.status.capacity), _amounts(claim.status.allocatable)
-    return (kind.capacity, kind.allocatable) if kind is not None else (EMPTY, EMPTY)
+    return (expected.capacity, expected.allocatable) if expected is not None else (EMPTY, EMPTY)
 
 
 def _same(left: Taint, right: Taint) -> bool:

@@ -1,7 +1,7 @@
 """From objects to what is asked: a world for the scheduler, the pods that want a place in it, and the fleet that runs now."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,7 +9,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node, StorageClass, StorageClassMeta
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PlanCatalogue, default_pool
@@ -24,6 +24,7 @@ from provisioner.scheduling.volumes import DEFAULT_CLASS
 from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock
 
 _CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -144,7 +145,7 @@ def question_of(
     by_name = {pool.name: pool for pool in staying}
     types_of, more = _offered(objects, staying, table, clock)
     notes += more
-    cluster = Cluster(types_of, clock)
+    cluster = Cluster(types_of.of_claim, clock)
     replaced = {
         node.metadata.name for node in objects.nodes if anew and is_worker(node) and _pool_of(node) not in static
     }
@@ -193,27 +194,21 @@ def question_of(
 
 def _offered(
     objects: Objects, pools: Sequence[NodePool], table: PlanCatalogue, clock: Clock
-) -> tuple[Callable[[str], Mapping[str, InstanceType]], list[str]]:
+) -> tuple[TypesByPool, list[str]]:
     """What each NodePool may launch, under the NodeOverlays; and what to know about these."""
     overlays = Overlays(lambda: pools, clock)
     for overlay in objects.overlays:
         overlays.changed(None, overlay)
     by_name = {pool.name: pool for pool in pools}
-    base: dict[str, tuple[InstanceType, ...]] = {}  # the same tuple each time: overlays remember by it
-    known: dict[str, Mapping[str, InstanceType]] = {}
+    base: dict[
+        tuple[str, NodeClassReference], tuple[InstanceType, ...]
+    ] = {}  # the same tuple each time: overlays remember by it
 
     def listed(pool: NodePool) -> tuple[InstanceType, ...]:
-        if pool.name not in base:
-            base[pool.name] = table.types_of(pool)
-        return base[pool.name]
-
-    offered = overlays.over(listed)
-
-    def types_of(pool: str) -> Mapping[str, InstanceType]:
-        if pool not in known:
-            found = offered(by_name[pool]) if pool in by_name else ()
-            known[pool] = {one.name: one for one in found}
-        return known[pool]
+        key = pool.name, pool.node_class_ref
+        if key not in base:
+            base[key] = table.types_of(pool)
+        return base[key]
 
     notes = []
     if objects.overlays:
@@ -222,7 +217,7 @@ def _offered(
         problem = overlays.problem(overlay.metadata.name)
         if problem is not None:
             notes.append(f'NodeOverlay "{overlay.metadata.name}" is not applied: {problem.message}.')
-    return types_of, notes
+    return TypesByPool(by_name.get, overlays.over(listed)), notes
 
 
 def _pool_of(node: Node) -> str:

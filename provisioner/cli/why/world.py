@@ -1,7 +1,7 @@
 """The cluster as the provisioner would see it, made in this process from objects that were read once."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,7 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.clouds import TypesByPool, kwok_catalogue
+from provisioner.controllers.clouds import kwok_catalogue
 from provisioner.controllers.core.disruption import settings_of
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.controllers.why.instant import NO_MEMORY, Memory
@@ -34,6 +34,7 @@ from provisioner.scheduling.world import world_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
+from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
 from provisioner.values.quantity import QuantityError
@@ -249,11 +250,8 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
     pools = {one.name: one for one in objects.of(resources.NODEPOOLS)}
     by_pool = TypesByPool(pools.get, types.of)
 
-    def types_of(pool: str) -> Mapping[str, InstanceType]:
-        return by_pool(pool)
-
     # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
-    cluster = Cluster(types_of, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
+    cluster = Cluster(by_pool.of_claim, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)
     for resource, take in _AROUND:
         for one in objects.of(resource):
             cluster.surrounding_changed(functools.partial(_told, take, one))

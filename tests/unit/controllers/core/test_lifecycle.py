@@ -35,7 +35,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
-from tests.support.cluster import World, bound, claim, node, plan_text, pod
+from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.instances import FakeInstances
 from tests.support.tinyserver import TinyServer
 
@@ -552,7 +552,8 @@ def test_a_launch_that_was_begun_comes_to_its_end_though_the_pods_found_other_no
 ) -> None:
     stage, one = Stage(answer), pod("one")
     stage.world.add(one)
-    marked = {names.LAUNCH_ANNOTATION: "batch/1/0", names.PLAN_ANNOTATION: plan_text((one,))}
+    planned = claim("c", pods=(one,))
+    marked = {**planned.metadata.annotations, names.LAUNCH_ANNOTATION: "batch/1/0"}
     stage.server.put(claim("c", annotations=marked))
     stage.world.cluster.pod_changed(one, bound(one, "elsewhere"))
     stage.look()
