@@ -117,6 +117,16 @@ def has_taint(key: str) -> Step:
     )
 
 
+def static_pool_beside(replicas: int) -> Step:
+    """A static NodePool whose nodes come late and take the pods of this row's other pool; until it has its claims."""
+
+    def step(scene: Scene) -> None:
+        name = scene.pool("-static", replicas=replicas, labels={TEAM: scene.name}, delay="6s", **STATIC)
+        scene.await_true(lambda: len(scene.claims(name)) == replicas, "it has its claims")
+
+    return step
+
+
 def node_class(name: str, **spec: Any) -> Step:
     """A KWOKNodeClass."""
     return put(
@@ -671,6 +681,16 @@ ROWS: tuple[Row, ...] = (
         check(lambda scene: not scene.claims(), "there are no nodes"),
         group="gates-off",
     ),
+    row(
+        "pods that are created together with a static NodePool wait for its nodes",
+        pool(disruption=NEVER),
+        static_pool_beside(2),
+        deploy("web", 2),
+        becomes(2, 2),
+        settled(2, 2),
+        holds(4),
+        check(lambda scene: not scene.claims(scene.name), "no node was bought for them"),
+    ),
     # --- NodeOverlays ------------------------------------------------------------------------------------------------------------
     row(
         "a NodeOverlay that makes a type cheap decides which is bought",
@@ -789,6 +809,19 @@ ROWS: tuple[Row, ...] = (
         pods_run(1),
         remove_claims(),
         first_gone(),
+    ),
+    row(
+        "a pod that is created together with a NodeClaim without a NodePool waits for its node",
+        pool(disruption=NEVER, delay="6s"),
+        own_claim(),
+        deploy("web", 1),
+        becomes(1, 1),
+        settled(1, 1),
+        holds(4),
+        check(
+            lambda scene: [one.name for one in scene.claims()] == [f"{scene.name}-standalone"],
+            "no node was bought for it",
+        ),
     ),
     row(
         "a NodeClaim without a NodePool expires",
