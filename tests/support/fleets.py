@@ -224,6 +224,7 @@ class Fleet:
         spared: Iterable[str] = (),
         first: Iterable[str] = (),
         allowed: Callable[[str, str], int] | None = None,
+        expired: Callable[[], bool] = lambda: False,
     ) -> View:
         """What a method is asked; budgets are those of the pools unless `allowed` says otherwise."""
         snapshot = self.snapshot()
@@ -237,6 +238,7 @@ class Fleet:
             under_way=going,
             spared=frozenset(spared),
             first=frozenset(first),
+            expired=expired,
             settings=self.settings,
             types_of=lambda _: self.types,
         )

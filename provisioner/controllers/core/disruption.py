@@ -67,6 +67,8 @@ from provisioner.values.message import EventMessage
 POLL_SECONDS = 1.0
 #: A pass that took long is followed by a pause as long, at most so long.
 PAUSE_MOST_SECONDS: Final = 10.0
+#: One answer of a method that the first loop asks; whom it did not come to is asked about first in the next pass.
+ANSWER_SECONDS: Final = 5.0
 POD_EVENT_DELAY = timedelta(seconds=5)
 POD_EVENT_INTERVAL = timedelta(seconds=10)
 #: Instance types, their prices and their offerings change without an event; a world is made anew after so long.
@@ -374,6 +376,7 @@ class Disruption:
             loops=loops,
             buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
             first=self._unreached.get(method.name, frozenset()),
+            expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= ANSWER_SECONDS,
             settings=self._settings,
             types_of=self._types_of,
             prices=self._prices,

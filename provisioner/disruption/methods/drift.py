@@ -19,10 +19,6 @@ from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
 
 METHOD: Final = "drift"
-MOST: Final = 100
-"""Proposals of one pass."""
-MOST_IN_VAIN: Final = 50
-"""Nodes of one pass that are asked about and stay; the next pass begins with those after them."""
 _DEAR: Final = 2.0
 """Several nodes that replace one cost at most so many times as much."""
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -43,8 +39,8 @@ def propose(view: View) -> MethodAnswer:
     Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
     spent in one pass, so a pool that cannot be replaced keeps back nobody else.
 
-    Cost: O(nodes + pods of drifted ones). Only what budgets allow is asked about: at most `MOST` nodes that go and `MOST_IN_VAIN` that
-    stay; whoever was not reached comes first in the next pass.
+    Cost: O(nodes + pods of drifted ones). Only what budgets allow is asked about, until the time of the pass is up; whoever was not
+    reached comes first in the next pass.
     """
     if view.prepared is None:
         return MethodAnswer()
@@ -59,12 +55,11 @@ def propose(view: View) -> MethodAnswer:
     anywhere: Simulation | None = None
     moving = _moving(view)
     proposals: list[Proposal] = []
-    in_vain = 0
     unreached: set[str] = set()
     for one in sorted(drifted, key=lambda one: one.key not in view.first):
         if one.node.pool in awaited or allowance.lacks(one.node.pool):
             continue
-        if len(proposals) >= MOST or in_vain >= MOST_IN_VAIN:
+        if view.expired():
             unreached.add(one.key)
             continue
         simulation = simulation or Simulation(view, view.prepared, budgets, closed)
@@ -77,7 +72,6 @@ def propose(view: View) -> MethodAnswer:
         why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
         if answer.result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
-            in_vain += 1
             continue
         if len(answer.result.claims) > 1:
             moving.add(one.node.pool)

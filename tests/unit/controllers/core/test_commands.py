@@ -21,7 +21,7 @@ from provisioner.controllers.core.commands import (
     TIMEOUT,
     CommandQueue,
 )
-from provisioner.controllers.core.disruption import METHODS, WORLD_SECONDS, Method
+from provisioner.controllers.core.disruption import ANSWER_SECONDS, METHODS, WORLD_SECONDS, Method
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, View
@@ -1017,6 +1017,25 @@ def test_it_is_asked_again_because_of(stages: Make, answer: MethodAnswer) -> Non
         stage.disruption.run_once()
     assert len(seen) == 4
     assert seen[-1].first == answer.unreached
+
+
+def test_an_answer_takes_no_longer_than_it_may_and_other_methods_have_their_turn(stages: Make) -> None:
+    ended: list[tuple[str, bool]] = []
+
+    def endless(view: View) -> MethodAnswer:
+        while not view.expired() and len(ended) < 100:
+            ended.append(("drift", False))
+            stage.world.clock.advance(1)
+        ended.append(("drift", view.expired()))
+        return NOTHING
+
+    def next_one(view: View) -> MethodAnswer:
+        ended.append(("next", view.expired()))
+        return NOTHING
+
+    stage = stages(methods=(Method("drift", "Drifted", endless), Method("static_drift", "Drifted", next_one)))
+    stage.disruption.run_once()
+    assert ended == [*[("drift", False)] * int(ANSWER_SECONDS), ("drift", True), ("next", False)]
 
 
 def test_a_method_that_nothing_concerns_is_not_asked_and_no_world_is_made(stages: Make) -> None:

@@ -26,11 +26,13 @@ from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
 from provisioner.options import Options
+from provisioner.state.checking import CheckedCluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
-from tests.support.cluster import claim, node, pod
+from tests.support.cluster import claim, node, pod, pool
 from tests.support.disrupting import ALL_TRUE, LONG_AGO, Make, Stage, staged
+from tests.support.problems import shape
 
 SMALL, LARGE = "c-4x-amd64-linux", "c-32x-amd64-linux"
 WEB: dict[str, Any] = {"ready": True, "phase": "Running", "scheduled": True, "labels": {"app": "web"}}
@@ -340,6 +342,32 @@ def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest
     look(stage)
     assert len(left(stage)) == 1
     assert [record.levelname for record in caplog.records if "method failed" in record.message] == ["ERROR"]
+
+
+def test_nodes_that_cannot_be_replaced_keep_no_other_pool_back(stages: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 drifted nodes of one NodePool, whose pods have no other place, beside an empty node and one too many in another."""
+    monkeypatch.setattr(CheckedCluster, "check", lambda _: None)  # O(cluster) an event
+    stage = stages("void", "a", "b")
+    busy(stage, "a", "web-a")
+    busy(stage, "b", "web-b")
+    stage.world.cluster.pool_changed(None, pool("stuck", disruption={"budgets": [{"nodes": "100%"}]}))
+    wants = shape(cpu="3", selector={"gpu": "yes"})
+    for number in range(200):
+        name, labels = f"s{number:03d}", {names.NODEPOOL_LABEL: "stuck", "gpu": "yes"}
+        true = (*ALL_TRUE, names.DRIFTED)
+        made = claim(name, provider_id=f"kwok://{name}", true=true, since=LONG_AGO, labels=labels)
+        stage.cloud.there.add(f"kwok://{name}")
+        stage.server.put(made, node(name, labels=labels))
+        stage.bind(pod(f"job-{number}", **WEB, shape=wants), name)
+    stage.disruption.run_once()
+    stage.world.clock.advance(STILL_SECONDS + 1)
+    stage.disruption.run_once()
+    stage.settle()
+    assert stage.goes("void"), "emptiness had its turn in the pass"
+    assert stage.disruption.consolidate_once()
+    stage.settle()
+    assert len(left(stage)) == 1, "and so had consolidation"
+    assert not any(stage.goes(f"s{number:03d}") for number in range(200))
 
 
 # --- what is said of moves (core spec 6.12, 6.13, 8.2) ---

@@ -59,6 +59,12 @@ def test_the_whole_budget_is_spent_in_one_pass() -> None:
     assert answer.recheck_at == NOON + timedelta(seconds=10)
 
 
+def test_a_whole_budget_of_300_nodes_is_spent_in_one_pass() -> None:
+    fleet = drifted(Fleet(), *((f"n{number}", several(1, f"p{number}")) for number in range(300)))
+    answer = drift.propose(fleet.view())
+    assert (len(answer.proposals), answer.unreached) == (300, frozenset())
+
+
 def test_a_node_that_is_away_already_takes_no_more_of_the_budget() -> None:
     fleet = Fleet([pool(disruption={"budgets": [{"nodes": "3"}]})])
     drifted(fleet, *((f"n{number}", several(1, f"p{number}")) for number in range(4)))
@@ -388,21 +394,24 @@ def test_nodes_that_have_not_drifted_are_not_looked_at(monkeypatch: pytest.Monke
     assert not drift.concerns(fleet.snapshot())
 
 
-def test_nodes_that_stay_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pass is bounded, and the next begins with those that it did not reach."""
-    names_of = [f"n{number:03d}" for number in range(120)]
-    fleet = Fleet()
+@pytest.mark.parametrize("real", [True, False], ids=["nodes that go", "nodes that stay"])
+def test_where_time_is_up_the_next_pass_begins_with_those_that_were_not_reached(
+    monkeypatch: pytest.MonkeyPatch, real: bool
+) -> None:
+    names_of = [f"n{number:02d}" for number in range(12)]
+    fleet = drifted(Fleet())
     for name in names_of:
         fleet.node(name, several(1, name), drifted=SINCE)
-    asked = counted(monkeypatch, real=False)
+    asked = counted(monkeypatch, real=real)
     turns, left = [], frozenset[str]()
     for _ in range(4):
         asked.clear()
-        left = drift.propose(fleet.view(first=left)).unreached
+        view = fleet.view(first=left, expired=lambda: len({name for (name,) in asked}) >= 5)
+        left = drift.propose(view).unreached
         turns.append(sorted({name for (name,) in asked}))
-    assert turns[:2] == [names_of[:50], names_of[50:100]]
-    assert turns[2] == [*names_of[:30], *names_of[100:]]
-    assert turns[3] == names_of[30:80], "a new round goes on"
+    assert turns[:2] == [names_of[:5], names_of[5:10]]
+    assert turns[2] == [*names_of[:3], *names_of[10:]]
+    assert turns[3] == names_of[3:8], "a new round goes on"
 
 
 def test_drifted_nodes_are_opened_once_for_pods_that_find_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
