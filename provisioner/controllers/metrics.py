@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
@@ -13,6 +13,7 @@ from provisioner.apis.meta import condition
 from provisioner.disruption.blockers import impossible
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram, summary
+from provisioner.values.duration import DurationError, parse_duration
 
 _LIFETIMES = tuple(float(60 * minutes) for minutes in (15, 30, 60, 120, 240, 480, 720, 1440, 2880, 10080, 20160, 43200))
 _INSTANCE_ENDS = tuple(float(2**step) for step in range(11))
@@ -261,8 +262,8 @@ class Metrics:
             pods: that were bound there and can move.
             policy: consolidationPolicy of its NodePool, where it was consolidated or empty.
         """
-        mode = "eventual" if claim.spec.termination_grace_period else "graceful"
-        labels = (reason, claim.pool, claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, ""), _snake(policy), mode)
+        capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
+        labels = (reason, claim.pool, capacity_type, _snake(policy), _termination_mode(claim))
         self._disrupted.labels(*labels).inc()
         self._pods_disrupted.labels(*labels).inc(pods)
 
@@ -454,6 +455,17 @@ class Metrics:
 
 def _of_pools(name: str, doc: str, labels: tuple[str, str]) -> GaugeSeries:
     return GaugeSeries(gauge(f"{_PREFIX}nodepools_{name}", doc, labels))
+
+
+def _termination_mode(claim: NodeClaim) -> str:
+    """How a NodeClaim ends: graceful without a terminationGracePeriod, eventual with one, forceful with one of no length."""
+    text = claim.spec.termination_grace_period
+    if not text:
+        return "graceful"
+    try:
+        return "eventual" if parse_duration(text) > timedelta(0) else "forceful"
+    except DurationError:  # nobody forces it, see `drain.grace_end`
+        return "graceful"
 
 
 def _snake(name: str) -> str:

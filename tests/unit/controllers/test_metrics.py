@@ -2,12 +2,13 @@
 
 import threading
 
+import msgspec
 import pytest
 
 from provisioner.controllers.freshness import SILENT_SECONDS, stale
 from provisioner.controllers.metrics import Metrics
 from provisioner.support.metrics import REGISTRY
-from tests.support.cluster import World
+from tests.support.cluster import World, claim
 
 METRICS = Metrics()
 DECISION = {"controller": "provisioner", "scheduling_id": "one"}
@@ -88,3 +89,24 @@ class Watch:
 
     def staleness(self) -> float:
         return self.age
+
+
+MODES = {None: "graceful", "1h": "eventual", "1ms": "eventual", "0s": "forceful", "-5s": "forceful"}
+
+
+@pytest.mark.parametrize(("period", "mode"), MODES.items(), ids=map(str, MODES))
+def test_the_termination_mode_is_told_by_the_grace_period(period: str | None, mode: str) -> None:
+    """Source: core spec 8.1."""
+    made = claim("a", pool=f"mode-{period}")
+    METRICS.claim_disrupted(
+        msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, termination_grace_period=period)),
+        "drifted",
+    )
+    labels = {
+        "reason": "drifted",
+        "nodepool": f"mode-{period}",
+        "capacity_type": "",
+        "consolidation_policy": "",
+        "termination_mode": mode,
+    }
+    assert REGISTRY.get_sample_value("karpenter_nodeclaims_disrupted_total", labels) == 1
