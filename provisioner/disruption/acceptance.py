@@ -21,7 +21,7 @@ HORIZON: Final = timedelta(hours=1)
 EVICTION_USD: Final = 0.002
 """What the eviction of an ordinary pod may cost; see `costs.eviction_cost`."""
 OVERLAP: Final = timedelta(minutes=3)
-"""For so long a replacement runs beside what it replaces."""
+"""For so long a replacement runs beside what it replaces: it is launched and its daemons come up before the first pod moves."""
 THRESHOLD: Final = 0.5
 """The least score of a Balanced pool: the share of its cost that is saved, by the share of its disruption that it takes."""
 _HOUR: Final = timedelta(hours=1)
@@ -45,6 +45,10 @@ class Rule:
 
     def gain(self, some: Sequence[Candidate], saving: float, new_usd: float) -> float:
         """USD that the move brings within the horizon less what it costs; only where this is above 0 it pays.
+
+        It costs the evictions of the pods that move, of which each is a restart, and for `OVERLAP` the price of what comes. That is the
+        price of the launch, and of the daemons, which run twice meanwhile; they are neither evicted nor moved, so nothing else is counted
+        for them. Where nothing comes, the move costs the evictions alone.
 
         Args:
             some: the nodes that go.

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption import simulation
-from provisioner.disruption.acceptance import HORIZON
+from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
 from provisioner.disruption.messages import LAUNCHED_RECENTLY, NOT_JUDGED_IN_TIME
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
@@ -191,6 +192,31 @@ def test_a_saving_that_does_not_pay_for_the_move_is_left() -> None:
     assert answer.proposals == ()
     fleet.settings = Settings(acceptance=Acceptance.KARPENTER)
     assert [gist(one)[1] for one in consolidation.propose(fleet.view()).proposals] == [["almost"]]
+
+
+@pytest.mark.parametrize("daemons", [0, 2])
+@pytest.mark.parametrize(("share", "pays"), [(0.99, True), (1.01, False)], ids=["a little less", "a little more"])
+def test_a_replacement_pays_for_the_time_that_both_nodes_run(share: float, pays: bool, daemons: int) -> None:
+    """Three minutes of the new node are the price of its launch, and of daemons that run twice; these cost nothing besides."""
+    hour = timedelta(hours=1)
+    horizon, overlap = HORIZON / hour, OVERLAP / hour
+    even = (0.2 * horizon - EVICTION_USD) / (horizon + overlap)
+    kind = instance_type("almost", "4", "8Gi", even * share, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet(types=(MEDIUM, kind), daemons=(shape("100m", "64Mi"),) * daemons)
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="agent", controller=True)
+    agents = several(daemons, "agent", shape("100m", "64Mi"), owner=owner)
+    fleet.node("a", (running("w"), *agents))
+    assert bool(consolidation.propose(fleet.view()).proposals) is pays
+
+
+@pytest.mark.parametrize(("share", "pays"), [(1.01, True), (0.99, False)], ids=["a little dearer", "a little cheaper"])
+def test_where_nothing_comes_the_evictions_alone_are_paid(share: float, pays: bool) -> None:
+    price = EVICTION_USD / (HORIZON / timedelta(hours=1)) * share
+    kind = instance_type("cheap", "4", "8Gi", price, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet(types=(kind,))
+    fleet.node("a", several(1, "w"), kind=kind)
+    fleet.node("b", several(3, "x"), kind=kind)
+    assert bool(consolidation.propose(fleet.view()).proposals) is pays
 
 
 def test_a_node_that_ends_soon_anyway_is_not_replaced() -> None:
