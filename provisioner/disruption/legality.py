@@ -40,7 +40,7 @@ class StuckEviction:
     reason: str
 
     def __str__(self) -> str:
-        return messages.replacement_would_wait(self.pod.key, self.reason)
+        return messages.replacement_would_wait(self.pod.key, self.pod.node_name, self.reason)
 
 
 def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -> StuckEviction | None:

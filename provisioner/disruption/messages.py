@@ -106,10 +106,10 @@ def planned_claim(number: int) -> str:
     return f"planned claim {number}"
 
 
-def replacement_would_wait(pod: str, reason: str) -> str:
+def replacement_would_wait(pod: str, node: str, reason: str) -> str:
     """What `StuckEviction` says."""
     return (
-        f"Evicting pod {pod} would leave its replacement without a node while this node drains, because a "
+        f'Evicting pod {pod} from Node "{node}" would leave its replacement without a node while the Node drains, because a '
         f"draining node remains a topology domain: {reason}"
     )
 

@@ -516,7 +516,14 @@ def test_consolidation_that_would_wedge_is_not_proposed() -> None:
     for name in "xyz":
         fleet.node(name, several(4, f"w{name}", web), labels={"example.com/rack": name})
     fleet.budgets = [budget("pdb", "web", 1, maxUnavailable=1)]
-    assert consolidation.propose(fleet.view()).proposals == ()
+    answer = consolidation.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer).keys() == {"x", "y", "z"}
+    for name, said in told(answer).items():
+        assert said.startswith(
+            f"not all pods would schedule, default/w{name}-0 => 0/3 existing nodes: 1 being removed, "
+        )
+        assert "2 didn't match pod topology spread constraints (example.com/rack)" in said
 
 
 def test_a_pod_that_honours_taints_may_be_consolidated() -> None:
