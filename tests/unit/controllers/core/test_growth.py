@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
+from provisioner.controllers.core.commands import SPARED_SECONDS
 from provisioner.controllers.core.growth import FRESH_SECONDS, GrowthLedger, HeldBackError, limits_of
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch
@@ -286,3 +287,59 @@ def test_a_replacement_that_is_written_in_a_command_counts_before_it_is_created(
     growth = GrowthLedger(stage.world.cluster, stage.growth, lambda _: stage.world.types, stage.world.clock)
     with pytest.raises(HeldBackError):
         growth.admit(static_claim(pool(), "new").claim, lambda: True)
+
+
+def limited(stage: Stage, usd: str) -> Stage:
+    """The same, where the NodePool says what its nodes may cost."""
+    known = stage._pool
+    metadata = msgspec.structs.replace(known.metadata, annotations={names.MAX_USD_PER_HOUR: usd})
+    stage.world.cluster.pool_changed(known, msgspec.structs.replace(known, metadata=metadata))
+    return stage
+
+
+ALL_NODES = "all nodes together may cost ${} per hour (--max-usd-per-hour)"
+OWN_NODES = 'NodePool "general": limit on USD per hour: '
+# of three nodes that cost $0.228 together and of which two have drifted: (all nodes may cost, those of the NodePool, new ones, the limit)
+WAVES = {
+    "no limit": (0.0, "", 2, ""),
+    "the flag allows one": (0.35, "", 1, ALL_NODES.format(0.35)),
+    "the flag allows none": (0.25, "", 0, ALL_NODES.format(0.25)),
+    "the annotation allows one": (0.0, "0.35", 1, OWN_NODES),
+    "the annotation allows none": (0.0, "0.25", 0, OWN_NODES),
+}
+
+
+@pytest.mark.parametrize(("usd", "own", "new", "text"), WAVES.values(), ids=WAVES)
+def test_a_wave_is_as_large_as_dollars_allow_and_an_event_on_who_stays_names_the_limit(
+    stages: Make, usd: float, own: str, new: int, text: str
+) -> None:
+    stage = drifted(stages, GrowthLimits(usd_per_hour=usd))
+    if own:
+        limited(stage, own)
+    for _ in range(3):
+        stage.disruption.run_once()
+        stage.settle()
+        stage.world.clock.advance(1.0)
+    assert len(stage.replacements()) == new
+    told = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
+    blocked = [
+        (event[1], message) for event, message in told if event[0] == "NodeClaim" and event[3] == "DisruptionBlocked"
+    ]
+    assert {name for name, _ in blocked} == set(("a", "b")[new:])
+    assert all(text in message for _, message in blocked)
+
+
+def test_a_node_that_goes_makes_room_for_the_next_replacement(stages: Make) -> None:
+    stage = drifted(stages, GrowthLimits(usd_per_hour=0.35))
+    stage.disruption.run_once()
+    stage.settle()
+    (first,) = stage.replacements()
+    stage.initialize(first)
+    stage.run()
+    assert stage.goes("a")
+    (ended,) = (one for one in stage.world.cluster.claims() if one.name == "a")
+    stage.world.cluster.claim_changed(ended, None)  # as the watch tells
+    stage.world.clock.advance(SPARED_SECONDS)
+    stage.disruption.run_once()
+    stage.settle()
+    assert len(stage.replacements()) == 2
