@@ -1,6 +1,7 @@
 """A disruption with replacements, from its decision to its end: what is written when, what calls it off, and every crash."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from provisioner.controllers.core.commands import (
     BUDGET_SECONDS,
     CLOSING_SECONDS,
     GIVE_UP_AFTER,
+    SPARED_SECONDS,
     TIMEOUT,
     CommandQueue,
 )
@@ -505,26 +507,68 @@ def interrupt_candidate(stage: Stage, name: str) -> None:
     interrupt(stage, name)
 
 
-OTHER_ENDS: dict[str, Callable[[Stage, str], None]] = {
-    "its replacement is given up for a shortage": fail,
-    "its replacement waits for capacity until its time is over": stall,
-    "its replacement is interrupted": interrupt_replacement,
-    "its node is interrupted": interrupt_candidate,
+OTHER_ENDS: dict[str, tuple[Callable[[Stage, str], None], str]] = {
+    "its replacement is given up for a shortage": (fail, "1"),
+    "its replacement waits for capacity until its time is over": (stall, "1"),
+    "its replacement is interrupted": (interrupt_replacement, "1"),
+    "its node is interrupted": (interrupt_candidate, "2"),  # of which it takes one
 }
 
 
-@pytest.mark.parametrize("end", OTHER_ENDS.values(), ids=OTHER_ENDS)
-def test_the_other_nodes_of_its_pool_are_not_held_up_when(stages: Make, end: Callable[[Stage, str], None]) -> None:
-    stage = stages(budget="1")
+@pytest.mark.parametrize(("end", "budget"), OTHER_ENDS.values(), ids=OTHER_ENDS)
+def test_the_other_nodes_of_its_pool_are_not_held_up_when(
+    stages: Make, end: Callable[[Stage, str], None], budget: str
+) -> None:
+    stage = stages(budget=budget)
     stage.drifted("a", WEB)
     name = begin(stage)
     stage.cloud.there.add("kwok://b")
     stage.drifted("b", pod("other", cpu="3", ready=True))
     end(stage, name)
-    stage.disruption.run_once()
-    stage.settle()
-    assert [one.record.holder for one in stage.world.cluster.commands()] in ([], ["b"])
+    for _ in range(2):  # one that calls the command off, and the next
+        stage.disruption.run_once()
+        stage.settle()
+    assert [one.record.holder for one in stage.world.cluster.commands()] == ["b"]
     assert stage.commands.pools_backing_off() == frozenset()
+
+
+def sold_out(stage: Stage, name: str) -> tuple[str, str, str]:
+    """The provider has none of what a replacement was planned as, says so from now on, and the claim is given up; type, zone and capacity type."""
+    made = stage.server.claim(name)
+    kind, zone, capacity_type = made.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
+    types = stage.cloud.instance_types(None) if stage.cloud.kinds is None else stage.cloud.kinds
+    stage.cloud.kinds = tuple(
+        replace(
+            one,
+            offerings=tuple(
+                replace(each, available=each.available and (each.zone, each.capacity_type) != (zone, capacity_type))
+                if one.name == kind
+                else each
+                for each in one.offerings
+            ),
+        )
+        for one in types
+    )
+    stage.server.writer.delete(made)
+    return kind, zone, capacity_type
+
+
+def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: Stage) -> None:
+    tried = []
+    for _ in range(2):
+        name = begin(stage)
+        tried.append(sold_out(stage, name))
+        stage.disruption.run_once()
+        stage.settle()
+        lose(stage, name)
+        assert (stage.goes(), stage.taints()) == (False, [])
+        stage.world.clock.advance(SPARED_SECONDS + WORLD_SECONDS)
+    name = begin(stage)
+    tried.append(tuple(stage.server.claim(name).metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")))
+    assert len(set(tried)) == 3, "each on an offering that was not refused"
+    stage.initialize(name)
+    stage.settle()
+    assert stage.goes()
 
 
 def test_the_pods_of_a_replacement_that_cannot_be_launched_are_asked_about_elsewhere(stage: Stage) -> None:
