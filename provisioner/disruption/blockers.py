@@ -9,11 +9,14 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, refuses
+from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.disruption.candidates import PodBudgets
 
 _MOST_PODS: Final = 3
 _MOST_SENTENCES: Final = 5
+_DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
+"""The condition of a PodDisruptionBudget that is False while it allows no eviction."""
 
 
 class Cause(enum.StrEnum):
@@ -40,6 +43,7 @@ class Blocker:
         owner: "ReplicaSet web-5d9"; "" for pods without.
         budgets: PodDisruptionBudgets by "namespace/name", where these are the cause.
         until: when the clock alone lifts it; None when it does not.
+        since: when it began to hold the drain, as the API's own times tell, so that every process says the same; None where they do not.
         detail: more about the budget, for people.
     """
 
@@ -49,67 +53,89 @@ class Blocker:
     budgets: tuple[str, ...] = ()
     until: datetime | None = None
     detail: str = ""
+    since: datetime | None = None
 
     def __str__(self) -> str:
         who = _pods(self.pods, self.owner)
+        since = f", blocked since {self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since is not None else ""
         match self.cause:
             case Cause.POD_BUDGET:
-                return f"PodDisruptionBudget {self.budgets[0]} allows no eviction now ({self.detail}) of {who}"
+                return f"PodDisruptionBudget {self.budgets[0]} allows no eviction now ({self.detail}) of {who}{since}"
             case Cause.IMPOSSIBLE_POD_BUDGET:
                 return (
-                    f"PodDisruptionBudget {self.budgets[0]} never allows an eviction ({self.detail}) of {who}; "
+                    f"PodDisruptionBudget {self.budgets[0]} never allows an eviction ({self.detail}) of {who}{since}; "
                     "change the budget or add replicas"
                 )
             case Cause.SEVERAL_POD_BUDGETS:
                 verb = "is" if len(self.pods) == 1 else "are"
                 several = ", ".join(self.budgets)
-                return f"{who} {verb} selected by several PodDisruptionBudgets ({several}), which the Eviction API does not support"
+                return (
+                    f"{who} {verb} selected by several PodDisruptionBudgets ({several}), which the Eviction API does not support"
+                    f"{since}"
+                )
             case Cause.POD_PROTECTED:
                 end = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
                 verb = "has" if len(self.pods) == 1 else "have"
-                return f"{who} {verb} the annotation {names.DO_NOT_DISRUPT}{end}"
+                return f"{who} {verb} the annotation {names.DO_NOT_DISRUPT}{end}{since}"
             case Cause.TERMINATING:
                 end = f" and may take until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
                 verb = "is" if len(self.pods) == 1 else "are"
                 return f"{who} {verb} terminating{end}"
 
 
-def blockers(pods: Iterable[Pod], budgets: PodBudgets, now: datetime) -> tuple[Blocker, ...]:
+def blockers(
+    pods: Iterable[Pod], budgets: PodBudgets, now: datetime, begun: datetime | None = None
+) -> tuple[Blocker, ...]:
     """What holds the drain of a Node with these pods; nothing of pods that can be evicted now.
+
+    Args:
+        pods: on the Node.
+        budgets: PodDisruptionBudgets.
+        now: the instant.
+        begun: when the drain began; None where it has not.
 
     Cost: O(pods), and O(budgets of their namespaces) once.
     """
-    found: dict[tuple[Cause, str, tuple[str, ...], datetime | None, str], list[str]] = {}
+    found: dict[tuple[Cause, str, tuple[str, ...], datetime | None, str, datetime | None], list[str]] = {}
     for pod in pods:
         why = _why(pod, budgets, now)
         if why is None:
             continue
-        cause, mine, until, detail = why
+        cause, mine, until, detail, since = why
+        if begun is None or cause is Cause.TERMINATING:
+            since = None
+        else:
+            since = max(begun, since) if since is not None else begun
         owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner is not None else ""
-        found.setdefault((cause, owner, mine, until, detail), []).append(pod.key)
+        found.setdefault((cause, owner, mine, until, detail, since), []).append(pod.key)
     made = (
-        Blocker(cause, tuple(sorted(keys)), owner, mine, until, detail)
-        for (cause, owner, mine, until, detail), keys in found.items()
+        Blocker(cause, tuple(sorted(keys)), owner, mine, until, detail, since)
+        for (cause, owner, mine, until, detail, since), keys in found.items()
     )
     return tuple(sorted(made, key=lambda one: (one.cause is Cause.TERMINATING, one.pods)))
 
 
-def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> tuple[Cause, tuple[str, ...], datetime | None, str] | None:
+def _why(
+    pod: Pod, budgets: PodBudgets, now: datetime
+) -> tuple[Cause, tuple[str, ...], datetime | None, str, datetime | None] | None:
+    """(cause, budgets, until, detail, since when it would hold a drain); None where nothing holds it."""
     if not is_waiting_for_eviction(pod, now):
         return None
     if pod.deleted is not None:
-        return Cause.TERMINATING, (), pod.deleted, ""
+        return Cause.TERMINATING, (), pod.deleted, "", None
     if (protection := read_do_not_disrupt(pod)).holds(now):
-        return Cause.POD_PROTECTED, (), protection.until, ""
+        return Cause.POD_PROTECTED, (), protection.until, "", None
     mine = () if asks_no_budget(pod) else budgets.of(pod)
     keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
     if len(mine) > 1:
-        return Cause.SEVERAL_POD_BUDGETS, keys, None, ""
+        return Cause.SEVERAL_POD_BUDGETS, keys, None, "", None
     for one in mine:
         if not refuses(one, pod):
             continue
         cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
-        return cause, keys, None, _numbers(one)
+        told = condition(one.status.conditions, _DISRUPTION_ALLOWED)
+        since = told.last_transition_time if told is not None and told.status == "False" else None
+        return cause, keys, None, _numbers(one), since
     return None
 
 

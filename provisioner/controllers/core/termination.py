@@ -213,7 +213,7 @@ class Termination:
         drain = drain_step(pods, self._clock.now(), deadline)
         if not drain.waiting:
             return False
-        held = self._held_by(pods)
+        held = self._held_by(pods, begun=node.metadata.deletion_timestamp)
         self._blocked.set(node.metadata.name, claim, held)
         why = sentence(held)
         if claim is not None:
@@ -230,12 +230,12 @@ class Termination:
                 self._recorder.publish(reference, *message, dedupe=about)
         return True
 
-    def _held_by(self, pods: tuple[Pod, ...]) -> tuple[Blocker, ...]:
+    def _held_by(self, pods: tuple[Pod, ...], *, begun: datetime | None) -> tuple[Blocker, ...]:
         current = self._cluster.pod_budgets()
         known = self._budgets
         if known[0] is not current:
             known = self._budgets = current, PodBudgets(current)
-        return blockers(pods, known[1], self._clock.now())
+        return blockers(pods, known[1], self._clock.now(), begun)
 
     def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
         message = messages.grace_period_expiring(deadline)

@@ -315,11 +315,12 @@ def _deleted(instant: Instant, node: NodeView) -> datetime | None:
 
 def _drain(instant: Instant, node: NodeView) -> Drain:
     at, claim = instant.snapshot.at, node.claim
-    held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at)
     conditions = claim.status.conditions if claim is not None else ()
-    begun = claim.metadata.deletion_timestamp if claim is not None else None
+    asked = claim.metadata.deletion_timestamp if claim is not None else None
+    begun = _deleted(instant, node) or asked
+    held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at, begun)
     return Drain(
-        since=begun or _deleted(instant, node),
+        since=asked or begun,
         paused=why_paused(claim, instant.pause),
         deadline=counting_deadline(claim, instant.pause),
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),

@@ -1,12 +1,13 @@
 """What holds a drain, pod by pod and in words."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod
 from provisioner.disruption.blockers import Blocker, Cause, blockers, impossible, never_allows, sentence
 from provisioner.disruption.candidates import PodBudgets
@@ -65,6 +66,41 @@ def test_a_pod_that_is_not_ready_may_go_where_its_budget_says_so() -> None:
     lenient = pod_budget(allowed=0, minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
     assert held(pod("a", node="n"), budgets=(lenient,)) == ()
     assert held(pod("a", node="n", ready=True), budgets=(lenient,)) != ()
+
+
+def refusing(status: str, since: datetime) -> PodDisruptionBudget:
+    """A budget with the condition that the disruption controller of Kubernetes writes."""
+    told = Condition(type="DisruptionAllowed", status=status, reason="InsufficientPods", last_transition_time=since)
+    return msgspec.structs.replace(GUARD, status=msgspec.structs.replace(GUARD.status, conditions=(told,)))
+
+
+HOUR = timedelta(hours=1)
+WEB = pod("a", node="n", ready=True)
+# a pod, the budget, when the drain began, since when it is blocked
+SINCE: dict[str, tuple[Pod, PodDisruptionBudget, datetime | None, datetime | None]] = {
+    "a budget that allowed nothing before": (WEB, refusing("False", NOON - 2 * HOUR), NOON - HOUR, NOON - HOUR),
+    "a budget that was spent later": (WEB, refusing("False", NOON - HOUR), NOON - 2 * HOUR, NOON - HOUR),
+    "a budget whose condition is behind": (WEB, refusing("True", NOON), NOON - HOUR, NOON - HOUR),
+    "a budget without a condition": (WEB, GUARD, NOON - HOUR, NOON - HOUR),
+    "an annotation": (pod("a", node="n", annotations=PROTECTED), GUARD, NOON - HOUR, NOON - HOUR),
+    "a pod that ends": (pod("a", node="n", deleted=NOON + HOUR), GUARD, NOON - HOUR, None),
+    "no drain": (WEB, refusing("False", NOON - HOUR), None, None),
+}
+
+
+@pytest.mark.parametrize(("one", "budget", "begun", "since"), SINCE.values(), ids=SINCE)
+def test_since_when_it_holds_the_drain(
+    one: Pod, budget: PodDisruptionBudget, begun: datetime | None, since: datetime | None
+) -> None:
+    (found,) = blockers((one,), PodBudgets({"default": (budget,)}), NOON, begun)
+    assert found.since == since
+    assert ("blocked since" in str(found)) is (since is not None)
+
+
+@pytest.mark.parametrize("budgets", [(GUARD,), (IMPOSSIBLE,), (GUARD, SECOND)], ids=["now", "never", "several"])
+def test_every_text_says_since_when(budgets: tuple[PodDisruptionBudget, ...]) -> None:
+    (found,) = blockers((WEB,), PodBudgets({"default": budgets}), NOON, NOON - HOUR)
+    assert ", blocked since 2026-11-21T11:00:00Z" in str(found)
 
 
 NEVER = {

@@ -554,7 +554,7 @@ def sold_out(stage: Stage, name: str) -> tuple[str, str, str]:
 
 
 def test_a_drifted_node_whose_replacement_is_sold_out_gets_another_one(stage: Stage) -> None:
-    tried = []
+    tried: list[tuple[str, ...]] = []
     for _ in range(2):
         name = begin(stage)
         tried.append(sold_out(stage, name))
@@ -1065,6 +1065,7 @@ def test_it_is_asked_again_because_of(stages: Make, answer: MethodAnswer) -> Non
 
 def test_an_answer_takes_no_longer_than_it_may_and_other_methods_have_their_turn(stages: Make) -> None:
     ended: list[tuple[str, bool]] = []
+    stage: Stage
 
     def endless(view: View) -> MethodAnswer:
         while not view.expired() and len(ended) < 100:

@@ -49,6 +49,10 @@ class Stage:
         if with_claim:
             self.server.put(claim("c", provider_id=ID, true=ALL_TRUE, **of_claim))
         self.server.put(node("n", provider_id=ID, ready=ready, labels={label: "default"}, **GOING))
+        self.lead()
+
+    def lead(self) -> None:
+        """A process that remembers nothing leads."""
         self.termination = Termination(
             self.world.cluster,
             self.server.client,
@@ -305,7 +309,7 @@ def test_a_drain_says_which_budget_of_which_pod_holds_it() -> None:
     assert (status, reason) == ("Unknown", "Draining")
     assert message == (
         "PodDisruptionBudget default/guard allows no eviction now (minAvailable 2, 3 of 3 pods healthy, 2 required) "
-        "of pod default/web-1 of ReplicaSet web"
+        "of pod default/web-1 of ReplicaSet web, blocked since 2026-11-21T12:00:00Z"
     )
     assert [one[:2] for one in stage.server.recorder.events if one[3] == "FailedDraining"] == [
         ("Node", "n"),
@@ -324,7 +328,7 @@ def test_a_budget_that_can_never_allow_an_eviction_is_called_so() -> None:
     stage.world.add(pod("web-1", node="n", owner="web", ready=True))
     stage.look()
     assert "never allows an eviction" in told(stage)[2]
-    assert told(stage)[2].endswith("change the budget or add replicas")
+    assert told(stage)[2].endswith(", blocked since 2026-11-21T12:00:00Z; change the budget or add replicas")
     assert blocked("impossible-pod-budget") == 1.0
     del stage.server.objects["nodes", "n"]
     stage.world.cluster.node_changed(stage.world.cluster.node("n"), None)
@@ -343,7 +347,9 @@ def test_what_holds_a_drain_is_written_again_when_it_changes_and_not_too_often()
     assert told(stage)[2] == both
     stage.world.clock.advance(TELL_SECONDS)
     stage.look()
-    assert told(stage)[2] == "pod default/b of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt"
+    assert told(stage)[2] == (
+        "pod default/b of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt, blocked since 2026-11-21T12:00:00Z"
+    )
     writes = stage.server.done.count("PATCH nodeclaims/c")
     stage.world.clock.advance(TELL_SECONDS)
     stage.look()
@@ -355,9 +361,23 @@ def test_until_when_a_drain_is_held_is_said() -> None:
     stage.world.add(pod("a", node="n", annotations={names.DO_NOT_DISRUPT: "1h"}, start_time=NOON, grace_seconds=30))
     stage.look()
     assert told(stage)[2] == (
-        "pod default/a of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt until 2026-11-21T13:00:00Z; "
-        "all pods will be deleted by 2026-11-21T12:30:00Z"
+        "pod default/a of ReplicaSet rs has the annotation karpenter.sh/do-not-disrupt until 2026-11-21T13:00:00Z, "
+        "blocked since 2026-11-21T12:00:00Z; all pods will be deleted by 2026-11-21T12:30:00Z"
     )
+
+
+def test_since_when_a_drain_is_held_stays_the_same_for_whoever_leads_and_is_one_event() -> None:
+    stage = Stage()
+    guarded(stage)
+    stage.world.add(pod("web-1", node="n", owner="web", ready=True))
+    stage.look()
+    first, events = told(stage)[2], list(stage.server.recorder.messages)
+    assert first.endswith(", blocked since 2026-11-21T12:00:00Z")
+    stage.world.clock.advance(10 * TELL_SECONDS)
+    stage.lead()
+    stage.look()
+    assert told(stage)[2] == first
+    assert set(stage.server.recorder.messages) == set(events)
 
 
 def attachment() -> dict[str, Any]:
