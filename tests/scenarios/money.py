@@ -4,6 +4,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.meta import is_true
+from provisioner.disruption import messages
 from tests.scenarios.row import Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
@@ -40,6 +41,7 @@ from tests.scenarios.steps import (
     pool_says,
     relabel,
     remove,
+    requirement,
     scale,
     settled,
     sizes,
@@ -62,6 +64,17 @@ def tight(**more: Any) -> dict[str, Any]:
 def emptied(*, nodes: int, disruption: dict[str, Any], **spec: Any) -> Step:
     """So many nodes of one pod each, all of which leave."""
     return together(pool(disruption=disruption, **spec), deploy("web", nodes), settled(nodes, nodes), scale("web", 0))
+
+
+def bought_for_more(nodes: int) -> Step:
+    """So many nodes of 4 CPUs, without pods by now, that may be replaced at once: what they were bought for has left."""
+    return together(
+        pool(requirements=BOUGHT, disruption=NEVER),
+        deploy("first", nodes, cpu="3800m"),
+        settled(nodes, nodes),
+        scale("first", 0),
+        wait("the first pods are gone", lambda scene: not scene.every_pod("first")),
+    )
 
 
 def own_node(scene: Scene) -> None:
@@ -166,26 +179,31 @@ ROWS: tuple[Row, ...] = (
         sizes(4, 4),
     ),
     row(
-        "three nodes are replaced by one that is cheaper",
-        pool(cpu=(4, 8), requirements=BOUGHT, disruption=TIGHT),
-        deploy("large", 3, cpu="2500m", affinity=alone("large")),
+        "three nodes are replaced by one, which no one or two of them could be",
+        bought_for_more(3),
+        deploy("web", 3, cpu="2500m"),
+        settled(3, 3),
+        requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "8"),
+        change_pool(disruption=TIGHT),
+        becomes(1, 3, new=True),
+        sizes(8),
+        evicted("web", count=3),
+    ),
+    row(
+        "three nodes are replaced by two, which no one or two of them could be",
+        bought_for_more(3),
+        deploy("large", 1, cpu="3040m"),
+        pods_run(1),
+        deploy("db", 2, cpu="900m", affinity=alone("db")),
         pods_run(3),
-        deploy("small", 3, cpu="1200m", affinity=alone("small")),
-        settled(3, 6),
-        scale("large", 0),
-        lambda scene: scene.client.raw(
-            "PATCH",
-            f"/apis/apps/v1/namespaces/{scene.name}/deployments/small",
-            {"spec": {"template": {"spec": {"affinity": {"podAntiAffinity": None}}}}},
-            {},
-            content_type="application/merge-patch+json",
-        ),
-        wait("less is paid", lambda scene: len(scene.claims()) <= 2 and scene.running("small") == 3, 240),
-        wait("it is at rest", lambda scene: len(scene.claims()) == len(scene.initialized()), 120),
-        check(
-            lambda scene: sum(int(one.metadata.labels[names.KWOK_INSTANCE_CPU_LABEL]) for one in scene.claims()) <= 8,
-            "no more than 8 CPUs are paid",
-        ),
+        deploy("web", 2, cpu="1525m"),
+        settled(3, 5),
+        requirement(names.KWOK_INSTANCE_CPU_LABEL, "2", "4", "8"),
+        change_pool(disruption=TIGHT),
+        becomes(2, 5, new=True),
+        sizes(2, 8),
+        evicted("db", "web", count=2),
+        evicted("large", count=1),
     ),
     row(
         "an on-demand node becomes a spot node where its NodePool begins to allow it",
@@ -244,11 +262,17 @@ ROWS: tuple[Row, ...] = (
         holds(),
     ),
     row(
-        "a node just bought for its pods is left alone though two cheaper ones would do",
-        pool(cpu=(4, 8, 16), requirements=BOUGHT, disruption=TIGHT),
-        deploy("web", 4, cpu="1800m"),
-        settled(1, 4),
+        "a node just bought for its pods is not replaced by a cheaper one, until it has fewer pods",
+        pool(cpu=16, requirements=BOUGHT, disruption=TIGHT),
+        deploy("web", 2, cpu="1"),
+        settled(1, 2),
+        requirement(names.KWOK_INSTANCE_CPU_LABEL, "4", "16"),
+        event("Unconsolidatable", messages.LAUNCHED_RECENTLY),
         holds(),
+        none_evicted,
+        scale("web", 1),
+        becomes(1, 1, new=True),
+        sizes(4),
     ),
     row(
         "two nodes that take no more pods are not replaced by one of their own type; one goes once the other takes pods",

@@ -47,6 +47,7 @@ from tests.scenarios.steps import (
     relabel,
     remove,
     remove_claims,
+    requirement,
     scale,
     settled,
     sizes,
@@ -91,22 +92,6 @@ def not_drifted(name: str, act: Step) -> Row:
         ),
         holds(1),
     )
-
-
-def requirement(key: str, *values: str) -> Step:
-    """One more requirement, or another in place of one, in the NodePool's template."""
-
-    def step(scene: Scene) -> None:
-        spec = scene.node_pool(scene.name).spec.template.spec
-        kept = [
-            {"key": one.key, "operator": str(one.operator), "values": list(one.values or ())}
-            for one in spec.requirements
-            if one.key != key
-        ]
-        wanted = [*kept, {"key": key, "operator": "In", "values": list(values)}]
-        scene.change("NodePool", scene.name, {"spec": {"template": {"spec": {"requirements": wanted}}}})
-
-    return step
 
 
 def has_taint(key: str) -> Step:

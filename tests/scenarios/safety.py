@@ -11,6 +11,7 @@ from tests.scenarios.steps import (
     NEVER,
     ON_DEMAND,
     TIGHT,
+    Step,
     alone,
     apart,
     bare_pod,
@@ -28,6 +29,7 @@ from tests.scenarios.steps import (
     gone,
     guard,
     holds,
+    labelled,
     may_force,
     may_orphan,
     no_event,
@@ -122,6 +124,14 @@ def mounted(name: str) -> list[dict[str, object]]:
     return [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
 
 
+def disk(name: str, zone: str) -> Step:
+    """A disk of one zone and the claim of it, of one name."""
+    return together(put(volume(name, zone)), put(volume_claim(name)))
+
+
+SMALL_WITH_DISKS = together(*(deploy(one, 1, cpu="600m", volumes=mounted(one)) for one in ("one", "two")))
+
+
 def attach(scene: Scene) -> None:
     """The disk hangs on the row's node, as the attach-detach controller and a CSI driver would have it."""
     scene.put(
@@ -147,6 +157,26 @@ def is_excluded(scene: Scene) -> bool:
 def detach(scene: Scene) -> None:
     """The disk hangs nowhere any more."""
     scene.remove("VolumeAttachment", f"{scene.name}-data")
+
+
+def to_two_nodes_of_six(name: str, of: Step, *, quick: bool = False, **more: Any) -> Row:
+    """Twelve pods that are spread by hostname over three nodes of a pool; `more` is of their constraint."""
+    return row(
+        name,
+        of,
+        deploy("ballast", 3, cpu="9", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "ballast")),
+        pods_run(3),
+        deploy("web", 12, cpu="1", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web", **more)),
+        settled(3, 15),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
+        pdb("web", maxUnavailable=1),
+        guard("web", 11),
+        scale("ballast", 0),
+        becomes(2, 12, new=False),
+        evicted("web", count=4),
+        spread("web", names.HOSTNAME_LABEL, 1, domains=2),
+        quick=quick,
+    )
 
 
 ROWS: tuple[Row, ...] = (
@@ -310,21 +340,15 @@ ROWS: tuple[Row, ...] = (
         pods_run(1),
     ),
     # --- spread ------------------------------------------------------------------------------------------------------
-    row(
+    to_two_nodes_of_six(
         "12 pods over three nodes with maxSkew 1 and one at a time become two nodes of six",
         pool(cpu=16, disruption=TIGHT),
-        deploy("ballast", 3, cpu="9", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "ballast")),
-        pods_run(3),
-        deploy("web", 12, cpu="1", topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web", minDomains=2)),
-        settled(3, 15),
-        spread("web", names.HOSTNAME_LABEL, 1, domains=3),
-        pdb("web", maxUnavailable=1),
-        guard("web", 11),
-        scale("ballast", 0),
-        becomes(2, 12, new=False),
-        evicted("web", count=4),
-        spread("web", names.HOSTNAME_LABEL, 1, domains=2),
         quick=True,
+        minDomains=2,
+    ),
+    to_two_nodes_of_six(
+        "12 pods over three nodes with maxSkew 1 and no minDomains become two nodes of six where their NodePool asks for one",
+        pool(cpu=16, disruption=TIGHT, annotations={names.HOSTNAME_DOMAINS: "1"}),
     ),
     row(
         "12 pods over three nodes with maxSkew 1 and one at a time survive drift of all three",
@@ -464,8 +488,7 @@ ROWS: tuple[Row, ...] = (
     row(
         "a pod with a disk keeps its zone through drift, and its node waits until the disk is detached",
         pool(disruption=NEVER),
-        put(volume("data", "b")),
-        put(volume_claim("data")),
+        disk("data", "b"),
         deploy("db", 1, volumes=mounted("data")),
         settled(1, 1),
         attach,
@@ -480,16 +503,32 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     row(
-        "pods with disks in two zones are not consolidated onto one node",
+        "pods with disks in two zones are not consolidated onto one node, though it has room for both",
         pool(disruption=TIGHT),
-        put(volume("one", "a")),
-        put(volume_claim("one")),
-        put(volume("two", "c")),
-        put(volume_claim("two")),
-        deploy("one", 1, cpu="3", volumes=mounted("one")),
-        deploy("two", 1, cpu="3", volumes=mounted("two")),
+        disk("one", "a"),
+        disk("two", "c"),
+        SMALL_WITH_DISKS,
         settled(2, 2),
+        deploy("large", 2),
+        settled(2, 4),
+        scale("large", 0),
+        event("Unconsolidatable"),
         holds(),
+        none_evicted,
+    ),
+    row(
+        "pods with disks in one zone are consolidated onto one node of that zone",
+        pool(disruption=TIGHT, requirements=[in_zones("a", "b")]),
+        disk("one", "b"),
+        disk("two", "b"),
+        deploy("large", 2, nodeSelector={names.ZONE_LABEL: "test-zone-b"}),
+        pods_run(2),
+        SMALL_WITH_DISKS,
+        settled(2, 4),
+        scale("large", 0),
+        becomes(1, 2, new=False),
+        labelled(names.ZONE_LABEL, "test-zone-b"),
+        check(lambda scene: len(scene.log.evictions(scene.name)) == 1, "one pod moved"),
     ),
     # --- do-not-disrupt --------------------------------------------------------------------------------------------------
     row(

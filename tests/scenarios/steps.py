@@ -127,6 +127,22 @@ def change_template(suffix: str = "", *, metadata: Document | None = None, **spe
     return change_pool(suffix, template={"metadata": metadata or {}, "spec": spec})
 
 
+def requirement(key: str, *values: str) -> Step:
+    """One more requirement, or another in place of one, in the NodePool's template."""
+
+    def step(scene: Scene) -> None:
+        spec = scene.node_pool(scene.name).spec.template.spec
+        kept = [
+            {"key": one.key, "operator": str(one.operator), "values": list(one.values or ())}
+            for one in spec.requirements
+            if one.key != key
+        ]
+        wanted = [*kept, {"key": key, "operator": "In", "values": list(values)}]
+        scene.change("NodePool", scene.name, {"spec": {"template": {"spec": {"requirements": wanted}}}})
+
+    return step
+
+
 def relabel(value: str = "two", suffix: str = "") -> Step:
     """Another label in the template: every node is drifted."""
     return change_template(suffix, metadata={"labels": {GENERATION: value}})
