@@ -314,6 +314,19 @@ def test_nothing_expires_while_its_pool_is_paused(stages: Make) -> None:
     assert stage.goes("a")
 
 
+def test_no_repair_begins_while_its_pool_is_paused(stages: Make) -> None:
+    stage, forceful = stages(*"abcde", policies=(POLICY,))
+    break_node(stage, "a")
+    stage.world.clock.advance(600)
+    stage.pause = Pause(pools=frozenset({"general"}))
+    turn(forceful)
+    assert not stage.goes("a")
+    assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
+    stage.pause = NOTHING
+    turn(forceful)
+    assert stage.goes("a")
+
+
 def test_flags_become_repair_policies() -> None:
     gate = "--feature-gates=NodeRepair=true"
     assert repair_policies_of(Options.parse(["--repair-timeout=5s"], {}), (POLICY,)) == ()
