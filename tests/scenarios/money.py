@@ -10,6 +10,7 @@ from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
     ALL,
     EMPTY,
+    HOLDS_SECONDS,
     NEVER,
     ON_DEMAND,
     SPOT,
@@ -19,7 +20,6 @@ from tests.scenarios.steps import (
     at_most_disrupted,
     bare_pod,
     becomes,
-    change,
     change_pool,
     change_template,
     check,
@@ -34,7 +34,10 @@ from tests.scenarios.steps import (
     guard,
     holds,
     none_evicted,
+    none_evicted_since_the_pause,
     on_nodes,
+    pause_pool,
+    paused_by,
     pdb,
     pods_run,
     pool,
@@ -42,6 +45,7 @@ from tests.scenarios.steps import (
     relabel,
     remove,
     requirement,
+    resume_pool,
     scale,
     settled,
     sizes,
@@ -74,6 +78,35 @@ def bought_for_more(nodes: int) -> Step:
         settled(nodes, nodes),
         scale("first", 0),
         wait("the first pods are gone", lambda scene: not scene.every_pod("first")),
+    )
+
+
+MID_DRAIN = together(
+    pool("-draining", disruption=NEVER),
+    deploy("web", 12, cpu="250m", pool="-draining"),
+    wait("the pods run", lambda scene: scene.running("web") == 12 and len(scene.initialized()) == len(scene.claims())),
+    lambda scene: scene.facts.claims.update({one.name: one for one in scene.claims()}),
+    pdb("web", maxUnavailable=1),
+    guard("web", 11),
+    relabel(suffix="-draining"),
+    wait("a drain is under way", lambda scene: len(scene.log.evictions(scene.name)) >= 2),
+)
+"""A node of 12 pods, of which one may be away at a time, has drifted, and two of them have left it."""
+
+
+def pause_everything(scene: Scene) -> None:
+    """kubectl create configmap dovetail-settings --from-literal=paused=true."""
+    scene.client.raw(
+        "PATCH",
+        "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "dovetail-settings"},
+            "data": {"paused": "true"},
+        },
+        {"fieldManager": "dovetail-scenario", "force": "true"},
+        content_type="application/apply-patch+yaml",
     )
 
 
@@ -530,13 +563,13 @@ ROWS: tuple[Row, ...] = (
         pool(disruption=TIGHT),
         deploy("web", 2),
         settled(2, 2),
-        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: "true"}}}),
+        pause_pool(),
         relabel(),
         scale("web", 1),
         claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
         event("DisruptionBlocked", 'paused by the annotation "dovetail.dev/paused"', kind="NodePool"),
         holds(10),
-        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
+        resume_pool(),
         becomes(1, 1, new=True),
     ),
     row(
@@ -546,12 +579,12 @@ ROWS: tuple[Row, ...] = (
         settled(1, 1),
         relabel(),
         wait("a replacement", lambda scene: len(scene.claims()) == 2),
-        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: "true"}}}),
+        pause_pool(),
         wait("it is there", lambda scene: len(scene.initialized()) == 2),
         event("DisruptionBlocked", 'Disruption is paused by the annotation "dovetail.dev/paused" of NodePool "{pool}"'),
         lambda scene: scene.throughout(10, lambda: "" if len(scene.claims()) == 2 else "the command went on"),
         none_evicted,
-        lambda scene: scene.change("NodePool", scene.name, {"metadata": {"annotations": {names.PAUSED: None}}}),
+        resume_pool(),
         becomes(1, 1, new=True),
         quick=True,
     ),
@@ -570,10 +603,8 @@ ROWS: tuple[Row, ...] = (
         ),
         change_template("-old", expireAfter="Never"),
         lambda scene: scene.remove("NodeClaim", scene.claims(f"{scene.name}-other")[0].name),
-        *(
-            change("NodePool", name, {"metadata": {"annotations": {names.PAUSED: "true"}}})
-            for name in ("{pool}-old", "{pool}-other")
-        ),
+        pause_pool("-old"),
+        pause_pool("-other"),
         lambda scene: scene.throughout(2, lambda: ""),  # the pause is known by then
         remove("PodDisruptionBudget", "web"),
         remove("PodDisruptionBudget", "other"),
@@ -584,43 +615,45 @@ ROWS: tuple[Row, ...] = (
         ),
         evicted("other", count=1),
         evicted("web", count=0),
-        *(
-            change("NodePool", name, {"metadata": {"annotations": {names.PAUSED: None}}})
-            for name in ("{pool}-old", "{pool}-other")
-        ),
+        resume_pool("-old"),
+        resume_pool("-other"),
         wait("both are gone", lambda scene: not set(scene.facts.claims) & {one.name for one in scene.claims()}),
         evicted("web", count=1),
     ),
     row(
-        "a pause of everything is heeded by every NodePool",
-        lambda scene: scene.client.raw(
-            "PATCH",
-            "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings",
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "dovetail-settings"},
-                "data": {"paused": "true"},
-            },
-            {"fieldManager": "dovetail-scenario", "force": "true"},
-            content_type="application/apply-patch+yaml",
-        ),
-        pool(disruption=TIGHT),
-        deploy("web", 2),
+        "a pause in the middle of a drain is heeded within a second",
+        MID_DRAIN,
+        pause_pool("-draining"),
+        none_evicted_since_the_pause(10),
+        check(lambda scene: scene.running("web") == 12, "every pod runs"),
+        check(lambda scene: len(scene.log.evictions(scene.name)) < 12, "some pods stay"),
+        resume_pool("-draining"),
+        becomes(1, 12, new=True),
+        evicted("web", count=12),
+        quick=True,
+    ),
+    row(
+        "a pause of everything stops a drain within a second, and is heeded by every NodePool",
+        pool("-other", disruption=TIGHT),
+        deploy("other", 2, pool="-other"),
         settled(2, 2),
-        relabel(),
-        scale("web", 1),
-        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        MID_DRAIN,
+        paused_by(pause_everything),
+        relabel(suffix="-other"),
+        scale("other", 1),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted", count=3),
         event(
             "DisruptionBlocked",
             'Disruption is paused by the key "paused" of ConfigMap "dovetail-settings"',
             kind="NodePool",
         ),
-        holds(),
+        none_evicted_since_the_pause(HOLDS_SECONDS),
+        check(lambda scene: len(scene.log.evictions(scene.name)) < 12, "some pods stay"),
         lambda scene: scene.client.raw(
             "DELETE", "/api/v1/namespaces/dovetail-system/configmaps/dovetail-settings", None, {}
         ),
-        becomes(1, 1, new=True),
+        becomes(2, 13, new=True),
+        evicted("web", count=12),
         group="stopped",
     ),
 )

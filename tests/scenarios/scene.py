@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from provisioner.apis import names
@@ -49,6 +50,19 @@ _BY_KIND: dict[str, Resource[Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Runtime:
+    """The provisioner as it runs, and the machine that it runs on.
+
+    Attributes:
+        metrics: reads the page of its metrics.
+        slowness: by how much bounds in seconds are stretched, see `tests.support.pace`; measured when it is called.
+    """
+
+    metrics: Callable[[], str]
+    slowness: Callable[[], float]
+
+
 @dataclass
 class Facts:
     """What steps of a row remember for later ones.
@@ -58,6 +72,7 @@ class Facts:
         nodes: Nodes then, by name.
         pods: pods then, by uid.
         guards: of PodDisruptionBudgets that are watched.
+        paused: when the API server had acknowledged the last pause.
     """
 
     claims: dict[str, NodeClaim] = field(default_factory=dict)
@@ -66,13 +81,21 @@ class Facts:
     guards: list[Guard] = field(default_factory=list)
     allows_orphans: bool = False
     allows_force: bool = False
+    paused: datetime | None = None
 
 
 class Scene(Plot):
-    """See the module."""
+    """See the module.
 
-    def __init__(self, client: Client, watching: Watching, log: Log) -> None:
-        self.watching, self.log = watching, log
+    Args:
+        client: of the cluster.
+        watching: its objects.
+        log: its audit log.
+        runtime: what all rows of a group share besides.
+    """
+
+    def __init__(self, client: Client, watching: Watching, log: Log, runtime: Runtime) -> None:
+        self.watching, self.log, self.runtime = watching, log, runtime
         self._others: list[tuple[Resource[Any], str, str]] = []
         self.facts = Facts()
         super().__init__(client)

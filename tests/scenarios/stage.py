@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from provisioner.cli.harness import applying
+from provisioner.cli.harness import applying, figures
 from provisioner.cli.harness.session import (
     EXTENDER,
     PROVISIONER,
@@ -25,8 +25,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.support.clock import SystemClock
 from tests.scenarios.row import GROUPS, Row
-from tests.scenarios.scene import Scene
+from tests.scenarios.scene import Runtime, Scene
 from tests.scenarios.watching import Log, Watching
+from tests.support.pace import slowness
 
 SIDE_BY_SIDE = 16
 """Rows at a time: they wait most of their time, and their pods cost kube-scheduler and kwok little."""
@@ -54,8 +55,8 @@ Say = Callable[[RowResult], object]
 class Stage:
     """Runs rows, each in a scene of its own."""
 
-    def __init__(self, client: Client, watching: Watching, log: Log, say: Say) -> None:
-        self._client, self._watching, self._log, self._say = client, watching, log, say
+    def __init__(self, client: Client, watching: Watching, log: Log, runtime: Runtime, say: Say) -> None:
+        self._client, self._watching, self._log, self._runtime, self._say = client, watching, log, runtime, say
 
     def run(self, rows: Iterable[Row]) -> list[RowResult]:
         """All of them, side by side."""
@@ -67,7 +68,7 @@ class Stage:
         wrong = ""
         scene = None
         try:
-            scene = Scene(self._client, self._watching, self._log)
+            scene = Scene(self._client, self._watching, self._log, self._runtime)
             for step in row.steps:
                 step(scene)
             scene.verify()
@@ -105,8 +106,10 @@ def played(
         applying.apply_crds(client)
         applying.apply(client, [SYSTEM_NAMESPACE])
         watching, log = Watching(connection, clock), Log(cluster.audit_log)
+        runtime = Runtime(lambda: figures.read(session.metrics_url), lambda: slowness(session))
         watching.start()
         try:
+            session.observer.start()
             for name in [one for one in GROUPS if one in groups]:
                 session.setup = replace(
                     session.setup, provisioner_flags=("--disable-leader-election=true", *GROUPS[name])
@@ -116,12 +119,13 @@ def played(
                     session.programs.start(session.program(each))
                 for each in wanted:
                     session.programs.wait_ready(session.program(each), READY_SECONDS)
-                found |= {one.row: one for one in Stage(client, watching, log, say).run(groups[name])}
+                found |= {one.row: one for one in Stage(client, watching, log, runtime, say).run(groups[name])}
                 session.programs.stop(PROVISIONER)
         finally:
             if logs is not None:
                 session.programs.keep_logs(logs)
             watching.stop()
+            session.observer.stop()
             session.stop_programs()
             connection.close()
         yield found

@@ -25,6 +25,8 @@ TIGHT: Mapping[str, Any] = {**ALL, "consolidationPolicy": "WhenEmptyOrUnderutili
 
 GENERATION = "dovetail.example/generation"
 """The label that `relabel` writes into a template."""
+PAUSE_SECONDS = 1.0
+"""In which a pause is heeded."""
 HOLDS_SECONDS = 40.0
 """Longer than a node is left alone after the last change (15 s) and two passes of consolidation."""
 
@@ -209,6 +211,30 @@ def may_force(scene: Scene) -> None:
     scene.facts.allows_force = True
 
 
+def paused_by(patch: Step) -> Step:
+    """A pause, and when it was acknowledged."""
+
+    def step(scene: Scene) -> None:
+        patch(scene)
+        scene.facts.paused = datetime.now(tz=UTC)
+
+    return step
+
+
+def pause_pool(suffix: str = "") -> Step:
+    """kubectl annotate nodepool dovetail.dev/paused=true."""
+    return paused_by(_annotate_pause(suffix, "true"))
+
+
+def resume_pool(suffix: str = "") -> Step:
+    """The annotation is taken off."""
+    return _annotate_pause(suffix, None)
+
+
+def _annotate_pause(suffix: str, value: str | None) -> Step:
+    return change("NodePool", f"{{pool}}{suffix}", {"metadata": {"annotations": {names.PAUSED: value}}})
+
+
 # --- what users see ----------------------------------------------------------------------------------------------------
 
 
@@ -390,6 +416,24 @@ def evicted(*apps: str, count: int | None = None) -> Step:
         for app in apps:
             found = [name for name in scene.log.evictions(scene.name) if name == app or name.startswith(f"{app}-")]
             assert len(found) == count if count is not None else found, f"evicted of {app}: {found}"
+
+    return step
+
+
+def none_evicted_since_the_pause(seconds: float) -> Step:
+    """Until so many seconds are over: no eviction later than a second after the pause, no node bought or lost."""
+
+    def step(scene: Scene) -> None:
+        before = {one.name for one in scene.claims()}
+        scene.throughout(
+            seconds, lambda: "" if {one.name for one in scene.claims()} == before else "nodes were bought or lost"
+        )
+        last, paused = scene.log.last_eviction(scene.name), scene.facts.paused
+        assert last is not None
+        assert paused is not None
+        late = (last - paused).total_seconds()
+        bound = PAUSE_SECONDS if late <= PAUSE_SECONDS else PAUSE_SECONDS * scene.runtime.slowness()
+        assert late <= bound, f"a pod was evicted {late:.1f} s after the pause, not within {bound:.1f} s"
 
     return step
 

@@ -6,8 +6,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.core import Event, Node
@@ -154,6 +155,16 @@ class Watching:
             self._steps[pool].append((int(thing.metadata.resource_version), kind, name, value))
 
 
+class _Entry(NamedTuple):
+    """One request about a pod: evict, delete or forced (see `Log.forced`)."""
+
+    what: str
+    name: str
+    user: str
+    status: int
+    at: datetime
+
+
 @dataclass
 class Log:
     """The audit log, read as it grows: what was done to pods, by namespace."""
@@ -161,21 +172,28 @@ class Log:
     path: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _offset: int = 0
-    _found: defaultdict[str, list[tuple[str, str, str, int]]] = field(default_factory=lambda: defaultdict(list))
+    _found: defaultdict[str, list[_Entry]] = field(default_factory=lambda: defaultdict(list))
 
     def evictions(self, namespace: str) -> list[str]:
         """Names of the pods whose eviction was granted, once for each time."""
-        return [name for what, name, _, status in self._of(namespace) if what == "evict" and status < 300]
+        return [one.name for one in self._evictions(namespace)]
+
+    def last_eviction(self, namespace: str) -> datetime | None:
+        """When the last eviction that was granted was asked for."""
+        return max((one.at for one in self._evictions(namespace)), default=None)
 
     def orphans(self, namespace: str) -> list[str]:
         """Names of pods that kube-controller-manager deleted because their node was gone or evicts at once."""
-        return [name for what, name, user, _ in self._of(namespace) if what == "delete" and user in _GARBAGE]
+        return [one.name for one in self._of(namespace) if one.what == "delete" and one.user in _GARBAGE]
 
     def forced(self, namespace: str) -> list[str]:
         """Names of pods that a program of ours deleted without asking for an eviction."""
-        return [name for what, name, user, status in self._of(namespace) if what == "forced" and status < 300 and user]
+        return [one.name for one in self._of(namespace) if one.what == "forced" and one.status < 300 and one.user]
 
-    def _of(self, namespace: str) -> list[tuple[str, str, str, int]]:
+    def _evictions(self, namespace: str) -> list[_Entry]:
+        return [one for one in self._of(namespace) if one.what == "evict" and one.status < 300]
+
+    def _of(self, namespace: str) -> list[_Entry]:
         with self._lock:
             self._read()
             return list(self._found[namespace])
@@ -186,11 +204,11 @@ class Log:
             text = log.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for namespace, what, name, user, status in _entries(whole.splitlines()):
-            self._found[namespace].append((what, name, user, status))
+        for namespace, one in _entries(whole.splitlines()):
+            self._found[namespace].append(one)
 
 
-def _entries(lines: Iterable[bytes]) -> Iterable[tuple[str, str, str, str, int]]:
+def _entries(lines: Iterable[bytes]) -> Iterable[tuple[str, _Entry]]:
     for line in lines:
         if b'"pods"' not in line:
             continue
@@ -205,10 +223,6 @@ def _entries(lines: Iterable[bytes]) -> Iterable[tuple[str, str, str, str, int]]
             what = "forced" if "dovetail-provisioner" in agent or agent.startswith("karpenter") else "delete"
         else:
             continue
-        yield (
-            about.get("namespace", ""),
-            what,
-            about.get("name", ""),
-            user,
-            entry.get("responseStatus", {}).get("code", 0),
-        )
+        status = entry.get("responseStatus", {}).get("code", 0)
+        at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+        yield about.get("namespace", ""), _Entry(what, about.get("name", ""), user, status, at)
