@@ -25,7 +25,9 @@ from tests.scenarios.steps import (
     check,
     claims_lack,
     claims_say,
+    counted,
     deploy,
+    disrupted_for,
     event,
     evicted,
     first_gone,
@@ -48,6 +50,7 @@ from tests.scenarios.steps import (
     remove,
     remove_claims,
     requirement,
+    sample,
     scale,
     settled,
     sizes,
@@ -346,6 +349,7 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionBlocked", "no longer differs from its NodePool and NodeClass"),
         becomes(1, 1, new=False),
         none_evicted,
+        counted(sample("karpenter_voluntary_disruption_failed_validations_total", consolidation_type="")),
     ),
     row(
         "pods of a drifted node stay while their new node is not ready",
@@ -427,6 +431,14 @@ ROWS: tuple[Row, ...] = (
             ),
         ),
         none_evicted,
+        counted(
+            sample(
+                "karpenter_voluntary_disruption_queue_failures_total",
+                decision="replace",
+                reason="drifted",
+                consolidation_type="",
+            )
+        ),
         group="impatient",
     ),
     row(
@@ -457,6 +469,7 @@ ROWS: tuple[Row, ...] = (
         lambda scene: scene.facts.claims.update({one.name: one for one in scene.claims()}),
         change("KWOKNodeClass", "{pool}", {"spec": {"nodeRegistrationDelay": None}}),
         becomes(1, 1, new=True),
+        counted(disrupted_for("registration_timeout")),
         group="impatient",
     ),
     row(
@@ -483,6 +496,7 @@ ROWS: tuple[Row, ...] = (
         first_gone(),
         pods_run(1),
         evicted("web", count=1),
+        counted(sample("karpenter_pods_drained_total", reason="Forceful Termination")),
     ),
     row(
         "an expired node respects the PodDisruptionBudget of its pods",
@@ -588,6 +602,7 @@ ROWS: tuple[Row, ...] = (
         status_counts(3),
         change("NodePool", "{pool}", {"spec": {"replicas": 0}}, "scale"),
         gone(),
+        counted(disrupted_for("scaled_down")),
         status_counts(0),
     ),
     row(
@@ -834,6 +849,7 @@ ROWS: tuple[Row, ...] = (
             "the claim is gone", lambda scene: not set(scene.facts.claims) & {one.name for one in scene.claims()}, 240
         ),
         pods_run(1),
+        counted(disrupted_for("garbage_collected")),
     ),
     # --- NodePools that cannot launch -----------------------------------------------------------------------------------------------
     row(
@@ -842,6 +858,7 @@ ROWS: tuple[Row, ...] = (
         deploy("web", 2),
         wait("one pod runs", lambda scene: scene.running() == 1),
         event("FailedScheduling", "limit", kind="Pod"),
+        counted(sample("karpenter_scheduler_unschedulable_pods_count", controller="provisioner")),
         change_pool(limits={"cpu": "8"}),
         becomes(2, 2),
     ),

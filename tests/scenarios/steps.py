@@ -9,11 +9,15 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_daemon
+from provisioner.cli.harness import figures
 from provisioner.cli.harness.workload import Document
 from tests.scenarios.scene import SECONDS, Scene, settled_problem
+from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM
 
 Step = Callable[[Scene], object]
+Sample = tuple[str, Mapping[str, str]]
+"""Name and labels of a series of the metrics."""
 
 ON_DEMAND = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_ON_DEMAND]}
 SPOT = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": [names.CAPACITY_SPOT]}
@@ -517,6 +521,65 @@ def pod_stays(app: str) -> Step:
         assert {one.uid for one in scene.every_pod(app)} == old, "the pod was replaced"
 
     return step
+
+
+def sample(name: str, **labels: str) -> Sample:
+    """A series of the metrics, of this row's pool as `{pool}`."""
+    return name, labels
+
+
+def counted(*samples: Sample) -> Step:
+    """Until each of these series is above 0."""
+
+    def step(scene: Scene) -> None:
+        def lacking() -> list[str]:
+            page = scene.runtime.metrics()
+            return [_series(scene, *one) for one in samples if not _is_above_nought(scene, page, *one)]
+
+        eventually(lambda: not lacking(), lambda: f"above 0: {', '.join(lacking())}", SECONDS, 1.0)
+
+    return step
+
+
+def _is_above_nought(scene: Scene, page: str, name: str, labels: Mapping[str, str]) -> bool:
+    wanted = {key: scene.text(value) for key, value in labels.items()}
+    return any(wanted.items() <= found.items() and value > 0 for found, value in figures.series(page, name))
+
+
+def _series(scene: Scene, name: str, labels: Mapping[str, str]) -> str:
+    return f"{name}{{{','.join(f'{key}={scene.text(value)}' for key, value in labels.items())}}}"
+
+
+def disrupted_for(reason: str, pool: str = "{pool}") -> Sample:
+    """NodeClaims of this row were disrupted for it."""
+    return sample("karpenter_nodeclaims_disrupted_total", reason=reason, nodepool=pool)
+
+
+def begun(decision: str, reason: str, kind: str = "") -> tuple[Sample, Sample]:
+    """A method was asked, and a node of this row was disrupted by its answer."""
+    prefix, labels = "karpenter_voluntary_disruption", {"reason": reason, "consolidation_type": kind}
+    return (
+        sample(f"{prefix}_decisions_by_nodepool_total", decision=decision, nodepool="{pool}", **labels),
+        sample(f"{prefix}_decision_evaluation_duration_seconds_count", **labels),
+    )
+
+
+LIVED: tuple[Sample, ...] = (
+    *(
+        sample(f"karpenter_{name}", nodepool="{pool}")
+        for name in (
+            "nodeclaims_terminated_total",
+            "nodeclaims_termination_duration_seconds_count",
+            "nodes_created_total",
+            "nodes_drained_total",
+            "nodes_terminated_total",
+            "nodes_termination_duration_seconds_count",
+            "nodes_lifetime_duration_seconds_count",
+        )
+    ),
+    sample("karpenter_nodeclaims_created_total", reason="provisioned", nodepool="{pool}"),
+)
+"""What a node leaves behind that was bought for pods, drained and terminated."""
 
 
 def wait(what: str, look: Callable[[Scene], object], seconds: float = SECONDS) -> Step:
