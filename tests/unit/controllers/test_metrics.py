@@ -79,6 +79,29 @@ def test_the_cluster_state_is_synced_only_as_long_as_every_watch_is_heard() -> N
     assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 0.0
 
 
+def test_the_time_since_the_cluster_state_was_synced_ends_when_it_is() -> None:
+    synced, now = [False], [10.0]
+    METRICS.sync(lambda: synced[0], lambda: now[0])
+    now[0] = 14.0
+    assert unsynced() == 4.0
+    synced[0] = True
+    assert unsynced() == 0.0
+    synced[0], now[0] = False, 16.0
+    assert unsynced() == 2.0
+
+
+def unsynced() -> float | None:
+    return REGISTRY.get_sample_value("karpenter_cluster_state_unsynced_time_seconds")
+
+
+def test_the_size_of_the_cluster_state_counts_nodes_to_come() -> None:
+    world = World()
+    world.existing_node("a")
+    world.cluster.claim_changed(None, claim("b"))
+    METRICS.state(world.cluster.snapshot())
+    assert REGISTRY.get_sample_value("karpenter_cluster_state_node_count") == 2
+
+
 class Watch:
     """A watch that was not complete yet."""
 

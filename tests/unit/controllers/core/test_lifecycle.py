@@ -33,10 +33,11 @@ from provisioner.controllers.core.lifecycle import (
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
 from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
+from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
-from tests.support.instances import FakeInstances
+from tests.support.instances import FakeInstances, Lingering
 from tests.support.tinyserver import TinyServer
 
 INSTANCE = LaunchedInstance("aws:///a/i-1", "m5.large", "a", "spot")
@@ -230,6 +231,25 @@ def test_a_launch_that_does_not_succeed(case: Case) -> None:
     assert stage.gone == case.deleted
     if not case.deleted:
         assert stage.reason == case.reason
+
+
+def test_what_is_not_launched_in_time_is_given_up_and_counted() -> None:
+    before = disrupted("launch_timeout")
+    stage = Stage(DENIED)
+    stage.look()
+    stage.clock.advance(TIMEOUTS.launch.total_seconds() + 1)
+    stage.look()
+    assert stage.gone
+    assert disrupted("launch_timeout") == before + 1
+
+
+def disrupted(reason: str) -> float:
+    return sum(
+        one.value
+        for family in REGISTRY.collect()
+        for one in family.samples
+        if one.name == "karpenter_nodeclaims_disrupted_total" and one.labels["reason"] == reason
+    )
 
 
 def test_a_class_that_is_not_ready_is_told_of() -> None:
@@ -459,9 +479,9 @@ ALL = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 class Ending:
     """A registered claim that is being deleted, with an instance that is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, cloud: FakeInstances | None = None) -> None:
         self.stage = Stage(INSTANCE)
-        self.cloud = FakeInstances(ID)
+        self.cloud = cloud or FakeInstances(ID)
         self.stage.provider = self.cloud  # type: ignore[assignment]  # from here on only its end matters
         self.stale = False
         self.stage.server.put(claim("c", provider_id=ID, true=ALL, deletionTimestamp=NOON.isoformat()))
@@ -486,6 +506,32 @@ class Ending:
     def joined(self, *, known: bool) -> None:
         self.stage.server.tell = known
         self.stage.server.put(node("n", provider_id=ID, finalizers=[names.TERMINATION_FINALIZER]))
+
+
+def test_the_end_of_a_claim_is_counted_and_measured_with_that_of_its_instance() -> None:
+    """The one from the deletion of the claim, the other from the first request to end the instance."""
+
+    def told() -> list[float]:
+        ended = {"nodepool": "general", "capacity_type": "", "zone": ""}
+        durations = ("karpenter_nodeclaims_termination", "karpenter_nodeclaims_instance_termination")
+        return [
+            REGISTRY.get_sample_value("karpenter_nodeclaims_terminated_total", ended) or 0.0,
+            *(
+                REGISTRY.get_sample_value(f"{one}_duration_seconds_sum", {"nodepool": "general"}) or 0.0
+                for one in durations
+            ),
+        ]
+
+    cloud = Lingering(ID)
+    ending = Ending(cloud)
+    ending.stage.server.put(claim("c", provider_id=ID, true=(names.LAUNCHED,), deletionTimestamp=NOON.isoformat()))
+    before = told()
+    ending.stage.clock.advance(4 - (ending.stage.clock.now() - NOON).total_seconds())
+    assert ending.look() == Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
+    ending.stage.clock.advance(7)
+    cloud.lingers = False
+    assert ending.look() == DONE
+    assert [after - one for after, one in zip(told(), before, strict=True)] == [1.0, 11.0, 7.0]
 
 
 def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_node() -> None:

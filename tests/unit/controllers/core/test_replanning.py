@@ -11,9 +11,11 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.metrics import Metrics
 from provisioner.state.effects import ClaimUnneeded
 from provisioner.state.keys import NodeKey
+from provisioner.support.metrics import REGISTRY
 from tests.support.batches import Batches
 from tests.support.cluster import World, bound, claim, node, pod, pool, refused
 from tests.support.kube import FakeAnswer, Sent, ok, refusal
+from tests.support.problems import shape, term
 
 METRICS = Metrics()
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -32,6 +34,28 @@ class Stage(Batches):
         body = dict(sent.body)
         body["metadata"] = {**body["metadata"], "uid": f"uid-{body['metadata']['name']}", "resourceVersion": "1"}
         return ok(body, 201)
+
+
+def test_pods_that_do_not_count_and_pods_without_a_place_are_told_of_until_they_are_gone() -> None:
+    outsider, giant = pod("outsider"), pod("giant", cpu="5k")
+    outsider = msgspec.structs.replace(
+        outsider, shape=shape(cpu="1", terms=[term((names.NODEPOOL_LABEL, "DoesNotExist", []))])
+    )
+    stage = Stage(outsider, giant, pod("small"))
+    stage.run()
+    assert counts() == (1, 1)
+    for one in (outsider, giant):
+        stage.world.cluster.pod_changed(one, None)
+    stage.run()
+    assert counts() == (0, 0)
+
+
+def counts() -> tuple[float | None, float | None]:
+    """(ignored, unschedulable) pods of the last batch."""
+    return (
+        REGISTRY.get_sample_value("karpenter_scheduler_ignored_pods_count"),
+        REGISTRY.get_sample_value("karpenter_scheduler_unschedulable_pods_count", {"controller": "provisioner"}),
+    )
 
 
 def first_name() -> str:
