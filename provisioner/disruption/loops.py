@@ -76,7 +76,7 @@ class _Bought:
 
 @dataclass(slots=True)
 class _Owner:
-    """When the latest cycles of an owner ended, and when the disruption of the last one was decided."""
+    """When the latest cycles of an owner ended, in whole seconds, and when the disruption of the last one was decided."""
 
     cycles: list[datetime] = field(default_factory=list)
     decided: datetime | None = None
@@ -129,7 +129,9 @@ class Loops:
             if owner.decided is not None and known.at < owner.decided:
                 continue  # it was there when the last cycle ended
             before = _is_loop(owner, now)
-            owner.cycles = [*owner.cycles, now][-CYCLES:]
+            owner.cycles = [*owner.cycles, now.replace(microsecond=0)][
+                -CYCLES:
+            ]  # as `marks` tells it: else it counts twice
             owner.decided = known.decided or now
             if not before and _is_loop(owner, now):
                 found.append(uid)

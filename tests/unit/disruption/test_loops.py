@@ -73,6 +73,15 @@ def test_two_are_none() -> None:
     assert History().cycle("a").cycle("b").held == set()
 
 
+def test_a_cycle_that_the_next_nodes_carry_counts_once() -> None:
+    """A clock does not tick in whole seconds; marks do."""
+    history = History().wait(0.01).cycle("a")
+    for name in ("b", "c"):
+        history.buy(name, annotations=dict(history.loops.marks((WEB,))))
+    history.wait(5).remove("b", "c")
+    assert history.held == set()
+
+
 def test_nodes_that_a_workload_gives_up_together_are_one_cycle() -> None:
     history = History().buy(*"abcdefgh").wait(1)
     for name in "abcdefgh":
