@@ -185,14 +185,19 @@ def buffer(name: str, *, cpu: str = "3", **spec: Any) -> Step:
     }
     return together(
         put({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": {"spec": pod}}),
-        put(
-            {
-                "apiVersion": resources.CAPACITYBUFFERS.api_version,
-                "kind": "CapacityBuffer",
-                "metadata": {"name": name},
-                "spec": {"podTemplateRef": {"name": name}, **spec},
-            }
-        ),
+        buffer_of(name, podTemplateRef={"name": name}, **spec),
+    )
+
+
+def buffer_of(name: str, **spec: Any) -> Step:
+    """A CapacityBuffer whose pod is that of something else."""
+    return put(
+        {
+            "apiVersion": resources.CAPACITYBUFFERS.api_version,
+            "kind": "CapacityBuffer",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
     )
 
 
@@ -756,6 +761,14 @@ ROWS: tuple[Row, ...] = (
         becomes(2, 2),
         sizes(4, 8),
     ),
+    row(
+        "without the feature gate NodeOverlay a NodeOverlay changes nothing",
+        pool(cpu=(4, 8), requirements=[ON_DEMAND], disruption=NEVER),
+        overlay("cheap", values=("8",), price="0.001"),
+        ONE,
+        sizes(4),
+        group="gates-off",
+    ),
     # --- CapacityBuffers ---------------------------------------------------------------------------------------------------------
     row(
         "a CapacityBuffer keeps empty nodes for pods to come, says so, and they go with it",
@@ -792,11 +805,34 @@ ROWS: tuple[Row, ...] = (
         holds(10),
     ),
     row(
+        "a CapacityBuffer of a share of a Deployment follows its replicas",
+        pool(disruption=EMPTY),
+        deploy("web", 4),
+        settled(4, 4),
+        buffer_of("spare", scalableRef={"apiGroup": "apps", "kind": "Deployment", "name": "web"}, percentage=50),
+        settled(6, 4),
+        buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=2),
+        scale("web", 2),
+        buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=1),
+        becomes(3, 2, new=False),
+    ),
+    row(
         "without the feature gate CapacityBuffer a buffer keeps nothing",
         pool(disruption=EMPTY),
         buffer("spare", replicas=2),
         lambda scene: scene.throughout(12, lambda: "a node was launched" if scene.claims() else ""),
         group="gates-off",
+    ),
+    # --- growth limits ---------------------------------------------------------------------------------------------------------
+    row(
+        "--max-claims-per-minute holds back what a batch wants more, and it is launched in the next minute",
+        pool(disruption=NEVER),
+        deploy("web", 3),
+        wait("two nodes", lambda scene: len(scene.claims()) == 2),
+        counted(sample("dovetail_nodeclaims_held_back", nodepool="{pool}", limit="max-claims-per-minute")),
+        lambda scene: scene.throughout(15, lambda: "" if len(scene.claims()) == 2 else "not two nodes"),
+        becomes(3, 3),
+        group="slow",
     ),
     # --- claims of their own -----------------------------------------------------------------------------------------------------
     row(

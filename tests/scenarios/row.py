@@ -11,6 +11,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "impatient": (GATES, "--command-timeout=25s", "--registration-timeout=25s", "--drain-timeout=20s"),
     "karpenter": (GATES, "--consolidation=karpenter"),
     "capped": (GATES, "--max-disrupting-nodes=1"),
+    "slow": (GATES, "--max-claims-per-minute=2"),
     "gates-off": (),
     "stopped": (GATES,),
 }

@@ -62,6 +62,11 @@ from tests.scenarios.steps import (
     wait,
 )
 
+SLOWLY: dict[str, Any] = {
+    "annotations": {"kwok.dovetail.dev/delete-delay": "4s"},
+    "terminationGracePeriodSeconds": 30,
+}
+"""Pods that take their time to end."""
 PROTECTED: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 TWO_SMALL = together(deploy("large", 2, cpu="3"), pods_run(2), deploy("small", 2, cpu="600m"), settled(2, 4))
 """Two nodes of 4 CPUs with a large and a small pod each: without the large ones, one node is too much."""
@@ -76,6 +81,11 @@ def has_deadline(scene: Scene) -> bool:
     """Whether the first claim says until when it may drain."""
     claim = scene.watching.claims.get(min(scene.facts.claims))
     return claim is not None and names.TERMINATION_TIMESTAMP in claim.metadata.annotations
+
+
+def daemons_of_the_first_node(scene: Scene) -> list[str]:
+    """Names of those that are not ending."""
+    return [one.name for one in scene.pods("agent") if one.node_name == min(scene.facts.nodes)]
 
 
 def left_in_order(first: str, then: str) -> Callable[[Scene], bool]:
@@ -154,9 +164,9 @@ def attach(scene: Scene) -> None:
 
 
 def is_excluded(scene: Scene) -> bool:
-    """Whether the first Node says to load balancers that it leaves, or has left."""
+    """Whether the first Node is there and says to load balancers that it leaves."""
     node = scene.watching.nodes.get(min(scene.facts.nodes))
-    return node is None or node.metadata.labels.get(names.EXCLUDE_BALANCERS_LABEL) == names.EXCLUDE_BALANCERS_VALUE
+    return node is not None and node.metadata.labels.get(names.EXCLUDE_BALANCERS_LABEL) == names.EXCLUDE_BALANCERS_VALUE
 
 
 def detach(scene: Scene) -> None:
@@ -396,6 +406,23 @@ ROWS: tuple[Row, ...] = (
         spread("web", names.HOSTNAME_LABEL, 1),
     ),
     row(
+        "six pods over three nodes that do not count nodes with taints survive drift of all three, one at a time",
+        pool(cpu=4, disruption=NEVER),
+        deploy(
+            "web",
+            6,
+            cpu="1",
+            topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web", nodeTaintsPolicy="Honor"),
+        ),
+        settled(3, 6),
+        pdb("web", maxUnavailable=1),
+        guard("web", 5),
+        relabel(),
+        renewed(pods=6, seconds=300),
+        evicted("web", count=6),
+        spread("web", names.HOSTNAME_LABEL, 1),
+    ),
+    row(
         "six pods spread over six half-empty nodes become three nodes of two",
         pool(disruption=TIGHT),
         deploy("large", 6),
@@ -601,7 +628,7 @@ ROWS: tuple[Row, ...] = (
         holds(10),
     ),
     row(
-        "a daemon with do-not-disrupt holds drift",
+        "a pod without an owner with do-not-disrupt holds drift",
         pool(disruption=NEVER),
         deploy("web", 1, cpu="1"),
         settled(1, 1),
@@ -611,6 +638,19 @@ ROWS: tuple[Row, ...] = (
         event("DisruptionBlocked", 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod={ns}/kept)'),
         holds(8),
         remove("Pod", "kept"),
+        becomes(1, 1, new=True),
+    ),
+    row(
+        "a daemon with do-not-disrupt holds drift",
+        pool(disruption=NEVER),
+        daemons(**PROTECTED),
+        deploy("web", 1, cpu="1"),
+        settled(1, 1),
+        daemons_run(1),
+        relabel(),
+        event("DisruptionBlocked", 'Pod has "karpenter.sh/do-not-disrupt" annotation (Pod={ns}/agent-'),
+        holds(8),
+        remove("DaemonSet", "agent"),
         becomes(1, 1, new=True),
     ),
     # --- terminationGracePeriod ---------------------------------------------------------------------------------------------
@@ -665,15 +705,17 @@ ROWS: tuple[Row, ...] = (
     row(
         "critical pods leave after the others, and daemons before them",
         pool(disruption=NEVER),
-        deploy(
-            "web", 2, cpu="500m", annotations={"kwok.dovetail.dev/delete-delay": "4s"}, terminationGracePeriodSeconds=30
-        ),
+        daemons(**SLOWLY),
+        deploy("web", 2, cpu="500m", **SLOWLY),
         deploy("dns", 1, cpu="500m", priorityClassName="system-cluster-critical"),
+        settled(1, 3),
+        daemons_run(1),
         settled(1, 3),
         remove_claims(),
         first_gone(),
         pods_run(3),
-        check(left_in_order("web", "dns"), "web leaves before dns"),
+        check(left_in_order("web", "agent"), "web leaves before its node's agent"),
+        check(left_in_order("agent", "dns"), "the agent leaves before dns"),
     ),
     row(
         "a pod that tolerates the disruption taint is not evicted and holds nothing",
@@ -693,11 +735,19 @@ ROWS: tuple[Row, ...] = (
         pool(disruption=NEVER),
         daemons(),
         deploy(
-            "web", 1, cpu="1", terminationGracePeriodSeconds=30, annotations={"kwok.dovetail.dev/delete-delay": "6s"}
+            "dns",
+            1,
+            cpu="1",
+            priorityClassName="system-cluster-critical",
+            terminationGracePeriodSeconds=30,
+            annotations={"kwok.dovetail.dev/delete-delay": "10s"},
         ),
         settled(1, 1),
         daemons_run(1),
         remove_claims(),
+        wait("the daemon left", lambda scene: not daemons_of_the_first_node(scene)),
+        lambda scene: scene.throughout(5, lambda: "it came back" if daemons_of_the_first_node(scene) else ""),
+        check(lambda scene: scene.watching.nodes.get(min(scene.facts.nodes)) is not None, "the node still drains"),
         first_gone(),
         becomes(1, 1, new=True),
         daemons_run(1),

@@ -56,9 +56,9 @@ def deploy(name: str, replicas: int, *, cpu: str = "3", pool: str = "", **templa
     return step
 
 
-def daemons(name: str = "agent") -> Step:
+def daemons(name: str = "agent", **template: Any) -> Step:
     """A DaemonSet with a small pod on every node of this row."""
-    return lambda scene: scene.daemonset(name)
+    return lambda scene: scene.daemonset(name, **template)
 
 
 def pdb(app: str, **spec: Any) -> Step:

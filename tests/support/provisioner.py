@@ -208,12 +208,12 @@ class Plot:
         self._confine(document["spec"]["template"], pool, template)
         applying.apply(self.client, [document])
 
-    def daemonset(self, name: str) -> None:
+    def daemonset(self, name: str, **template: Any) -> None:
         """A DaemonSet with a small pod on every node of this plot."""
         document = deployment(name, self.name, 0, {"cpu": "50m", "memory": "16Mi"})
         document["kind"] = "DaemonSet"
         del document["spec"]["replicas"]
-        self._confine(document["spec"]["template"], "", {})
+        self._confine(document["spec"]["template"], "", template)
         applying.apply(self.client, [document])
 
     def scale(self, name: str, replicas: int) -> None:
