@@ -268,12 +268,7 @@ def disruption_canceled(reason: str, why: str) -> EventMessage:
 
 def not_disruptable(reason: str, text: str) -> EventMessage:
     """Why a node is left alone: reason and text of a `disruption.proposal.Blocked`."""
-    return node_repair_blocked(text) if reason == "NodeRepairBlocked" else EventMessage("Normal", reason, text)
-
-
-def node_repair_blocked(text: str) -> EventMessage:
-    """Why a broken node is not repaired, in the words of `disruption.node_repair`."""
-    return EventMessage("Normal", "NodeRepairBlocked", text)
+    return EventMessage("Normal", reason, text)
 
 
 def paused(why: str) -> EventMessage:
