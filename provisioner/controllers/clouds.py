@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import timedelta
+from typing import Final, Protocol
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.kwok.orphans import sort_out
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.changes import Change
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.poller import Poller
+from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
@@ -21,6 +26,8 @@ from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 
+ORPHAN_AFTER: Final = timedelta(minutes=5)
+"""A Node of kwok whose claim is gone is left for so long, as an instance of EC2 is."""
 _log = logs.get_logger(__name__)
 
 
@@ -96,21 +103,41 @@ class Cloud(Protocol):
         ...
 
 
-class NoControllers:
-    """The term of a cloud that needs nobody."""
+class KwokTerm:
+    """What only kwok has: who looks for Nodes of no claim.
+
+    Attributes:
+        garbage: that.
+    """
+
+    def __init__(self, provider: KwokProvider, parts: Parts) -> None:
+        collector = InstanceCollector(
+            provider.instances,
+            sort_out,
+            lambda: parts.client.list(resources.NODECLAIMS),
+            lambda provider_id: parts.terminator.end_orphan(provider_id, provider.end),
+            parts.cluster,
+            parts.client,
+            parts.clock,
+            look_again=parts.claim_again,
+            orphan_after=ORPHAN_AFTER,
+        )
+        self.garbage = Poller("instance-garbage", collector.poll)
 
     def start(self) -> None:
-        """Nothing to do."""
+        """Begin to look."""
+        self.garbage.start()
 
     def stop(self) -> None:
-        """Nothing to do."""
+        """Look no more."""
+        self.garbage.stop()
 
     def heard(self, change: Change) -> None:
         """Nothing to do."""
 
 
 class KwokCloud:
-    """kwok: its provider, and nothing else."""
+    """kwok: its provider, and who collects its orphans."""
 
     def __init__(self, provider: KwokProvider) -> None:
         self.provider = provider
@@ -128,9 +155,9 @@ class KwokCloud:
         """Never: an instance is its Node."""
         return False
 
-    def lead(self, parts: Parts) -> Term:  # noqa: ARG002  (it has none)
-        """No controllers."""
-        return NoControllers()
+    def lead(self, parts: Parts) -> Term:
+        """The collector."""
+        return KwokTerm(self.provider, parts)
 
     def stop(self) -> None:
         """Make no more Nodes."""

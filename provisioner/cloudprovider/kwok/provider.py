@@ -24,6 +24,7 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
+from provisioner.cloudprovider.kwok.orphans import Instance, sort_out
 from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import (
     InstanceType,
@@ -240,11 +241,35 @@ class KwokProvider:
         for claim in every:
             if self._was_interrupted(claim):
                 self._promise_again(claim)
-        uids = {claim.metadata.uid for claim in every}
-        for node in self._nodes.list():
-            if self._is_orphan(node, uids):
-                _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=node.metadata.name)
-                self._delete(node)
+        for orphan in sort_out(self.instances(), every).orphans:
+            _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=orphan.id)
+            self.end(orphan.provider_id)
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Every Node that was made for a claim, whether that is there or not. No request."""
+        return tuple(
+            Instance(
+                node.metadata.name,
+                node.spec.provider_id,
+                node.metadata.creation_timestamp,
+                owner,
+                node.metadata.deletion_timestamp is not None,
+            )
+            for node in self._nodes.list()
+            if (owner := node.metadata.annotations.get(CLAIM_UID_ANNOTATION, ""))
+        )
+
+    def end(self, provider_id: str) -> None:
+        """Terminate an instance of no claim: its Node is deleted.
+
+        Raises:
+            InstanceNotFoundError: there is none.
+            ApiError: the API server did not answer as hoped.
+        """
+        node = self._nodes.get(_name_in(provider_id))
+        if node is None or node.spec.provider_id != provider_id:
+            raise InstanceNotFoundError(provider_id)
+        self._delete(node)
 
     # ------------------------------------------------------------------ what there is
 
@@ -421,10 +446,6 @@ class KwokProvider:
         passed = self._clock.now() - since if since is not None else timedelta(0)
         node = _node(claim, {}, capacity, allocatable)
         self._put_later(node, delay - passed)
-
-    def _is_orphan(self, node: Node, claim_uids: set[str]) -> bool:
-        owner = node.metadata.annotations.get(CLAIM_UID_ANNOTATION, "")
-        return bool(owner) and owner not in claim_uids and node.metadata.deletion_timestamp is None
 
 
 def node_name_of(claim_name: str) -> str:

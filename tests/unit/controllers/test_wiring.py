@@ -10,12 +10,13 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import DaemonSet
-from provisioner.cloudprovider.kwok.provider import KwokProvider
+from provisioner.cloudprovider.kwok.provider import CLAIM_UID_ANNOTATION, KwokProvider
 from provisioner.controllers import messages
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePoolChanged, SurroundingChanged
-from provisioner.controllers.clouds import KwokCloud
+from provisioner.controllers.clouds import ORPHAN_AFTER, KwokCloud, KwokTerm
 from provisioner.controllers.core.intake import Intake
+from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.controllers.wiring import Calls, LateCall
@@ -25,10 +26,11 @@ from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from tests.support.clock import FakeClock
-from tests.support.cluster import claim, pool
+from tests.support.cluster import World, claim, node, pool
 from tests.support.kube import FakeApi, ok
 from tests.support.overlays import overlay
 from tests.support.problems import storage_class
+from tests.support.tinyserver import TinyServer
 
 
 def test_a_late_call_answers_once_it_is_connected() -> None:
@@ -48,8 +50,10 @@ def test_what_is_forgotten_is_found_before_anything_starts() -> None:
     calls.check()
 
 
-def controllers(api: FakeApi | None = None, options: Options | None = None) -> Controllers:
-    clock, options = FakeClock(), options or Options()
+def controllers(
+    api: FakeApi | None = None, options: Options | None = None, *, clock: FakeClock | None = None
+) -> Controllers:
+    clock, options = clock or FakeClock(), options or Options()
     api = api or FakeApi(clock=clock)
     client, caches = Client(api, clock), Caches(cast(Connection, api), options, clock)
     provider = KwokProvider(client, caches.nodes.store, caches.classes.store, clock)
@@ -86,6 +90,33 @@ def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
     state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
     made._ends.garbage.once()
     assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
+
+
+def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other() -> None:
+    world = World()
+    server, clock = TinyServer(world), world.clock
+    made = controllers(server.api, clock=clock)
+    of = {one: {CLAIM_UID_ANNOTATION: f"uid-{one}"} for one in ("lost", "kept")}
+    for one in (node("lost", annotations=of["lost"]), node("kept", annotations=of["kept"]), node("stranger")):
+        server.put(one)
+        made._caches.nodes.store.put(one.metadata.name, one)
+    server.put(claim("kept"))
+    server.bind("web", "lost")
+    garbage = cast(KwokTerm, made._own).garbage
+    made._caches.cluster.claim_changed(None, claim("kept"))
+
+    def looks(seconds: float) -> None:
+        garbage.once()
+        clock.advance(seconds)
+        garbage.once()
+
+    looks(ORPHAN_AFTER.total_seconds() - 1)
+    assert server.done == []
+    looks(1)
+    assert server.done == ["PATCH nodes/lost"], "a pod runs on it"
+    server.pods.clear()
+    looks(MIN_TAINTED_SECONDS)
+    assert server.done == ["PATCH nodes/lost", "DELETE nodes/lost"]
 
 
 def test_a_daemon_set_that_selects_by_too_much_is_told_on_it_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
