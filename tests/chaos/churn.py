@@ -11,12 +11,13 @@ from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
-from provisioner.kube.resources import DEPLOYMENTS, PDBS
+from provisioner.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PDBS
 
 NAMESPACE = "shop"
 MOST_SHARE = 0.25
 INTERVAL_SECONDS = 1.0
 LULLS, LULL_SECONDS = 1 / 40, 35.0
+BUFFERED = 3
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,23 @@ def documents(share: float, pools: Mapping[str, str]) -> list[Document]:
     return made
 
 
+def spare() -> dict[str, Document]:
+    """A CapacityBuffer that keeps room for some pods, with its template, by path."""
+    container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    meta = {"name": "spare", "namespace": NAMESPACE}
+    template = {"metadata": meta, "template": {"spec": {"containers": [container]}}}
+    spec = {"podTemplateRef": {"name": "spare"}, "replicas": BUFFERED}
+    return {
+        f"/api/v1/namespaces/{NAMESPACE}/podtemplates/spare": {"apiVersion": "v1", "kind": "PodTemplate", **template},
+        CAPACITYBUFFERS.path(NAMESPACE, "spare"): {
+            "apiVersion": CAPACITYBUFFERS.api_version,
+            "kind": "CapacityBuffer",
+            "metadata": meta,
+            "spec": spec,
+        },
+    }
+
+
 def budget(name: str) -> Document:
     """At most a fifth of a Deployment's pods may be evicted at a time."""
     return {
@@ -98,10 +116,10 @@ class Churn:
     def start(self) -> None:
         """Apply everything and begin."""
         applying.apply(self._client, documents(self._share, self._pools))
-        for kind in KINDS:
-            path = PDBS.path(NAMESPACE, kind.name)
-            query = {"fieldManager": "chaos", "force": "true"}
-            self._client.raw("PATCH", path, budget(kind.name), query, content_type="application/apply-patch+yaml")
+        budgets = {PDBS.path(NAMESPACE, kind.name): budget(kind.name) for kind in KINDS}
+        query = {"fieldManager": "chaos", "force": "true"}
+        for path, document in {**budgets, **spare()}.items():
+            self._client.raw("PATCH", path, document, query, content_type="application/apply-patch+yaml")
         self._thread.start()
 
     def stop(self) -> None:

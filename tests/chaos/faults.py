@@ -9,15 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from provisioner.apis.names import NODEPOOL_LABEL
 from provisioner.cli.harness.session import ALL_PROGRAMS, EXTENDER, PROVISIONER, WEBHOOK
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODEPOOLS, NODES, PODS
-from tests.chaos.stage import POOL, Stage
+from tests.chaos.stage import POOL, STATIC, Stage
 from tests.support.apiproxy import Rule
 from tests.support.ec2 import Fault as CloudFault
 
 ABUSE: Final = "abuse"
 DEPTH: Final = 1000
+BROKEN_SECONDS: Final = 60.0
 WATCHED: Final = ("pods", "nodes", "nodeclaims", "nodepools", "daemonsets", "persistentvolumeclaims")
 
 
@@ -156,13 +158,45 @@ def lying_kubelet(stage: Stage, chance: random.Random) -> Event:
 
 
 def drift(stage: Stage, chance: random.Random) -> Event:
-    """Every node of the general NodePool is no longer what its template says."""
+    """Every node of the general and of the static NodePool is no longer what its template says."""
     change = {"chaos.example/revision": f"r{chance.getrandbits(32):08x}"}
     try:
-        stage.client.patch(NODEPOOLS, POOL, {"spec": {"template": {"metadata": {"labels": change}}}})
+        for pool in (POOL, STATIC):
+            stage.client.patch(NODEPOOLS, pool, {"spec": {"template": {"metadata": {"labels": change}}}})
     except (ApiError, OSError):
-        return Event("another template for the NodePool (refused)", 0.0)
-    return Event("another template for the NodePool: its nodes have drifted", 0.0)
+        return Event("another template for two NodePools (refused)", 0.0)
+    return Event("another template for two NodePools: their nodes have drifted", 0.0)
+
+
+def resize(stage: Stage, chance: random.Random) -> Event:
+    """The static NodePool gets another number of replicas."""
+    replicas = chance.randint(1, 4)
+    try:
+        stage.client.patch(NODEPOOLS, STATIC, {"spec": {"replicas": replicas}})
+    except (ApiError, OSError):
+        return Event(f"{replicas} replicas of the static NodePool (refused)", 0.0)
+    return Event(f"{replicas} replicas of the static NodePool", 0.0)
+
+
+def broken_node(stage: Stage, chance: random.Random) -> Event:
+    """A Node of the general NodePool is not Ready for longer than the repair timeout."""
+    try:
+        nodes = [
+            one.metadata.name for one in stage.client.list(NODES) if one.metadata.labels.get(NODEPOOL_LABEL) == POOL
+        ]
+        if not nodes:
+            return Event("no Node to break", 0.0)
+        name = chance.choice(sorted(nodes))
+        stage.broken.add(name)
+        _label_broken(stage, name, "true")
+    except (ApiError, OSError):
+        return Event("a Node is not Ready (refused)", 0.0)
+    return Event(f"{name} is not Ready", BROKEN_SECONDS, lambda: _label_broken(stage, name, None))
+
+
+def _label_broken(stage: Stage, name: str, value: str | None) -> None:
+    with suppress(ApiError, OSError):
+        stage.client.patch(NODES, name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": value}}})
 
 
 def _pod(
@@ -242,9 +276,11 @@ TABLE: Final[tuple[tuple[int, Maker], ...]] = (
     (1, false_daemon),
     (1, lying_kubelet),
     (3, drift),
+    (1, resize),
+    (3, broken_node),
 )
 CLOUD_TABLE: Final[tuple[tuple[int, Maker], ...]] = (*TABLE, (5, cloud), (2, interruption))
-"""(weight, fault); without a cloud, and with EC2."""
+"""(how often in a round, fault); without a cloud, and with EC2."""
 
 
 class Director:
@@ -265,9 +301,7 @@ class Director:
         """Go on for so long, then end whatever is under way; `check` is called all the time and may raise."""
         clock = self._stage.session.clock
         until = clock.monotonic() + seconds
-        table = TABLE if self._stage.ec2 is None else CLOUD_TABLE
-        makers = [maker for _, maker in table]
-        weights = [weight for weight, _ in table]
+        makers = self._makers()
         under_way: list[tuple[float, Event]] = []
         try:
             for wait in self._waits():
@@ -281,13 +315,21 @@ class Director:
                         over[1].end()
                 if clock.monotonic() >= until:
                     return
-                event = self._chance.choices(makers, weights)[0](self._stage, self._chance)
+                event = next(makers)(self._stage, self._chance)
                 self.begun.append(event.text)
                 self._say(event.text)
                 under_way.append((clock.monotonic() + event.seconds, event))
         finally:
             for _, event in under_way:
                 event.end()
+
+    def _makers(self) -> Iterator[Maker]:
+        """Round after round, each in an order of its own, so that a long run leaves out none."""
+        table = TABLE if self._stage.ec2 is None else CLOUD_TABLE
+        while True:
+            makers = [maker for times, maker in table for _ in range(times)]
+            self._chance.shuffle(makers)
+            yield from makers
 
     def _waits(self) -> Iterator[float]:
         while True:

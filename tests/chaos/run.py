@@ -13,13 +13,14 @@ from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
-from tests.chaos.stage import EXPIRING, Stage, stage
+from tests.chaos.stage import EXPIRING, FLAGS, STATIC, Stage, stage
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
 START_SECONDS = 120.0
-EVERY_METHOD_SECONDS = 230.0
+EVERY_METHOD_SECONDS = 600.0
 """In a run of so long every method of disruption takes nodes."""
-METHODS = ("drifted", "underutilized", "expired")
+STATIC_DRIFT = "drift of the static NodePool"
+METHODS = ("empty", "drifted", STATIC_DRIFT, "underutilized", "expired", "unhealthy")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def run(
         say: told what begins.
     """
     chance = random.Random(seed)
-    with stage(cloud, random.Random(seed + 1), progress) as place:
+    with stage(cloud, random.Random(seed + 1), progress, flags=FLAGS) as place:
         witness = Witness(place)
         witness.start()
         place.client.raw(
@@ -115,11 +116,11 @@ def _settled(place: Stage, churn: Churn) -> None:
 
 
 def _interrupted(place: Stage) -> frozenset[str]:
-    """Nodes whose instances EC2 took back."""
+    """Nodes whose instances EC2 took back, and those that were broken."""
     if place.ec2 is None:
-        return frozenset()
+        return frozenset(place.broken)
     ended = [one for one in place.ec2.instances() if one["terminated_by"]]
-    return frozenset(str(one["node"]) for one in ended if not ended_by_request(one))
+    return frozenset(str(one["node"]) for one in ended if not ended_by_request(one)).union(place.broken)
 
 
 def _disrupted(place: Stage) -> Counter[str]:
@@ -129,5 +130,7 @@ def _disrupted(place: Stage) -> Counter[str]:
         with suppress(ValueError):
             said = json.loads(line)
             if said.get("message") == DISRUPTING_NODE:
-                found[said.get("reason", "")] += 1
+                static = said.get("nodeclaim", "").startswith(f"{STATIC}-")
+                reason = said.get("reason", "")
+                found[STATIC_DRIFT if static and reason == "drifted" else reason] += 1
     return found

@@ -28,6 +28,7 @@ from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.errors import DevClusterError
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NODEPOOLS
+from tests.scenarios.row import GATES
 from tests.support.apiproxy import ApiProxy
 from tests.support.awscluster import node_class
 from tests.support.ec2 import ClusterOfNodes, Ec2
@@ -38,6 +39,10 @@ OFFSET_VARIABLE = "DOVETAIL_CLOCK_OFFSET_FILE"
 POOL = "general"
 EXPIRING = "expiring"
 EXPIRE_AFTER = "120s"
+STATIC = "static"
+REPLICAS = 2
+FLAGS = (GATES, "--repair-timeout=15s")
+"""Every method of disruption takes nodes, and broken ones are replaced before their fault is over."""
 
 
 class Stage:
@@ -48,6 +53,7 @@ class Stage:
         ec2: the emulator; None on kwok.
         restarts: how often each program was started again.
         paused: programs that are stopped by SIGSTOP now.
+        broken: names of the Nodes that a fault has broken: nobody is gentle to their pods.
     """
 
     def __init__(self, cluster: DevCluster, session: Session, ec2: Ec2 | None, chance: random.Random) -> None:
@@ -57,6 +63,7 @@ class Stage:
         self.proxies = {name: ApiProxy(cluster) for name in ALL_PROGRAMS}
         self.restarts: Counter[str] = Counter()
         self.paused: set[str] = set()
+        self.broken: set[str] = set()
         self._chance = chance
         self._healing = threading.Lock()
         self._stop = threading.Event()
@@ -86,7 +93,8 @@ class Stage:
 
     def apply_pools(self) -> None:
         """Apply NodePools for the churn's pods, and wait until they are Ready."""
-        self.session.apply_pools(_pools(self.session.setup.cloud))
+        setup = self.session.setup
+        self.session.apply_pools(_pools(setup.cloud, static=setup.provisioner_flags == FLAGS))
 
     def heal(self) -> None:
         """Start again what of the control plane has ended; the API server too."""
@@ -159,15 +167,19 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(
-    cloud: str, chance: random.Random, progress: Progress = SILENT, programs: tuple[str, ...] = ALL_PROGRAMS
+    cloud: str,
+    chance: random.Random,
+    progress: Progress = SILENT,
+    programs: tuple[str, ...] = ALL_PROGRAMS,
+    flags: tuple[str, ...] = (),
 ) -> Iterator[Stage]:
-    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
+    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet, without `FLAGS` none is static."""
     cluster = DevCluster(temporary=True, extender=True, audit=True, progress=progress)
     found: Stage | None = None
     ec2: Ec2 | None = None
     try:
         cluster.up()
-        session = Session(Setup("chaos", cloud=cloud), cluster)
+        session = Session(Setup("chaos", cloud=cloud, provisioner_flags=flags), cluster)
         applying.apply_crds(session.client)
         applying.apply(session.client, [SYSTEM_NAMESPACE])
         if cloud == AWS:
@@ -191,8 +203,8 @@ def stage(
         cluster.down()
 
 
-def _pools(cloud: str) -> list[dict[str, Any]]:
-    """NodePools whose nodes every method of disruption may take: empty, underutilized and drifted ones, and in one of them expired ones.
+def _pools(cloud: str, *, static: bool) -> list[dict[str, Any]]:
+    """NodePools whose nodes every method of disruption may take: empty, underutilized and drifted ones, in one of them expired ones, and one may be static.
 
     A node that expires soon saves too little by its removal to be worth the evictions, so it is not consolidated.
     """
@@ -202,14 +214,22 @@ def _pools(cloud: str) -> list[dict[str, Any]]:
     expiring["metadata"]["name"] = EXPIRING
     expiring["spec"].pop("weight", None)
     expiring["spec"]["template"]["spec"]["expireAfter"] = EXPIRE_AFTER
-    for document in (*found, expiring):
+    found.append(expiring)
+    if static:
+        fixed = copy.deepcopy(general)
+        fixed["metadata"]["name"] = STATIC
+        for name in ("weight", "limits"):
+            fixed["spec"].pop(name, None)
+        fixed["spec"]["replicas"] = REPLICAS
+        found.append(fixed)
+    for document in found:
         if document["kind"] == "NodePool":
             document["spec"]["disruption"] = {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": "5s",
                 "budgets": [{"nodes": "50%"}],
             }
-    return [*found, expiring]
+    return found
 
 
 def _kwok_pools() -> list[dict[str, Any]]:

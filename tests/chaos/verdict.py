@@ -22,10 +22,12 @@ from typing import Any, Final
 
 import yaml
 
+from provisioner.apis.meta import is_true
+from provisioner.apis.names import INITIALIZED
 from provisioner.kube.errors import ApiError
-from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS
+from provisioner.kube.resources import EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from tests.chaos.churn import NAMESPACE, Churn
-from tests.chaos.stage import Stage
+from tests.chaos.stage import STATIC, Stage
 from tests.support.audit import entries
 
 OWN_AGENT: Final = "dovetail-provisioner"
@@ -361,6 +363,15 @@ def running(stage: Stage) -> Counter[str]:
     return Counter(pod.labels.get("app", "") for pod in pods if pod.phase == "Running" and pod.deleted is None)
 
 
+def missing_replicas(stage: Stage) -> int:
+    """How many nodes the static NodePool has too few; negative where it has too many."""
+    there = sum(
+        one.pool == STATIC and one.metadata.deletion_timestamp is None and is_true(one.status.conditions, INITIALIZED)
+        for one in stage.client.list(NODECLAIMS)
+    )
+    return (stage.client.get(NODEPOOLS, STATIC).spec.replicas or 0) - there
+
+
 def unexplained(stage: Stage) -> list[str]:
     """Pods of the churn that are not running and of which no event of the provisioner says why."""
     told = {
@@ -400,8 +411,11 @@ def judge(stage: Stage, churn: Churn, witness: Witness, spared: frozenset[str] =
             wrong.append(str(balance))
         elif wait_until(stage, lambda: Balance(stage).is_even, ORPHAN_SECONDS) is None:
             wrong.append(f"after the garbage collector's time: {Balance(stage)}")
-    wrong += nodes_ended_with_live_pods(witness)
-    wrong += instances_ended_with_live_pods(stage.ec2.instances() if stage.ec2 is not None else (), witness)
+    if wait_until(stage, lambda: missing_replicas(stage) == 0, RECOVERY_SECONDS) is None:
+        wrong.append(f"the static NodePool lacks {missing_replicas(stage)} nodes")
+    wrong += [one for one in nodes_ended_with_live_pods(witness) if one.split()[0] not in stage.broken]
+    instances = stage.ec2.instances() if stage.ec2 is not None else ()
+    wrong += instances_ended_with_live_pods([one for one in instances if one["node"] not in stage.broken], witness)
     wrong += instances_of_two_claims(witness)
     wrong += long_waits_without_a_cause(witness, time.time())
     wrong += deletions_past_the_eviction_api(stage.cluster.audit_log, witness, spared)
