@@ -18,7 +18,7 @@ def claim_state(claim: Wire | None) -> str:
     way = next((word for kind, word in _WAY if kind in true), "created")
     if "deletionTimestamp" not in claim["metadata"]:
         return way
-    return "instance terminating" if names.INSTANCE_TERMINATING in true else f"ending {way}"
+    return TERMINATING if names.INSTANCE_TERMINATING in true else f"ending {way}"
 
 
 def command_state(record_id: str, phase: str, claim: Wire | None) -> str:
@@ -47,7 +47,16 @@ CLAIM_EDGES: Final[dict[Edge, str]] = {
     ("ending registered", "none"): "its instance has ended",
     ("ending initialized", "none"): "its instance has ended",
 }
-"""Every edge that there is, and why. An instance of kwok ends at once, so that none is seen terminating."""
+"""Every edge that there is with kwok, and why."""
+TERMINATING: Final = "instance terminating"
+TERMINATING_EDGES: Final[dict[Edge, str]] = {
+    ("ending created", TERMINATING): "its instance, of which it has not heard, is being terminated",
+    ("ending launched", TERMINATING): "its instance is being terminated",
+    ("ending registered", TERMINATING): "its instance is being terminated",
+    ("ending initialized", TERMINATING): "its instance is being terminated",
+    (TERMINATING, "none"): "its instance has ended",
+}
+"""Edges that are there besides where instances take a while to end, as those of EC2 do; an instance of kwok ends at once."""
 
 COMMITTED, DELETING = Phase.COMMITTED.lower(), Phase.DELETING.lower()
 COMMAND_EDGES: Final[dict[Edge, str]] = {
