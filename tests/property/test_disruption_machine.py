@@ -33,7 +33,7 @@ from provisioner.state.cluster import HOLD_TTL
 from provisioner.state.snapshot import Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
-from tests.support.upkeep import KINDS, Upkeep
+from tests.support.upkeep import KINDS, Upkeep, nothing
 
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 if THOROUGH:
@@ -289,14 +289,14 @@ class DisruptionMachine(RuleBasedStateMachine):
             at.schedule()
 
         happens: dict[str, Callable[[], object]] = {
-            "nothing": lambda: None,
+            "nothing": nothing,
             "a pod": create,
             "protection": protect,
             "pause": lambda: at.edit_pool(POOLS[0], paused=True),
         }
         at.meanwhile = happens[meanwhile]
         at.consolidate()
-        at.meanwhile = lambda: None
+        at.meanwhile = nothing
 
     @rule(pool=pools, most=st.sampled_from(("1", "2")), name=apps)
     def drift_begins_while_consolidation_looks(self, pool: str, most: str, name: str) -> None:
@@ -310,7 +310,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         at.edit_pool(pool, label=f"v{at.clock.monotonic()}")
         at.meanwhile = at.disruption.run_once
         at.consolidate()
-        at.meanwhile = lambda: None
+        at.meanwhile = nothing
 
     @rule()
     def nothing_happens_any_more(self) -> None:
@@ -523,7 +523,15 @@ def test_nodes_that_go_unasked_drain_though_their_pods_are_tied(
 def test_every_promise_is_kept_whatever_happens() -> None:
     SEEN.clear()
     play()
-    for what in ("empty begun", "drift begun", "single begun", "called off", "replacements", "evictions"):
+    for what in (
+        "empty begun",
+        "drift begun",
+        "single begun",
+        "asked again",
+        "called off",
+        "replacements",
+        "evictions",
+    ):
         assert SEEN[what], f"no {what}: the lives prove nothing about it"
 
 
@@ -631,6 +639,11 @@ def _accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Simulation, "accept", lambda *_: None)
 
 
+def _first_move(patch: pytest.MonkeyPatch) -> None:
+    """A pass of consolidation ends with its first move."""
+    patch.setattr(consolidation.Consolidation, "over", property(lambda work: bool(work.proposals)))
+
+
 def _standing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orchestrator, "standing", lambda proposals, *_: tuple(proposals))
 
@@ -667,6 +680,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated"),
     "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
     "what changed meanwhile is ignored": (_standing, "."),
+    "a pass of consolidation ends with its first move": (_first_move, "right after"),
     "nodes with pods count as empty": (_empty, "runs there"),
     "every node has drifted": (_drift, "always something more"),
 }
@@ -682,6 +696,7 @@ QUICK: Final = (
     "the last look is left out",
     "consolidateAfter is ignored",
     "what was accepted is forgotten",
+    "a pass of consolidation ends with its first move",
 )
 """Mutants that are caught within seconds."""
 

@@ -94,6 +94,10 @@ class Told(CommandQueue):
         return begun
 
 
+def nothing() -> None:
+    """What happens meanwhile, as a rule."""
+
+
 class Upkeep:
     """The cluster, its disruption, and what has been promised about it.
 
@@ -108,7 +112,7 @@ class Upkeep:
         pods: those that are there, by name.
         going: proposals of commands under way, by candidate.
         seen: what has happened, for whoever wants to know that it was worth it.
-        meanwhile: runs once when a method has answered and nothing of the answer has begun.
+        meanwhile: runs once when a method of consolidation has answered and nothing of the answer has begun.
     """
 
     def __init__(
@@ -127,8 +131,8 @@ class Upkeep:
         self.shapes, self.pods, self.going = dict(shapes), dict[str, Pod](), dict[str, Proposal]()
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()
-        self.meanwhile: Callable[[], object] = lambda: None
-        self._most, self._begun = most, list[Proposal]()
+        self.meanwhile: Callable[[], object] = nothing
+        self._most, self._begun, self._answered = most, list[Proposal](), tuple[Proposal, ...]()
         self._touched: dict[str, datetime] = {}
         self._numbers = itertools.count()
         self._guards: dict[str, int] = {}
@@ -168,7 +172,8 @@ class Upkeep:
 
         def ask(view: View) -> MethodAnswer:
             answer = method.ask(view)
-            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            self._answered = answer.proposals
+            meanwhile, self.meanwhile = self.meanwhile, nothing
             meanwhile()
             return answer
 
@@ -297,7 +302,8 @@ class Upkeep:
             pod = self.terminate(pod)
         del self.pods[pod.name]
         self.server.pods.pop(pod.name, None)
-        self._touched[pod.node_name] = self.clock.now()
+        if pod.deleted is None:
+            self._touched[pod.node_name] = self.clock.now()
         self.cluster.pod_changed(pod, None)
         self._count_guards()
 
@@ -310,6 +316,7 @@ class Upkeep:
         if pod.deleted is None:
             pod = changed(pod, deleted=self.clock.now() + timedelta(seconds=30))
             self._put(pod)
+            self._touched[pod.node_name] = self.clock.now()  # what is to go counts as gone
             assert pod.owner is not None
             self.create(pod.owner.name)
         return pod
@@ -646,8 +653,22 @@ class Upkeep:
         return begun + more
 
     def consolidate(self) -> list[Proposal]:
-        """A pass of consolidation, once nodes have been still for long enough; what has begun."""
-        return self._passed(self.disruption.consolidate_once)
+        """A pass of consolidation, once nodes have been still for long enough; what has begun.
+
+        The same question right after must find nothing, if nothing else happened, but for what `is_late` names. What could not begin, since it waits
+        for nodes that go, holds no room: a move that has to do with its nodes may come in its place.
+        """
+        undisturbed, self._answered = self.meanwhile is nothing, tuple[Proposal, ...]()
+        begun = self._passed(self.disruption.consolidate_once)
+        if begun and undisturbed:
+            self.seen["asked again"] += 1
+            waits = {name for one in self._answered if one not in begun for name in _nodes_of(one)}
+            view = self.disruption.view(self.cluster.snapshot(), first=frozenset(), expired=lambda: False)
+            more = [one for method in CONSOLIDATIONS for one in method.ask(view).proposals]
+            more = [one for one in more if waits.isdisjoint(_nodes_of(one)) and not is_late(one)]
+            if more:
+                self.wrong.append(f"consolidation proposes {more} right after {begun}")
+        return begun
 
     def _passed(self, run: Callable[[], object]) -> list[Proposal]:
         before, self._begun = self.cluster.snapshot(), []
@@ -812,6 +833,21 @@ class Upkeep:
                 self.wrong.append(f"{what}: pods run there")
             if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 self.wrong.append(f"{what}: its Node says do-not-disrupt")
+
+
+def is_late(one: Proposal) -> bool:
+    """Whether a pass of consolidation may come to a move only after it has begun others.
+
+    Of sets only the most promising are asked about, and what is promising changes with what goes. And each node is asked about once in a pass: a place
+    which the hard spread or affinity of a pod refuses may become legal by a later move, of another pod or of a node that is a domain.
+    """
+    constrained = any(pod.shape.spread or pod.shape.affinity is not None for pod in one.pods)
+    return len(one.candidates) > 1 or constrained
+
+
+def _nodes_of(one: Proposal) -> set[str]:
+    """Who goes, and who takes pods."""
+    return {*one.candidates, *one.placements}
 
 
 def price_of(kind: str) -> float:
