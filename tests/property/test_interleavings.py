@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 from provisioner.apis import names as api
 from provisioner.apis.command import Candidate, CommandRecord, Phase, encode_command
-from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES
+from tests.interleaving import jobs
+from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.server import Change, Wire
 
@@ -86,7 +88,7 @@ CLAIMS: dict[str, Wire | None] = {
     "none": None,
     **{state: claim(*true) for state, true in WAY.items()},
     **{f"ending {state}": claim(*true, going=True) for state, true in WAY.items()},
-    "instance terminating": claim(*WAY["initialized"], api.INSTANCE_TERMINATING, going=True),
+    TERMINATING: claim(*WAY["initialized"], api.INSTANCE_TERMINATING, going=True),
 }
 COMMANDS: dict[str, Wire | None] = {
     "none": None,
@@ -115,6 +117,24 @@ def broken(what: str, before: Wire | None, after: Wire | None) -> bool:
 def test_every_edge_is_of_states_that_there_are() -> None:
     assert {state for edge in CLAIM_EDGES for state in edge} <= CLAIMS.keys()
     assert {state for edge in COMMAND_EDGES for state in edge} <= COMMANDS.keys()
+
+
+def test_an_edge_that_no_interleaving_goes_along_is_a_failure_where_many_are_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = Counter({" | ".join(("edge", what, *edge)): 1 for what, table in jobs.TABLES.items() for edge in table})
+    counts["played"] = jobs.MANY
+
+    def rc() -> int:
+        monkeypatch.setattr(jobs, "_shared", lambda *_: (counts, 0))
+        return jobs.main(["--jobs", "1"])
+
+    assert rc() == 0
+    del counts["edge | NodeClaim | created | launched"]
+    assert rc() == 1
+    assert "no interleaving went along the edge of the NodeClaim: created -> launched" in capsys.readouterr().out
+    counts["played"] -= 1
+    assert rc() == 0, "too few to tell"
 
 
 def names() -> tuple[str, ...]:
