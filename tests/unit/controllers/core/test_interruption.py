@@ -12,6 +12,8 @@ from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord
 from provisioner.apis.interruption import Interruption, interruption_of
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core.budget_ledger import BudgetLedger
+from provisioner.controllers.core.disruption import BUDGET_REASONS
 from provisioner.controllers.core.interruption import PATIENCE_SECONDS, Interruptions
 from provisioner.kube.errors import ApiError
 from provisioner.support.metrics import REGISTRY
@@ -245,6 +247,22 @@ def test_an_allowance_that_a_command_has_spent_meanwhile_closes_nothing(workers:
     stage.world.cluster.command_dropped(record)
     stage.interruptions._close("a", mark)
     assert stage.is_closed("a")
+
+
+@pytest.mark.parametrize("reason", BUDGET_REASONS)
+def test_a_spot_interruption_asks_no_budget_and_uses_it_up(workers: Pool, reason: str) -> None:
+    stage = Stage(workers)
+    cluster = stage.world.cluster
+    cluster.pool_changed(None, pool_of(disruption={"budgets": [{"nodes": "2"}]}))
+    for name in "abcd":
+        stage.existing_node(name)
+    left = []
+    for name in "abc":
+        left.append(BudgetLedger(cluster).at(cluster.snapshot()).allowed("general", reason))
+        stage.mark(name)
+        stage.interruptions.run_once()
+        assert stage.is_closed(name)
+    assert left == [2, 1, 0]
 
 
 def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
