@@ -33,7 +33,7 @@ from provisioner.state.cluster import HOLD_TTL
 from provisioner.state.snapshot import Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
-from tests.support.upkeep import KINDS, Upkeep, nothing
+from tests.support.upkeep import KINDS, STATIC, Upkeep, nothing
 
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 if THOROUGH:
@@ -54,6 +54,7 @@ SEEN: Final = Counter[str]()
 numbers = st.integers(0, 20)
 apps = st.sampled_from(APPS)
 pools = st.sampled_from(POOLS)
+every_pool = st.sampled_from((*POOLS, STATIC))
 zones = st.sampled_from(ABC)
 kinds = st.sampled_from([one.name for one in KINDS])
 
@@ -105,6 +106,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         nodes=st.lists(st.tuples(st.sampled_from((0, 0, 0, 1)), kinds, zones, st.booleans()), min_size=2, max_size=7),
         pods=st.lists(apps, min_size=2, max_size=14),
         packed=st.booleans(),
+        static=st.integers(1, 3),
     )
     def begin(
         self,
@@ -115,11 +117,12 @@ class DisruptionMachine(RuleBasedStateMachine):
         nodes: list[tuple[int, str, str, bool]],
         pods: list[str],
         packed: bool,
+        static: int = 0,
     ) -> None:
         ALL = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}  # noqa: N806
         disruption = {name: {**ALL, "consolidationPolicy": one} for name, one in zip(POOLS, policies, strict=True)}
         shapes = {name: of_app(name, cpu, "512Mi", **terms(name, kind)) for name, (cpu, kind) in of.items()}
-        self.at = Upkeep(shapes, disruption, most=most, settings=Settings(acceptance=rule))
+        self.at = Upkeep(shapes, disruption, most=most, settings=Settings(acceptance=rule), static=static)
         for number, kind, zone, grace in nodes:
             self.at.add_node(POOLS[number], kind, zone, old=True, grace=grace)
         for one in pods:
@@ -188,11 +191,11 @@ class DisruptionMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ what users say
 
-    @rule(pool=pools)
+    @rule(pool=every_pool)
     def a_template_changes(self, pool: str) -> None:
         self.at.edit_pool(pool, label=f"v{self.at.clock.monotonic()}")
 
-    @rule(pool=pools, those=budgets())
+    @rule(pool=every_pool, those=budgets())
     def budgets_change(self, pool: str, those: list[dict[str, Any]]) -> None:
         self.at.edit_pool(pool, disruption={"budgets": those})
 
@@ -200,7 +203,7 @@ class DisruptionMachine(RuleBasedStateMachine):
     def consolidate_after_changes(self, pool: str, after: str) -> None:
         self.at.edit_pool(pool, disruption={"consolidateAfter": after})
 
-    @rule(pool=pools, paused=st.booleans())
+    @rule(pool=every_pool, paused=st.booleans())
     def a_pool_is_paused_or_not(self, pool: str, paused: bool) -> None:
         self.at.edit_pool(pool, paused=paused)
 
@@ -316,7 +319,7 @@ class DisruptionMachine(RuleBasedStateMachine):
     def nothing_happens_any_more(self) -> None:
         """What is begun ends, what waits gets nodes, and from then on disruption alone acts: it comes to an end, cheaper, with every pod at a place."""
         at = self.at
-        for pool in POOLS:
+        for pool in at.pools:
             at.edit_pool(pool, paused=False)
         for name in at.nodes():
             at.set_ready(name, ready=True)
@@ -526,6 +529,7 @@ def test_every_promise_is_kept_whatever_happens() -> None:
     for what in (
         "empty begun",
         "drift begun",
+        "static_drift begun",
         "single begun",
         "asked again",
         "called off",

@@ -28,6 +28,7 @@ from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Dis
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.drift import pool_drift
 from provisioner.disruption.messages import WAITS_FOR_TIED, several_nodes_needed
+from provisioner.disruption.methods import static_drift
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
@@ -53,6 +54,10 @@ KINDS: Final = (TINY, SMALL, MEDIUM, LARGE, BARGAIN)
 BY_NAME: Final = {one.name: one for one in KINDS}
 NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 GRACE: Final = "1h"
+STATIC: Final = "static"
+FIXED: Final = TINY
+"""The type of the static NodePool's nodes."""
+RESERVED: Final = {"key": "reserved", "effect": "NoSchedule"}
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
@@ -106,6 +111,7 @@ class Upkeep:
         pools: NodePools by name, with what they say of disruption.
         most: the flag `--max-disrupting-nodes`.
         settings: of disruption.
+        static: nodes of a static NodePool besides, which no pod tolerates.
 
     Attributes:
         wrong: every broken promise, in words.
@@ -122,6 +128,7 @@ class Upkeep:
         *,
         most: int = 0,
         settings: Settings = Settings(),  # noqa: B008  (frozen)
+        static: int = 0,
     ) -> None:
         self.world = World()
         self.clock = self.world.clock
@@ -139,6 +146,20 @@ class Upkeep:
         self.pools: dict[str, NodePool] = {}
         for name, disruption in pools.items():
             self.set_pool(name, cluster.pool(name, disruption=dict(disruption)))
+        if static:
+            only = {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": [FIXED.name]}
+            self.set_pool(
+                STATIC,
+                cluster.pool(
+                    STATIC,
+                    requirements=(only,),
+                    template={"taints": [RESERVED]},
+                    replicas=static,
+                    disruption={"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"},
+                ),
+            )
+        for _ in range(static):
+            self.add_node(STATIC, FIXED.name, "a", old=True)
         self.commands = command_queue(
             self.server, self.cloud, pause=self.pause, workers=cast(Workers, AtOnce()), kind=Told
         )
@@ -374,6 +395,7 @@ class Upkeep:
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "expireAfter": "Never",
                 "requirements": [],
+                "taints": [RESERVED] if pool == STATIC else [],
                 **({"terminationGracePeriod": GRACE} if grace else {}),
             },
         }
@@ -412,7 +434,7 @@ class Upkeep:
                 "creationTimestamp": self.clock.now().isoformat(),
                 "labels": {**labels, **names.READY_LABELS, names.HOSTNAME_LABEL: name},
             },
-            "spec": {"providerID": f"kwok://{name}", "taints": []},
+            "spec": {"providerID": f"kwok://{name}", "taints": list(body["spec"].get("taints", ()))},
             "status": {
                 "capacity": kind.capacity.to_wire(),
                 "allocatable": kind.allocatable.to_wire(),
@@ -492,7 +514,7 @@ class Upkeep:
             if pod.name not in self.pods or pod.name in self.planned() or self.pods[pod.name].node_name:
                 continue
             for kind, zone in itertools.product(KINDS, ABC):
-                pool = next((name for name in self.pools if not self.pause().why(name)), "")
+                pool = next((name for name in self.pools if name != STATIC and not self.pause().why(name)), "")
                 if not pool:
                     break
                 if not all(amount <= kind.allocatable.get(key, 0) for key, amount in pod.shape.requests.items()):
@@ -685,6 +707,7 @@ class Upkeep:
         """
         world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
+        begun = [one for one in begun if one.method != static_drift.METHOD]  # no pod is on its nodes
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
         free = [
             pod
@@ -753,6 +776,8 @@ class Upkeep:
                 yield f"{name} is not there, or going"
                 continue
             claim, node = self.server.claim(name), there[name]
+            if (claim.pool == STATIC) is not (proposal.method == static_drift.METHOD):
+                yield f"{name} is of NodePool {claim.pool}"
             if why := self.pause().why(claim.pool):
                 yield why
             if node.metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
