@@ -115,6 +115,7 @@ class Calls:
         register: takes the name of a NodeClaim whose Node has come.
         fits_elsewhere: whether all pods that wait for a NodeClaim would find other places now.
         counts: whether an unbound pod may cause a launch now.
+        is_early: whether it may a moment later, with nothing but time.
         time_left: seconds of the batch that is planned now.
     """
 
@@ -126,6 +127,7 @@ class Calls:
     register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
     fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
     counts: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("judge a waiting pod"))
+    is_early: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("tell how soon a pod counts"))
     time_left: LateCall[[], float] = field(default_factory=lambda: LateCall("tell the time that is left to a batch"))
 
     def check(self) -> None:
@@ -407,7 +409,7 @@ class Provisioning:
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
-    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `time_left`, `plan_again` and `plan_later`."""
+    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `is_early`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
     def launch(claim: NodeClaim) -> None:
@@ -440,6 +442,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         writing.creates,
         clock,
         counts=calls.counts,
+        is_early=calls.is_early,
         retry=calls.plan_again,
         chance=random.Random(),
         plans=writing.plans,
@@ -465,6 +468,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         gathering=planner.expect,
     )
     calls.counts.connect(intake.counts)
+    calls.is_early.connect(intake.is_early)
     calls.time_left.connect(intake.remaining)
     calls.plan_again.connect(intake.trigger)
     calls.plan_later.connect(intake.trigger_after)

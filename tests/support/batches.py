@@ -108,6 +108,7 @@ class Batches:
             workers,
             options.pop("clock", self.world.clock),
             counts=lambda _: True,
+            is_early=lambda _: False,
             retry=self.again.append,
             chance=chance,
             plans=plans,

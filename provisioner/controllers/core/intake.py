@@ -1,8 +1,10 @@
 """Which pods wait, since when, and when a batch of them is complete. Source: core spec 3.3, 4; design 3b.5."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, is_daemon
@@ -11,6 +13,8 @@ from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
 RECHECK_SECONDS = 10.0
+IMAGES_SECONDS: Final = 5.0
+"""How long a pod whose images are being looked up is kept out of batches at most, from the moment at which it was seen."""
 _log = logs.get_logger(__name__)
 
 
@@ -64,11 +68,17 @@ def counts_by_time(pod: Pod) -> bool:
     return pod.shape.scheduler_name in (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
 
 
+def awaits_images(pod: Pod) -> bool:
+    """Whether the webhook still looks up for which architectures the images of a pod were built."""
+    return names.IMAGE_ARCH_PENDING in pod.labels
+
+
 class Intake:
     """Collects triggers and calls `run` in its own thread when a window closes.
 
     A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
     extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
+    A pod whose images are being looked up is deferred: it opens no window and does not count before the answer, or for `IMAGES_SECONDS`.
 
     Args:
         gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
@@ -93,6 +103,8 @@ class Intake:
         self._changed = threading.Condition()
         self._since: dict[str, float] = {}
         self._reported: set[str] = set()
+        self._deferred_until: dict[str, float] = {}  # of the pods that await their images, also after that
+        self._deferrals: deque[tuple[float, str]] = deque()  # ends ascend: all are deferred equally long
         self._stopping = False
         self._later: float | None = None
         self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
@@ -114,24 +126,30 @@ class Intake:
 
     def pod_seen(self, pod: Pod) -> None:
         """An unbound pod was added or changed."""
-        if is_daemon(pod) or pod.gated or pod.node_name:
+        if is_daemon(pod) or pod.node_name:
             return
         with self._changed:
+            self._note_images(pod)
+            if pod.gated:
+                return
             self._since.setdefault(pod.uid, self._clock.monotonic())
-        if not self._is_planned(pod.uid):
+        if not self._is_deferred(pod) and not self._is_planned(pod.uid):
             self.trigger(pod.uid)
 
     def pod_gone(self, uid: str) -> None:
         """A pod was bound or removed."""
         with self._changed:
             self._since.pop(uid, None)
+            self._deferred_until.pop(uid, None)
             self._reported.discard(uid)
 
     def report(self, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
+        now = self._clock.monotonic()
         with self._changed:
             self._reported.update(uid for uid in uids if uid in self._since)
-        for uid in uids:
+            free = [uid for uid in uids if self._deferred_until.get(uid, now) <= now]
+        for uid in free:
             self.trigger(uid)
 
     def trigger(self, member: str) -> None:
@@ -153,13 +171,43 @@ class Intake:
         with self._changed:
             since = self._since.get(pod.uid)
             reported = pod.uid in self._reported
+        if self._is_deferred(pod):
+            return False
         if pod.unschedulable or reported:
             return True
         return since is not None and counts_by_time(pod) and self._clock.monotonic() - since >= self._grace
 
+    def is_early(self, pod: Pod) -> bool:
+        """Whether an unbound pod does not count yet and will at the end of its grace period."""
+        return counts_by_time(pod) and not self._is_deferred(pod) and not self.counts(pod)
+
     def remaining(self) -> float:
         """Seconds that are left to the batch that is planned now; never negative."""
         return max(0.0, self._ends_at - self._clock.monotonic())
+
+    def _note_images(self, pod: Pod) -> None:
+        """Defer a pod from the first time that it is seen to await its images; called under the lock."""
+        if not awaits_images(pod):
+            self._deferred_until.pop(pod.uid, None)
+        elif pod.uid not in self._deferred_until:
+            ends = self._deferred_until[pod.uid] = self._clock.monotonic() + IMAGES_SECONDS
+            self._deferrals.append((ends, pod.uid))
+            self._changed.notify_all()
+
+    def _is_deferred(self, pod: Pod) -> bool:
+        now = self._clock.monotonic()
+        with self._changed:
+            return awaits_images(pod) and self._deferred_until.get(pod.uid, now) > now
+
+    def _wake(self, now: float) -> float | None:
+        """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""
+        while self._deferrals and self._deferrals[0][0] <= now:
+            ends, uid = self._deferrals.popleft()
+            if (
+                self._deferred_until.get(uid) == ends and uid in self._since
+            ):  # else it was answered, is gone or still gated
+                self._window.add(uid, now)
+        return self._deferrals[0][0] if self._deferrals else None
 
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS
@@ -173,12 +221,13 @@ class Intake:
                 if self._stopping:
                     return
                 now = self._clock.monotonic()
+                deferred = self._wake(now)
                 closes = self._window.closes_at(needed)
                 later = self._later is not None and self._later <= now
                 if (closes is None or closes > now) and now < recheck and not later:
                     if len(self._window) != members:
                         continue
-                    soonest = min(one for one in (closes, recheck, self._later) if one is not None)
+                    soonest = min(one for one in (closes, recheck, self._later, deferred) if one is not None)
                     self._changed.wait(max(0.001, soonest - now))
                     continue
                 due = later or (closes is not None and closes <= now)
@@ -191,7 +240,7 @@ class Intake:
             if now >= recheck:
                 recheck = now + RECHECK_SECONDS
                 for pod in self._waiting():
-                    if not is_daemon(pod) and not self._is_planned(pod.uid):
+                    if not is_daemon(pod) and not self._is_deferred(pod) and not self._is_planned(pod.uid):
                         self.trigger(pod.uid)
             if due:
                 try:

@@ -16,7 +16,6 @@ from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.growth import HeldBackError
-from provisioner.controllers.core.intake import counts_by_time
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
@@ -129,6 +128,7 @@ class Provisioner:
         clock: Clock,
         *,
         counts: Callable[[Pod], bool],
+        is_early: Callable[[Pod], bool],
         retry: Callable[[str], None],
         chance: random.Random,
         plans: PlanWriter,
@@ -153,7 +153,7 @@ class Provisioner:
         )
         self._cluster, self._creator, self._plans = cluster, creator, plans
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
-        self._counts, self._retry, self._chance = counts, retry, chance
+        self._counts, self._is_early, self._retry, self._chance = counts, is_early, retry, chance
 
     def run(self) -> Batch | None:
         """Plan every pod that waits and counts; None when there is none."""
@@ -161,7 +161,7 @@ class Provisioner:
         waiting = tuple(
             pod for pod in snapshot.pending if self._may_plan(pod) and pod.shape.key not in snapshot.stopped
         )
-        if any(counts_by_time(pod) and not self._counts(pod) for pod in snapshot.pending):
+        if any(map(self._is_early, snapshot.pending)):
             self._retry("early")
         pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))

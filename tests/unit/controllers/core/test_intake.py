@@ -3,11 +3,16 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import names
+from provisioner.apis.pods import Pod
+from provisioner.controllers.core import intake as module
 from provisioner.controllers.core.intake import Intake, Window
 from tests.support.clock import FakeClock
 from tests.support.cluster import pod
@@ -185,3 +190,119 @@ def test_what_planning_needs_is_asked_again_for_a_batch_that_grew_meanwhile() ->
     goes_on.set()
     eventually(lambda: 2 in asked, "the second was told of", 10.0)
     intake.stop()
+
+
+# --- pods whose images are being looked up --------------------------------------------------------------------------
+
+
+def awaiting(name: str, **changes: Any) -> Pod:
+    """A pod that the webhook admitted before it knew for which architectures its images were built."""
+    return msgspec.structs.replace(pod(name), labels={names.IMAGE_ARCH_PENDING: "true"}, **changes)
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_pod_does_not_count_before_its_images_are_known(confirmed: bool) -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), awaiting("one", unschedulable=confirmed)
+    intake.pod_seen(one)
+    intake.report(["one"])
+    clock.advance(module.IMAGES_SECONDS - 0.1)
+    assert not intake.counts(one)
+    known = msgspec.structs.replace(one, labels={})
+    intake.pod_seen(known)
+    assert intake.counts(known)
+
+
+def test_a_pod_whose_images_nobody_tells_counts_five_seconds_after_it_was_seen() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), awaiting("one")
+    intake.pod_seen(one)
+    clock.advance(4.9)
+    assert not intake.counts(one)
+    refused = msgspec.structs.replace(one, unschedulable=True)
+    intake.pod_seen(refused)  # a change of its status begins no other five seconds
+    clock.advance(0.1)
+    assert intake.counts(one)
+    intake.pod_seen(refused)
+    assert intake.counts(refused)
+
+
+def test_the_time_behind_a_gate_is_part_of_the_five_seconds() -> None:
+    clock = FakeClock()
+    intake, one = an_intake(clock), awaiting("one")
+    intake.pod_seen(msgspec.structs.replace(one, gated=True))
+    clock.advance(5.0)
+    intake.pod_seen(one)
+    assert not intake.counts(one), "its grace period begins without the gate"
+    clock.advance(0.4)
+    assert intake.counts(one)
+
+
+def test_a_pod_is_early_in_its_grace_period_and_not_while_its_images_are_looked_up() -> None:
+    clock = FakeClock()
+    intake, one, plain = an_intake(clock), awaiting("one"), pod("plain")
+    intake.pod_seen(one)
+    intake.pod_seen(plain)
+    assert [intake.is_early(one), intake.is_early(plain)] == [False, True]
+    clock.advance(0.3)
+    assert [intake.is_early(one), intake.is_early(plain)] == [False, False]
+
+
+def members_of(clock: FakeClock) -> tuple[Intake, list[int]]:
+    """An intake, and how many members its window had whenever it looked."""
+    looks = list[int]()
+
+    def gathering(members: int) -> float:
+        looks.append(members)
+        return 0.0
+
+    return an_intake(clock, gathering, timedelta(hours=1)), looks
+
+
+def test_a_pod_whose_images_are_looked_up_joins_no_batch_before_they_are_known() -> None:
+    intake, looks = members_of(FakeClock())
+    one = awaiting("one")
+    intake.start()
+    intake.pod_seen(one)
+    intake.report(["one"])
+    intake.pod_seen(pod("plain"))
+    eventually(lambda: looks and looks[-1] == 1, "the other opened a window", 10.0)
+    intake.pod_seen(msgspec.structs.replace(one, labels={}))
+    eventually(lambda: looks[-1] == 2, "it joined", 10.0)
+    intake.stop()
+
+
+def test_a_pod_whose_images_nobody_tells_joins_a_batch_by_itself() -> None:
+    clock = FakeClock()
+    intake, looks = members_of(clock)
+    for name in ("told", "gone", "untold"):
+        intake.pod_seen(awaiting(name))
+    intake.pod_seen(awaiting("gated", gated=True))
+    intake.pod_gone("gone")
+    intake.pod_seen(pod("told"))
+    clock.advance(4.99)
+    intake.start()
+    eventually(lambda: looks and looks[-1] == 1, "the one that is told is in the window", 10.0)
+    clock.advance(0.01)
+    eventually(lambda: looks[-1] == 2, "so is the one that is not", 10.0)
+    intake.stop()
+    assert max(looks) == 2
+
+
+def test_a_pod_that_is_marked_anew_keeps_no_other_waiting() -> None:
+    clock = FakeClock()
+    intake, looks = members_of(clock)
+    again = awaiting("again")
+    intake.pod_seen(again)
+    clock.advance(1.0)
+    intake.pod_seen(awaiting("other"))
+    clock.advance(3.0)
+    intake.pod_seen(msgspec.structs.replace(again, labels={}, gated=True))
+    intake.pod_seen(again)
+    clock.advance(1.99)
+    intake.start()
+    eventually(lambda: looks, "it looks", 10.0)
+    clock.advance(0.01)
+    eventually(lambda: looks[-1] == 1, "the other is in the window", 10.0)
+    intake.stop()
+    assert [intake.counts(again), intake.counts(awaiting("other"))] == [False, True]
