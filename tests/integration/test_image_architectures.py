@@ -2,6 +2,7 @@
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis import names
+from provisioner.controllers.core import intake
 from provisioner.devcluster.cluster import DevCluster
+from provisioner.kube.client import Client
 from provisioner.support.clock import SystemClock
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.hook import HOME, PROGRAM, Hook, requirements
-from tests.support.imagehosts import Answer, Asked, Hosts, digest_of, encoded, hosts
+from tests.support.imagehosts import Answer, Asked, Hosts, Store, digest_of, encoded, hosts, index
 from tests.support.kubeconfigs import service_account_kubeconfig
+from tests.support.provisioner import InProcess, Plot
 from tests.support.registry import (
     PASSWORD,
     USER,
@@ -164,16 +169,35 @@ def test_a_token_is_asked_of_the_realm_that_is_listed_and_shown_to_the_registry(
 
 
 @pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """A registry that answers after three seconds: that web/late:1 is for arm64."""
+    store = Store()
+    store.list("web/late", "1", index(("linux", "arm64")))
+
+    def respond(asked: Asked) -> Answer:
+        threading.Event().wait(3.0)
+        return store(asked)
+
+    with hosts(respond, tmp_path_factory.mktemp("late")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def hook(
     plane: DevCluster,
     authorities: Authorities,
     public: RealRegistry,
     private: RealRegistry,
+    late: Hosts,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Hook]:
-    """The program, which may ask both registries."""
-    flags = ["--image-registries", f"{public.at},{private.at}", "--image-registry-networks", LOOPBACK]
-    hook = Hook(plane, tmp_path_factory.mktemp("certs"), *flags, "--image-registry-ca", str(authorities.ca))
+    """The program, which may ask all three registries."""
+    directory = tmp_path_factory.mktemp("certs")
+    ca = directory / "registries.pem"
+    ca.write_bytes(authorities.ca.read_bytes() + late.ca.read_bytes())
+    registries = f"{public.at},{private.at},127.0.0.1:{late.port}"
+    flags = ["--image-registries", registries, "--image-registry-networks", LOOPBACK, "--image-registry-ca", str(ca)]
+    hook = Hook(plane, directory, *flags)
     hook.start()
     try:
         yield hook
@@ -301,6 +325,59 @@ def test_images_with_nothing_in_common_are_an_event(hook: Hook, public: RealRegi
         return [one["reason"] for one in events if one["involvedObject"]["name"] == pod["metadata"]["name"]]
 
     eventually(lambda: "NoCommonArchitecture" in said(), "an event says so")
+
+
+# --- with the provisioner -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def provisioner(plane: DevCluster, client: Client, hook: Hook) -> Iterator[InProcess]:
+    """It plans what the webhook admits."""
+    one = InProcess(str(plane.kubeconfig))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def plot(client: Client, provisioner: InProcess) -> Iterator[Plot]:
+    """Nodes of 4 CPU for amd64, preferred, and dearer ones of 16 CPU for arm64."""
+    one = Plot(client)
+    one.pool("-cheap", cpu=4, weight=10)
+    of_arm = [
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["16"]},
+        {"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]},
+    ]
+    one.pool("-dear", template={"requirements": of_arm})
+    yield one
+    one.clear()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_first_pod_of_an_image_gets_a_node_that_runs_it_and_no_other_is_bought_for_it(
+    provisioner: InProcess,
+    plot: Plot,
+    public: RealRegistry,
+    late: Hosts,
+    monkeypatch: pytest.MonkeyPatch,
+    is_late: bool,
+) -> None:
+    monkeypatch.setattr(intake, "IMAGES_SECONDS", intake.IMAGES_SECONDS * PATIENCE)
+    if is_late:
+        image = f"127.0.0.1:{late.port}/web/late:1"
+    else:
+        public.index("web/planned", "1", ARM64)
+        image = f"{public.at}/web/planned:1"
+    before = provisioner.writes().get("create nodeclaims", 0)
+    wanted = {"cpu": "3", "memory": "64Mi"}
+    container = {"name": "web", "image": image, "resources": {"requests": wanted}}
+    plot.deploy("web", 1, containers=[container], annotations={"dovetail.dev/image-arch": "stamp"})
+    plot.await_running(1)
+    (pod,) = plot.pods()
+    assert pod.annotations[names.IMAGE_ARCHITECTURES] == "arm64", "it was admitted before its image was known"
+    (node,) = plot.nodes()
+    assert (node.metadata.name, node.metadata.labels[names.ARCH_LABEL]) == (pod.node_name, "arm64")
+    assert provisioner.writes()["create nodeclaims"] - before == 1
 
 
 # --- rights -------------------------------------------------------------------------------------------------------------
