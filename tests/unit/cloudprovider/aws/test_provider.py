@@ -134,6 +134,18 @@ def test_types_are_those_of_the_pools_class() -> None:
     assert made.known_types(aws_pool()) is types
 
 
+def test_types_hold_as_many_pods_as_the_kubelet_that_conversion_kept_on_the_pool() -> None:
+    made, _ = provider(node_class(), FakeClock())
+    annotations = {names.KUBELET_ANNOTATION: '{"maxPods":7}'}
+    kept = msgspec.structs.replace(aws_pool(), metadata=ObjectMeta(name="kept", annotations=annotations))
+    found = [
+        read(pool)[0].capacity["pods"]
+        for pool in (aws_pool(), kept)
+        for read in (made.instance_types, made.known_types)
+    ]
+    assert found == [29, 29, 7, 7]
+
+
 def test_a_pool_without_a_class_has_no_types() -> None:
     made, _ = provider(None, FakeClock())
     assert (made.instance_types(aws_pool()), made.known_types(aws_pool())) == ((), ())

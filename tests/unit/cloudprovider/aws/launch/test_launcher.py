@@ -1,12 +1,16 @@
 """An attempt is in one pair of hands. Everything else of launches: tests/integration/test_aws_launch_once.py and test_aws_launch_faults.py."""
 
+import base64
 import queue
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from provisioner.apis import names
+from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.launcher import Launcher, World
@@ -16,6 +20,8 @@ from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import LaunchUnderWayError
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
+from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 from tests.support.launching import CLOCK, CLUSTER, Claims
 from tests.unit.cloudprovider.aws.launch.test_orders import TYPES, node_class
@@ -28,25 +34,30 @@ class Cloud:
 
     Attributes:
         fleets: the tokens of all CreateFleets.
-        searches: how often instances were described.
+        templates: the user data of all launch templates.
+        rows: the instances that are described.
+        searches: how often they were.
         begun: the first CreateFleet has come.
         answers: it may be answered.
     """
 
     def __init__(self) -> None:
         self.fleets: list[str] = []
+        self.templates: list[str] = []
+        self.rows: list[Mapping[str, Any]] = []
         self.searches = 0
         self.begun, self.answers = threading.Event(), threading.Event()
 
     def client(self, service: str, region: str = "") -> "Cloud":
         return self
 
-    def create_launch_template(self, **_: Any) -> Mapping[str, Any]:
+    def create_launch_template(self, **asked: Any) -> Mapping[str, Any]:
+        self.templates.append(base64.b64decode(asked["LaunchTemplateData"]["UserData"]).decode())
         return {}
 
     def describe_instances(self, **_: Any) -> Mapping[str, Any]:
         self.searches += 1
-        return {}
+        return {"Reservations": [{"Instances": self.rows}]}
 
     def create_fleet(self, **asked: Any) -> Mapping[str, Any]:
         token, first = asked["ClientToken"], not self.fleets
@@ -56,6 +67,18 @@ class Cloud:
             assert self.answers.wait(SECONDS)
         echo = {"Overrides": asked["LaunchTemplateConfigs"][0]["Overrides"][0]}
         return {"Instances": [{"LaunchTemplateAndOverrides": echo, "InstanceIds": [f"i-{token}"]}]}
+
+
+def max_pods(node_class: EC2NodeClass, _: str = "") -> int:
+    """What the class says, or 29."""
+    found: int = node_class.kubelet.get("maxPods", 29)
+    return found
+
+
+def types_of(node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
+    """Types that hold as many pods."""
+    pods = max_pods(node_class)
+    return tuple(replace(one, capacity=Resources.of({**one.capacity.to_dict(), "pods": pods})) for one in TYPES)
 
 
 class Stage:
@@ -74,9 +97,9 @@ class Stage:
             LaunchTemplates(self.cloud, TemplateUses(), CLOCK, "prod"),
             World(
                 class_of=lambda _: ready,
-                types_of=lambda _: TYPES,
+                types_of=types_of,
                 cluster=lambda: CLUSTER,
-                max_pods=lambda *_: 29,
+                max_pods=max_pods,
                 claims=self.claims.all,
                 claims_now=self.claims.read_all,
                 read=self.claims.read,
@@ -95,11 +118,11 @@ class Stage:
         with pytest.raises(LaunchUnderWayError):
             self.launcher.create(self.claims.get(name))
 
-    def instance_of(self, name: str) -> str:
+    def launched(self, name: str) -> LaunchedInstance:
         """What it gets in the end; it is offered again as often as it is told to wait."""
         while True:
             try:
-                return self.launcher.create(self.claims.get(name)).provider_id
+                return self.launcher.create(self.claims.get(name))
             except LaunchUnderWayError:
                 self.told.get(timeout=SECONDS)
 
@@ -117,7 +140,39 @@ def test_an_attempt_whose_answer_is_on_its_way_is_not_resumed() -> None:
     stage.offer(copy)
     assert (len(stage.cloud.fleets), stage.cloud.searches) == (1, 0)
     stage.cloud.answers.set()
-    assert len({stage.instance_of(name), stage.instance_of(copy)}) == 2
+    assert len({stage.launched(one).provider_id for one in (name, copy)}) == 2
     assert stage.claims.get(copy).metadata.annotations != stage.claims.get(name).metadata.annotations
     assert len(stage.cloud.fleets) == len(set(stage.cloud.fleets)) == 2
+    stage.launcher.stop()
+
+
+# --- the kubelet that conversion kept -------------------------------------------------------------------------------
+
+
+def test_an_instance_is_launched_with_the_kubelet_that_its_claim_kept() -> None:
+    stage = Stage()
+    plain, kept = stage.claims.add(2)
+    stage.claims.change(kept, annotations={names.KUBELET_ANNOTATION: '{"maxPods":7}'})
+    stage.cloud.answers.set()
+    found = {}
+    for name in (plain, kept):
+        stage.cloud.templates.clear()
+        pods = stage.launched(name).capacity["pods"]
+        found[name] = pods, any("maxPods: 7" in one for one in stage.cloud.templates)
+    assert found == {plain: (29, False), kept: (7, True)}
+    stage.launcher.stop()
+
+
+def test_an_instance_that_another_process_launched_has_the_kubelet_that_its_claim_kept() -> None:
+    stage = Stage()
+    (name,) = stage.claims.add(1)
+    marked = {names.KUBELET_ANNOTATION: '{"maxPods":7}', names.LAUNCH_ANNOTATION: "batch/1/0"}
+    stage.claims.change(name, annotations=marked)
+    place = {"AvailabilityZone": "a"}
+    row = {"InstanceId": "i-1", "InstanceType": "m5.large", "State": {"Name": "running"}, "Placement": place}
+    stage.cloud.rows.append(row)
+    stage.launcher.resume(stage.claims.all())
+    found = stage.launched(name)
+    assert (found.provider_id, found.capacity["pods"]) == ("aws:///a/i-1", 7)
+    assert stage.cloud.fleets == []
     stage.launcher.stop()
