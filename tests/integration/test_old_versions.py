@@ -96,6 +96,16 @@ COMPANIONS = [
     provisioner("general", ["spot", "on-demand"], kubeletConfiguration={"maxPods": 11}),
 ]
 
+SEVEN_PODS: dict[str, Any] = {
+    "apiVersion": "karpenter.sh/v1beta1",
+    "kind": "NodePool",
+    "metadata": {"name": "seven"},
+    "spec": {
+        "template": {"spec": {"requirements": [], "nodeClassRef": {"name": "default"}, "kubelet": {"maxPods": 7}}}
+    },
+}
+"""A pool with a kubelet, which v1 has on the node class only; the class is that of the file, and has none."""
+
 
 @dataclass
 class Played:
@@ -109,6 +119,7 @@ class Played:
     dead: dict[str, Any] = field(default_factory=dict)
     pods: dict[str, dict[str, str]] = field(default_factory=dict)
     max_pods: str = ""
+    kept_max_pods: str = ""
 
 
 def seed(aws: AwsCluster, region: str) -> None:
@@ -200,7 +211,18 @@ class Stage:
         aws.await_running(2)
         self.look("v1beta1-nodepool-and-ec2nodeclass", "default")
         self.seen.objects["at v1beta1"] = self.get("nodepools.v1beta1.karpenter.sh", "default")
+        self.kept_kubelet(aws)
         self.without_converter(aws)
+
+    def kept_kubelet(self, aws: AwsCluster) -> None:
+        """A pool that was applied at v1beta1 with a kubelet gets a node, and goes."""
+        self.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(SEVEN_PODS))
+        aws.deploy("seven", 1, nodeSelector={names.NODEPOOL_LABEL: "seven"})
+        aws.await_running(3)
+        (node,) = self.get("nodes", "-l", f"{names.NODEPOOL_LABEL}=seven")["items"]
+        self.seen.kept_max_pods = node["status"]["capacity"]["pods"]
+        aws.deploy("seven", 0)
+        self.cluster.kubectl("delete", "nodepools.v1.karpenter.sh", "seven")
 
     def without_converter(self, aws: AwsCluster) -> None:
         """The webhook is dead: objects that were applied at v1beta1 live on at v1."""
@@ -345,3 +367,7 @@ def test_the_workload_of_the_hpa_runs(played: Played) -> None:
 
 def test_the_kubelet_of_a_provisioner_is_that_of_its_nodes(played: Played) -> None:
     assert played.max_pods == "11"
+
+
+def test_the_kubelet_of_a_v1beta1_nodepool_is_that_of_its_nodes(played: Played) -> None:
+    assert played.kept_max_pods == "7"
