@@ -18,12 +18,18 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from certs.authority import Authority
-from webhook.images.references import parse
+from webhook.images.references import Host, parse
 from webhook.images.registry import Registry
-from webhook.images.transport import Transport
+from webhook.images.transport import Reply, Transport
 from webhook.images.trust import Trust, parse_networks, parse_registries
 
-NAMES = ("registry.test", "tokens.test", "store.test", "evil.test", "other.test")
+ECR = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
+ECR_STORE = "prod-eu-central-1-starport-layer-bucket.s3.eu-central-1.amazonaws.com"
+PUBLIC_ECR, PUBLIC_ECR_STORE = "public.ecr.aws", "d2glxqk2uabbnd.cloudfront.net"
+NAMES = (
+    *("registry.test", "tokens.test", "store.test", "evil.test", "other.test"),
+    *(ECR, ECR_STORE, PUBLIC_ECR, PUBLIC_ECR_STORE),
+)
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -58,6 +64,19 @@ def manifest(config: bytes, media_type: str = CONFIG) -> dict[str, Any]:
     """A manifest of one image."""
     descriptor = {"mediaType": media_type, "digest": digest_of(config), "size": len(config)}
     return {"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptor, "layers": []}
+
+
+class Forwarded(Transport):
+    """Reaches every host at one port of this machine, whatever port it has: those that are known by their name have 443."""
+
+    def __init__(self, hosts: "Hosts", trust: Trust) -> None:
+        super().__init__(trust, hosts.context(), time.monotonic, lambda *_: ["127.0.0.1"])
+        self._port = hosts.port
+
+    def ask(
+        self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
+    ) -> Reply:
+        return super().ask(method, Host(host.name, self._port), target, headers, most, deadline)
 
 
 @dataclass

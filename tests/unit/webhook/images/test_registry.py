@@ -1,5 +1,6 @@
 """Lookups over real TLS: the protocol, and everything that a tenant, a registry or a resolver could try."""
 
+import base64
 import hashlib
 import ssl
 import time
@@ -8,10 +9,17 @@ from urllib.parse import quote
 
 import pytest
 
+from provisioner.kube.client import Client
+from tests.support.clock import FakeClock
 from tests.support.imagehosts import (
+    ECR,
+    ECR_STORE,
     INDEX,
+    PUBLIC_ECR,
+    PUBLIC_ECR_STORE,
     Answer,
     Asked,
+    Forwarded,
     Hosts,
     Store,
     basic,
@@ -21,12 +29,15 @@ from tests.support.imagehosts import (
     index,
     silent_listener,
 )
+from tests.support.kube import FakeApi
 from webhook.images import registry as module
+from webhook.images.credentials import Credentials
 from webhook.images.documents import MAX_BYTES, Login, Platform
+from webhook.images.lookups import Key
 from webhook.images.references import Host, parse
 from webhook.images.registry import Found, LookupFailedError, Registry, client_context
 from webhook.images.transport import RefusedError, Transport, TransportError
-from webhook.images.trust import Trust, parse_networks, parse_registries
+from webhook.images.trust import Trust, parse_accounts, parse_networks, parse_registries
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 LOGIN = Login("user", "secret")
@@ -257,6 +268,60 @@ def test_a_store_hears_neither_token_nor_password(at: Hosts) -> None:
     assert at.registry(trust).look(at.reference(), lambda: LOGIN).platforms == {ARM64}
     assert at.authorizations("registry.test") == [LOGIN.header] * 2
     assert at.authorizations("store.test") == []
+
+
+def stored_at(store: Store, host: str, asked: Asked) -> Answer:
+    """What a registry answers that has its blobs elsewhere: a store that refuses an Authorization beside the signature in the URL, as S3 does."""
+    if asked.host == host:
+        is_plain = asked.query == {"signature": ["s"]} and "authorization" not in asked.headers
+        return store(asked) if is_plain else Answer(400)
+    if "/blobs/" in asked.path:
+        return Answer(307, headers={"location": f"https://{host}{asked.path}?signature=s"})
+    return store(asked)
+
+
+def test_an_image_in_ecr_is_read_with_the_login_of_our_role_and_its_store_hears_nothing_of_it(at: Hosts) -> None:
+    store, password = Store(), basic("AWS", "made-for-eu-central-1")
+    store.image("team/app", "1", "linux", "arm64")
+
+    def respond(asked: Asked) -> Answer:
+        if asked.host == ECR and asked.headers.get("authorization") != password:
+            challenge = f'Basic realm="https://{ECR}/",service="ecr.amazonaws.com"'
+            return Answer(401, headers={"www-authenticate": challenge})
+        return stored_at(store, ECR_STORE, asked)
+
+    def token(region: str) -> str:
+        return base64.b64encode(f"AWS:made-for-{region}".encode()).decode()
+
+    at.respond = respond
+    trust = Trust(networks=parse_networks("127.0.0.0/8"), accounts=parse_accounts("123456789012"))
+    own = Credentials(Client(FakeApi(), FakeClock()), trust, FakeClock(), token)
+    reference = parse(f"{ECR}/team/app:1")
+    registry = Registry(Forwarded(at, trust), trust, time.monotonic)
+    assert registry.look(reference, lambda: own.login(Key(reference))).platforms == {ARM64}
+    assert [one.host for one in at.asked] == [ECR, ECR, ECR, ECR_STORE]
+    assert at.authorizations(ECR) == [password] * 2
+    fails(registry, reference, "denies access")
+
+
+def test_an_image_in_public_ecr_is_read_with_a_token_for_anybody(at: Hosts) -> None:
+    store = Store()
+    store.image("team/app", "1", "linux", "arm64")
+
+    def respond(asked: Asked) -> Answer:
+        if asked.path == "/token/":
+            return Answer(200, encoded({"token": "t0ken"}))
+        if asked.host == PUBLIC_ECR and asked.headers.get("authorization") != "Bearer t0ken":
+            challenge = f'Bearer realm="https://{PUBLIC_ECR}/token/",service="{PUBLIC_ECR}",scope="aws"'
+            return Answer(401, headers={"www-authenticate": challenge})
+        return stored_at(store, PUBLIC_ECR_STORE, asked)
+
+    at.respond = respond
+    trust = Trust(parse_registries(PUBLIC_ECR), parse_networks("127.0.0.0/8"))
+    registry = Registry(Forwarded(at, trust), trust, time.monotonic)
+    assert registry.look(parse(f"{PUBLIC_ECR}/team/app:1"), nobody).platforms == {ARM64}
+    assert [one.host for one in at.asked] == [PUBLIC_ECR] * 4 + [PUBLIC_ECR_STORE]
+    assert at.authorizations(PUBLIC_ECR) == ["Bearer t0ken"] * 2
 
 
 def realm(at: Hosts, host: str, path: str = "/token") -> Callable[[Asked], Answer]:

@@ -77,6 +77,8 @@ def test_who_may_hear_a_password() -> None:
     assert not trust.makes_tokens(hub, Host("tokens.corp"))
     assert not trust.makes_tokens(hub, Host("production.cloudflare.docker.com")), "a store needs none"
     assert not trust.makes_tokens(Host("ghcr.io"), Host("ghcr.io", 8443))
+    assert trust.makes_tokens(Host("public.ecr.aws"), Host("public.ecr.aws"))
+    assert not trust.makes_tokens(Host("public.ecr.aws"), Host("d2glxqk2uabbnd.cloudfront.net"))
 
 
 def test_where_a_registry_may_send_us() -> None:
@@ -85,6 +87,9 @@ def test_where_a_registry_may_send_us() -> None:
     assert trust.follows(Host("docker.io"), Host("registry-1.docker.io"))
     assert trust.follows(Host("r.corp"), Host("store.corp"))
     assert trust.follows(Host(ECR), Host("prod-eu-central-1-starport-layer-bucket.s3.eu-central-1.amazonaws.com"))
+    assert trust.follows(Host("public.ecr.aws"), Host("d2glxqk2uabbnd.cloudfront.net"))
+    assert not trust.follows(Host("public.ecr.aws"), Host("cloudfront.net"))
+    assert not trust.follows(Host(ECR), Host("d2glxqk2uabbnd.cloudfront.net"))
     assert not trust.follows(Host("r.corp"), Host("production.cloudflare.docker.com"))
     assert not trust.follows(Host("r.corp"), Host("evil.com"))
     assert not trust.follows(Host("docker.io"), Host("cloudflarestorage.com"))
