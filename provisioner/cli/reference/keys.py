@@ -69,7 +69,8 @@ OWN: Final = (
         names.IMAGE_ARCH_PENDING,
         "Pod label",
         "webhook",
-        "The images of the pod are being looked up. The webhook watches these pods and removes the label.",
+        "The images of the pod are being looked up. The webhook watches these pods and removes the label; "
+        "the provisioner waits for that for five seconds at most.",
     ),
     Key(
         names.IMAGE_ARCHITECTURES,
