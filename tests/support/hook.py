@@ -6,6 +6,8 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VA
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
+from tests.support.splitter import Splitter
 from webhook.registration import CONFIGURATION_NAME
 
 HOME = "dovetail-system"
 SECRET = "dovetail-webhook-tls"
 PROGRAM = "webhook"
+DOVETAIL = "provisioner.cli.main"
 ARM64 = {"dovetail.dev/arch": "arm64"}
 IN_ARM64 = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
 
@@ -35,18 +39,21 @@ class Hook:
         directory: for its certificates.
         flags: more of its flags.
         replica: of several, the number of this one; 0 has the plane's own ports.
+        module: what is run; `dovetail` unless it is a program of the tests' that ends in the same one.
 
     Attributes:
         registered: HOST:PORT that API servers are told; another than its own where something stands before it.
     """
 
-    def __init__(self, plane: DevCluster, directory: Path, *flags: str, replica: int = 0) -> None:
-        self.plane, self._flags = plane, flags
+    def __init__(
+        self, plane: DevCluster, directory: Path, *flags: str, replica: int = 0, module: str = DOVETAIL
+    ) -> None:
+        self.plane, self._flags, self._module = plane, flags, module
         self._directory = directory
         serving, metrics = plane.ports["webhook"], plane.ports["webhook-metrics"]
         if replica:
             serving, metrics = free_port(), free_port()
-        self._program = f"{PROGRAM}-{replica}" if replica else PROGRAM
+        self.program = f"{PROGRAM}-{replica}" if replica else PROGRAM
         self.address = f"127.0.0.1:{serving}"
         self.metrics = f"http://127.0.0.1:{metrics}"
         self.registered = self.address
@@ -58,10 +65,10 @@ class Hook:
         arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
         arguments += ["--register-url", f"https://{self.registered}", "--cert-dir", str(self._directory)]
         arguments += ["--scheduler-lease", "kube-system/kube-scheduler", "--namespace", HOME, *self._flags]
-        command = [sys.executable, "-m", "provisioner.cli.main", "webhook", *arguments]
+        command = [sys.executable, "-m", self._module, *(["webhook"] if self._module == DOVETAIL else []), *arguments]
         root = str(Path(__file__).parents[2])
         eventually(self._has_default_account, "the default service account is there")
-        self.plane.start_program(self._program, command, {"PYTHONPATH": root})
+        self.plane.start_program(self.program, command, {"PYTHONPATH": root})
         eventually(self.ready, "webhook is ready")
         eventually(self.stamps, "a pod is stamped")
 
@@ -70,9 +77,17 @@ class Hook:
         """Key and certificate that it serves."""
         return self._directory / SERVING_FILE
 
+    def ask_patiently(self) -> None:
+        """Have the API server wait 30 s for the answer to a review, not 2: how long many at once take says how crowded the machine is.
+
+        So it is until the program registers itself again.
+        """
+        patch = [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30}]
+        self.client.patch(MUTATINGWEBHOOKS, CONFIGURATION_NAME, patch, kind="json")
+
     def close(self) -> None:
         """Stop it and remove what it made for the whole cluster."""
-        self.plane.stop(self._program)
+        self.plane.stop(self.program)
         with contextlib.suppress(NotFound):  # another replica removed them
             self.client.delete(MUTATINGWEBHOOKS, CONFIGURATION_NAME)
             self.client.delete(VALIDATINGWEBHOOKS, CONFIGURATION_NAME)
@@ -139,6 +154,35 @@ class Hook:
             self.client.raw("POST", f"/api/v1/namespaces/{namespace}/pods", body, query=query)
         )
         return answer
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Two of the program, and what API servers connect to, which gives them connections in turn."""
+
+    hooks: Sequence[Hook]
+    splitter: Splitter
+
+    def start(self) -> None:
+        """Start both and wait until each of them is ready and pods are stamped."""
+        for one in self.hooks:
+            one.start()
+
+
+@contextlib.contextmanager
+def replicas(plane: DevCluster, directories: Sequence[Path], *flags: str, module: str = DOVETAIL) -> Iterator[Replicas]:
+    """Two of the program, running, each with a directory of its own; they are gone afterwards with everything that they made."""
+    hooks = [Hook(plane, each, *flags, replica=at, module=module) for at, each in enumerate(directories)]
+    with Splitter([("127.0.0.1", int(one.address.rpartition(":")[2])) for one in hooks]) as splitter:
+        try:
+            made = Replicas(hooks, splitter)
+            for one in hooks:
+                one.registered = splitter.address
+            made.start()
+            yield made
+        finally:
+            for one in hooks:
+                one.close()
 
 
 def requirements(pod: dict[str, Any]) -> list[dict[str, Any]]:
