@@ -9,10 +9,12 @@ import ssl
 import tempfile
 import threading
 from pathlib import Path
+from typing import TypeAlias
 
 from certs import messages
 from provisioner.support import logs
 
+_Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 _log = logs.get_logger(__name__)
 
 
@@ -31,7 +33,7 @@ class ServingContext:
     def __init__(self, certificate: Path, key: Path | None = None, client_ca: Path | None = None) -> None:
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._lock = threading.Lock()
-        self._stamp: tuple[tuple[int, int, int], ...] = ()  # of what was tried last, with success or without
+        self._stamp: _Stamp = ()  # of what was tried last, with success or without
         self._context: ssl.SSLContext | None = None
         self._problem = ""
 
@@ -48,7 +50,7 @@ class ServingContext:
                 stamp = self._look()
                 if self._context is None or stamp != self._stamp:
                     self._stamp = stamp
-                    self._context = self._load()
+                    self._context = self._load(stamp)
                     self._problem = ""
             except OSError as error:
                 if self._context is None:
@@ -62,11 +64,24 @@ class ServingContext:
                     )
             return self._context
 
-    def _look(self) -> tuple[tuple[int, int, int], ...]:
+    def _look(self) -> _Stamp:
         found = [path.stat() for path in (self._certificate, self._key, self._client_ca) if path is not None]
         return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found)
 
-    def _load(self) -> ssl.SSLContext:
+    def _load(self, stamp: _Stamp) -> ssl.SSLContext:
+        """The context of the files; read again where they were replaced meanwhile, for a first context has no former one to fall back to.
+
+        Even of one file OpenSSL reads certificate and key one after the other.
+        """
+        while True:
+            try:
+                return self._read()
+            except OSError:
+                before, stamp = stamp, self._look()
+                if stamp == before:
+                    raise
+
+    def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # offers no HTTP/2: Go falls back to what it is offered
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self._certificate, self._key)

@@ -1,5 +1,6 @@
 """The TLS context follows its file and survives a bad one."""
 
+import itertools
 import socket
 import ssl
 import stat
@@ -65,6 +66,29 @@ def test_a_bad_or_missing_file_leaves_the_former(tmp_path: Path) -> None:
     replacement = new_material()
     write_atomically(path, replacement.pem())
     assert served_certificate(context.current()) == replacement.cert_pem
+
+
+def test_a_file_that_is_replaced_while_it_is_read_first_is_served(tmp_path: Path) -> None:
+    """Certificate and key are read one after the other, and there is no former context yet."""
+    path = tmp_path / "tls.pem"
+    pems = [new_material().pem() for _ in range(2)]
+    write_atomically(path, pems[0])
+    ended = threading.Event()
+
+    def replace() -> None:
+        for pem in itertools.cycle(pems):
+            if ended.is_set():
+                return
+            write_atomically(path, pem)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        for _ in range(200):
+            ServingContext(path).current()
+    finally:
+        ended.set()
+        writer.join()
 
 
 def test_without_any_file_there_is_an_error(tmp_path: Path) -> None:
