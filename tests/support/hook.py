@@ -57,10 +57,15 @@ class Hook:
         self.address = f"127.0.0.1:{serving}"
         self.metrics = f"http://127.0.0.1:{metrics}"
         self.registered = self.address
-        self.client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
+        self.client = Client(connect(str(plane.kubeconfig), user_agent="test", pool_size=64), SystemClock())
 
     def start(self) -> None:
         """Start it and wait until pods are stamped."""
+        self.launch()
+        self.serve()
+
+    def launch(self) -> None:
+        """Start it."""
         arguments = ["--kubeconfig", str(self.plane.kubeconfig), "--bind", self.address]
         arguments += ["--metrics-bind", self.metrics.removeprefix("http://")]
         arguments += ["--register-url", f"https://{self.registered}", "--cert-dir", str(self._directory)]
@@ -69,6 +74,9 @@ class Hook:
         root = str(Path(__file__).parents[2])
         eventually(self._has_default_account, "the default service account is there")
         self.plane.start_program(self.program, command, {"PYTHONPATH": root})
+
+    def serve(self) -> None:
+        """Wait until pods are stamped."""
         eventually(self.ready, "webhook is ready")
         eventually(self.stamps, "a pod is stamped")
 
@@ -164,9 +172,11 @@ class Replicas:
     splitter: Splitter
 
     def start(self) -> None:
-        """Start both and wait until each of them is ready and pods are stamped."""
+        """Start both at once and wait until each of them is ready and pods are stamped."""
         for one in self.hooks:
-            one.start()
+            one.launch()
+        for one in self.hooks:
+            one.serve()
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ class Splitter:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="splitter", daemon=True)
         self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
         self.taken = [0] * len(servers)
         self.address = ""
 
@@ -36,6 +37,14 @@ class Splitter:
         self._thread.join(10)
         self._loop.close()
 
+    def drop(self) -> None:
+        """End every connection at once, so that the next request needs a new one."""
+        asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result(10)
+
+    async def _drop(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
@@ -52,7 +61,12 @@ class Splitter:
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+        both = {writer, to_writer}
+        self._writers |= both
+        try:
+            await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+        finally:
+            self._writers -= both
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
