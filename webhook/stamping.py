@@ -312,9 +312,14 @@ class _Draft:
     scheduler_held_back: bool = False
 
     def note(self, stamp: str, value: str, found: _Found, why: str = "") -> None:
-        """Record a stamp, in bounded words that can be read back."""
-        reason = f": {_worded(why)}" if why else ""
-        self.stamped[stamp] = f"{stamp}={_worded(value)} ({found.level}{reason})"
+        """Record a stamp."""
+        self.stamped[stamp] = _entry(stamp, value, found, why)
+
+
+def _entry(stamp: str, value: str, found: _Found, why: str = "") -> str:
+    """A stamp in the record, in bounded words that can be read back."""
+    reason = f": {_worded(why)}" if why else ""
+    return f"{stamp}={_worded(value)} ({found.level}{reason})"
 
 
 def _worded(text: str) -> str:
@@ -443,13 +448,18 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
         if _selects(pod, setting.label):
             continue
         fitting = _fitting(setting.label, values, own_os)
+        entry = _entry(setting.name, ",".join(fitting), found)
+        required = False
         if not fitting:
             draft.warnings.append(messages.other_operating_system(str(found), own_os, setting.label))
         elif _add_requirement_possible(pod, setting.label, fitting):
             wanted[setting.label] = fitting
-            draft.note(setting.name, ",".join(fitting), found)
-            if setting.label == names.NODEPOOL_LABEL:
-                _tolerate(pod, fitting, found, facts, draft)
+            draft.stamped[setting.name] = entry
+            required = True
+        else:  # by the pod itself, or by the admission policy, which comes first and adds no tolerations
+            required = _recorded(pod).get(setting.name) == entry
+        if required and setting.label == names.NODEPOOL_LABEL:
+            _tolerate(pod, fitting, found, facts, draft)
     if names.ARCH_LABEL not in wanted and (built_for := _image_architectures(pod, settings, facts, draft)):
         wanted[names.ARCH_LABEL] = built_for
     seat = _seated(pod, settings, facts, draft)
@@ -1057,18 +1067,23 @@ def _fits(annotations: Mapping[str, str]) -> bool:
     return sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) <= MAX_ANNOTATION_BYTES
 
 
+def _recorded(pod: Pod) -> dict[str, str]:
+    """What the record says already, by stamp; words that are not ours are left out."""
+    record = (pod.metadata.annotations or {}).get(names.STAMPED_ANNOTATION, "")
+    return {
+        stamp: part
+        for part in record[:LONGEST_RECORD].split("; ")
+        if _ENTRY.fullmatch(part) and (stamp := part.partition("=")[0]) in STAMPS
+    }
+
+
 def _record(pod: Pod, draft: _Draft) -> bool:
     """Write the annotations: what was stamped before stays in the record, words that are not ours do not.
 
     False where the API server would refuse the pod for their size.
     """
     annotations = pod.metadata.annotations
-    entries = {
-        stamp: part
-        for part in (annotations or {}).get(names.STAMPED_ANNOTATION, "")[:LONGEST_RECORD].split("; ")
-        if _ENTRY.fullmatch(part) and (stamp := part.partition("=")[0]) in STAMPS
-    }
-    entries |= draft.stamped
+    entries = _recorded(pod) | draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
     if annotations is None:
         draft.operations.append(review.add("metadata", "annotations", value=wanted))

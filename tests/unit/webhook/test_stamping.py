@@ -403,6 +403,22 @@ def test_tolerations_are_recorded_with_their_pool() -> None:
     )
 
 
+def test_a_pod_that_the_admission_policy_stamped_for_a_pool_tolerates_its_taints() -> None:
+    """The policy comes first and knows no NodePools; both together must do what the webhook does alone."""
+    wish = pod({"dovetail.dev/nodepool": "gpu"})
+    both = stamped(stamped(wish, FACTS), KNOWS_POOLS)
+    assert both == stamped(wish, KNOWS_POOLS)
+    assert both["spec"]["tolerations"] == [GPU, TEAM]
+    assert decision_for(both, KNOWS_POOLS).operations == ()
+
+
+def test_a_requirement_of_the_pod_is_no_stamp() -> None:
+    own = expressions({"key": "karpenter.sh/nodepool", "operator": "In", "values": ["gpu"]})
+    other = {"dovetail.dev/nodepool": "gpu", "dovetail.dev/stamped": "nodepool=team (pod)"}
+    for annotations in ({"dovetail.dev/nodepool": "gpu"}, other):
+        assert decision_for(pod(annotations, affinity=required(own)), KNOWS_POOLS).operations == ()
+
+
 def test_a_pool_that_is_not_there_is_told_only_where_pools_can_be_read() -> None:
     wish = pod({"dovetail.dev/nodepool": "other"})
     assert decision_for(wish, KNOWS_POOLS).warnings == (
