@@ -14,7 +14,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/mutating-admissi
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from provisioner.apis import names
+from provisioner.apis import names, selections
 from webhook import registration, stamping
 
 POLICY_NAME: Final = "dovetail-stamping"
@@ -236,7 +236,22 @@ def _variables() -> Iterator[tuple[str, str]]:
         "room",
         f"{size} + size(bytes(variables.newRecord)) + {_KEYS_BYTES} <= {stamping.MAX_ANNOTATION_BYTES}",
     )
-    yield "stamps", "!variables.optedOut && size(variables.entries) > 0 && variables.room"
+    yield "planned", " && ".join(_short_lists())
+    yield "stamps", "!variables.optedOut && variables.planned && size(variables.entries) > 0 && variables.room"
+
+
+def _short_lists() -> Iterator[str]:
+    """That no list of the pod is too long for it to be planned."""
+    most = selections.MOST_ELEMENTS
+    yield f"size(variables.terms) <= {most}"
+    for name in ("tolerations", "topologySpreadConstraints"):
+        yield f"(!has(object.spec.{name}) || size(object.spec.{name}) <= {most})"
+    for name in ("podAffinity", "podAntiAffinity"):
+        where = f"object.spec.affinity.{name}"
+        yield (
+            f"(!has(object.spec.affinity) || !has({where}) || !has({where}.{_REQUIRED})"
+            f" || size({where}.{_REQUIRED}) <= {most})"
+        )
 
 
 def _of_setting(setting: stamping.AffinitySetting) -> Iterator[tuple[str, str]]:
@@ -250,7 +265,8 @@ def _of_setting(setting: stamping.AffinitySetting) -> Iterator[tuple[str, str]]:
         ordered = f"{list(known)!r}.filter(v, v in variables.parts{name})"
     else:
         valid = f"variables.parts{name}.all(p, p.matches('^{stamping.NODEPOOL_NAME_PATTERN}$'))"
-        ordered = f"variables.parts{name}"
+        valid += f" && size(variables.parts{name}.distinct()) <= {stamping.MAX_VALUES}"
+        ordered = f"variables.parts{name}.distinct().sort()"
     if setting.label == names.OS_LABEL:
         ordered = f"{ordered}.filter(v, variables.os == '' || v == variables.os)"
     elif setting.label == names.ARCH_LABEL:

@@ -3,13 +3,17 @@
 Pods are dry-run requests. What the policy cannot do (webhook/policy.py lists it) is not asked for here.
 """
 
+import copy
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import pytest
 
+from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -18,16 +22,18 @@ from provisioner.support.clock import SystemClock
 from tests.support import jsonpatch
 from tests.support.definitions import send
 from tests.support.eventually import eventually
+from tests.support.stamping_cases import ARCH_KEY, EXEMPT, HANDS_OFF, INTO, SOURCES, WINDOWS_PODS
+from tests.support.stamping_cases import pod as a_pod
 from webhook.policy import binding, policy
 from webhook.review import decode_pod
-from webhook.stamping import Facts, decide
+from webhook.stamping import MAX_VALUES, OWN_NAMESPACE, Facts, decide
 
 pytestmark = pytest.mark.plane
 
 Document = dict[str, Any]
 SEEDS: Final = 400
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-NAMESPACES: Final[dict[str, dict[str, str]]] = {
+NAMESPACES: dict[str, dict[str, str]] = {
     "policy-plain": {},
     "policy-labels": {
         "dovetail.dev/arch": "arm64_amd64",
@@ -36,8 +42,12 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
         "dovetail.dev/protect-jobs": "enabled",
     },
     "policy-odd": {"dovetail.dev/arch": "sparc", "dovetail.dev/capacity-type": "spot", "dovetail.dev/stamp": "enabled"},
+    "policy-scheduler": {"dovetail.dev/scheduler": "enabled", "dovetail.dev/arch": "arm64"},
     "policy-out": {"dovetail.dev/stamp": "off", "dovetail.dev/arch": "amd64"},
 }
+NAMESPACES |= {f"policy-source-{at}": case.namespace for at, case in enumerate(SOURCES.values()) if case.namespace}
+UNTOUCHED: Final = "policy-disabled"
+"""A namespace whose pods are not stamped."""
 DEFAULTS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"arch": " amd64 ", "nodepool": "general", "protect-jobs": "enabled", "capacity-type": "on-demand,spot"},
@@ -53,7 +63,8 @@ CONFIG_MAP: Final = "/api/v1/namespaces/dovetail-system/configmaps"
 def client(plane: DevCluster) -> Iterator[Client]:
     """A client of a cluster with the policy, bound to a ConfigMap without defaults; both are taken away again."""
     client = Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
-    for name, labels in {**NAMESPACES, "dovetail-system": {}}.items():
+    off = {"dovetail.dev/stamp": "disabled"}
+    for name, labels in {**NAMESPACES, UNTOUCHED: off, OWN_NAMESPACE: {}}.items():
         created(client, "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts"
         created(client, account, {"metadata": {"name": "default"}})
@@ -87,11 +98,8 @@ def defaulted(client: Client, data: dict[str, str]) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "probe", "uid": "u", "controller": True}
     probe = pod({"dovetail.dev/os": "linux"}, {"app": "x"})
     probe["metadata"]["ownerReferences"] = [job]
-    want = expected(probe, "policy-plain", data)
-    eventually(
-        lambda: seen(send(client, "POST", "/api/v1/namespaces/policy-plain/pods", probe)) == want,
-        "a pod by the new defaults",
-    )
+    want = expected(client, probe, "policy-plain", data)
+    eventually(lambda: asked(client, "policy-plain", probe) == want, "a pod by the new defaults")
 
 
 def pod(annotations: dict[str, str], labels: dict[str, str] | None = None, **spec: Any) -> Document:
@@ -101,25 +109,37 @@ def pod(annotations: dict[str, str], labels: dict[str, str] | None = None, **spe
         metadata["annotations"] = annotations
     if labels:
         metadata["labels"] = labels
-    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
+    whole = {"containers": [{"name": "c", "image": "x"}], "automountServiceAccountToken": False, **spec}
+    return {"metadata": metadata, "spec": whole}
 
 
-def seen(document: Document) -> Document:
-    """What stamps change in a pod, without what the API server makes of it."""
-    spec, metadata = document["spec"], document["metadata"]
-    spread = spec.get("topologySpreadConstraints") or []
-    return {
-        "annotations": metadata.get("annotations") or {},
-        "affinity": spec.get("affinity") or {},
-        "spread": spread,
-        "selector": spec.get("nodeSelector") or {},
-    }
+def seen(answer: Document) -> Document:
+    """A pod as the API server answers it, without what differs between any two."""
+    kept = {key: answer["metadata"].get(key) or {} for key in ("annotations", "labels")}
+    return {**kept, "spec": answer["spec"]}
 
 
-def expected(document: Document, namespace: str, defaults: dict[str, str]) -> Document:
-    """The same of the pod that the webhook would make."""
-    facts = Facts(namespace=namespace, namespace_labels=NAMESPACES[namespace], defaults=defaults)
-    return seen(jsonpatch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations))
+def asked(client: Client, namespace: str, document: Document) -> Document:
+    """The pod that the API server would make."""
+    return seen(send(client, "POST", f"/api/v1/namespaces/{namespace}/pods", document))
+
+
+def patched(document: Document, namespace: str, defaults: dict[str, str]) -> Document:
+    """The pod that the webhook would make of it, while our scheduler does not run and nothing is known of NodePools."""
+    facts = Facts(namespace=namespace, namespace_labels=NAMESPACES.get(namespace, {}), defaults=defaults)
+    result: Document = jsonpatch.apply(document, decide(decode_pod(msgspec.json.encode(document)), facts).operations)
+    return result
+
+
+def expected(client: Client, document: Document, namespace: str, defaults: dict[str, str]) -> Document:
+    """What the API server makes of that pod where nothing else is stamped."""
+    return asked(client, UNTOUCHED, patched(document, namespace, defaults))
+
+
+def as_new(document: Document, answer: Document) -> Document:
+    """A pod as it was answered, to be created once more."""
+    metadata = {**document["metadata"], "annotations": answer["annotations"], "labels": answer["labels"]}
+    return {"metadata": metadata, "spec": answer["spec"]}
 
 
 def chosen(draw: random.Random, *values: Any) -> Any:
@@ -163,7 +183,8 @@ def random_pod(draw: random.Random) -> Document:
             "dovetail.dev/arch": ("arm64", " amd64 , arm64,", "sparc", "", ",", "amd64,amd64"),
             "dovetail.dev/os": ("linux", "windows", "linux,windows"),
             "dovetail.dev/capacity-type": ("spot", "reserved,spot", "SPOT"),
-            "dovetail.dev/nodepool": ("general", "team-a.example", "General"),
+            "dovetail.dev/nodepool": ("general", "team-a.example", "General", "b, a,b"),
+            "dovetail.dev/scheduler": ("enabled", "disabled"),
             "dovetail.dev/spread": ("zone", "rack", ""),
             "dovetail.dev/protect-jobs": ("enabled", "disabled", "yes"),
             "dovetail.dev/stamp": ("enabled", "disabled", ""),
@@ -246,21 +267,99 @@ def test_pods_at_random_are_stamped_as_the_webhook_would(client: Client) -> None
         for seed in range(part, SEEDS, len(DEFAULTS)):
             draw = random.Random(seed)
             document, namespace = random_pod(draw), draw.choice(sorted(NAMESPACES))
-            want = expected(document, namespace, data)
             try:
-                answer = send(client, "POST", f"/api/v1/namespaces/{namespace}/pods", document)
+                answer = asked(client, namespace, document)
             except ApiError as error:
                 if error.status != 422:
                     raise
                 refused += 1
                 continue
-            assert seen(answer) == want, seed
-            stamped += want != seen(document)
-            facts = Facts(namespace=namespace, namespace_labels=NAMESPACES[namespace], defaults=data)
-            assert decide(decode_pod(msgspec.json.encode(answer)), facts).operations == (), seed
+            assert answer == expected(client, document, namespace, data), seed
+            stamped += patched(document, namespace, data) != document
+            again = as_new(document, answer)
+            assert patched(again, namespace, data) == again, seed
     print(f"{SEEDS} pods: {stamped} stamped, {refused} refused by the API server")
     assert stamped > SEEDS / 4
     assert refused < SEEDS / 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pod of the tables of the webhook, and where it is created."""
+
+    document: Document
+    namespace: str = "policy-plain"
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def rows() -> Iterator[tuple[str, Row]]:
+    for at, (name, case) in enumerate(SOURCES.items()):
+        where = f"policy-source-{at}" if case.namespace else "policy-plain"
+        if not any("/" in key for key in case.defaults):  # no key of a ConfigMap
+            yield name, Row(tabled(case.annotations or None, case.labels or None), where, case.defaults)
+    arm64 = {ARCH_KEY: "arm64"}
+    for name, spec in HANDS_OFF.items():
+        yield name, Row(tabled(arm64, **spec))
+    for name, into in INTO.items():
+        yield name, Row(tabled(arm64, affinity=into.affinity))
+    for name, (document, where) in EXEMPT.items():
+        defaults = {"arch": "arm64", "scheduler": "enabled"}
+        yield f"exempt: {name}", Row(whole(document), "policy-plain" if where == "shop" else where, defaults)
+    for name, spec in WINDOWS_PODS.items():
+        wrong, either = (
+            {"os": "linux", "arch": "arm64", "capacity-type": "spot"},
+            {"os": "linux,windows", "arch": "amd64,arm64"},
+        )
+        yield f"Windows {name}", Row(tabled(**spec), defaults=wrong)
+        yield f"Windows or Linux {name}", Row(tabled(**spec), defaults=either)
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+    many = [{**spread, "topologyKey": f"k{at}"} for at in range(MOST_ELEMENTS + 1)]
+    yield "as many constraints as are planned for", Row(tabled(arm64, topologySpreadConstraints=many[1:]))
+    yield "one more", Row(tabled(arm64, topologySpreadConstraints=many))
+    pools = ",".join(f"p{at}" for at in range(MAX_VALUES + 1))
+    yield "as many NodePools as are stamped", Row(tabled({"dovetail.dev/nodepool": pools.removeprefix("p0,")}))
+    yield "one NodePool more", Row(tabled({"dovetail.dev/nodepool": pools}))
+    yield "the scheduler of its namespace", Row(tabled(), "policy-scheduler")
+    yield "a scheduler of its own wish", Row(tabled({"dovetail.dev/scheduler": "enabled", ARCH_KEY: "arm64"}))
+
+
+def tabled(annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Document:
+    return whole(a_pod(annotations, labels, **spec))
+
+
+def whole(document: Document) -> Document:
+    """A pod of the tables with what the API server demands."""
+    document = copy.deepcopy(document)
+    spec = document["spec"]
+    spec.setdefault("automountServiceAccountToken", False)
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container.setdefault("image", "x")
+    if "kubernetes.io/config.mirror" in document["metadata"].get("annotations", {}):
+        spec["nodeName"] = "n1"
+    for owner in document["metadata"].get("ownerReferences", ()):
+        owner.setdefault("uid", "u")
+    return document
+
+
+def test_the_tables_of_the_webhook_hold_for_the_policy(client: Client) -> None:
+    """No pod is ever given to our scheduler: the policy cannot see whether it is alive."""
+    by_defaults = itertools.groupby(
+        sorted(rows(), key=lambda one: sorted(one[1].defaults.items())), lambda one: one[1].defaults
+    )
+    others: dict[str, tuple[Document, Document]] = {}
+    stamped = []
+    for defaults, group in by_defaults:
+        data = dict(defaults)
+        defaulted(client, data)
+        for name, row in group:
+            answer = asked(client, row.namespace, row.document)
+            want = expected(client, row.document, row.namespace, data)
+            if answer != want:
+                others[name] = (answer, want)
+            if row.document != patched(row.document, row.namespace, data):
+                stamped.append(name)
+    assert others == {}
+    assert len(stamped) > len(INTO) + len(WINDOWS_PODS)
 
 
 def test_a_pod_as_large_as_they_get_is_stamped_within_the_budget_of_cel(client: Client) -> None:
@@ -276,6 +375,6 @@ def test_a_pod_as_large_as_they_get_is_stamped_within_the_budget_of_cel(client: 
     containers = [{"name": f"c{at}", "image": "x"} for at in range(20)]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     document = pod({f"a{at}": "x" * 5000 for at in range(20)}, affinity=affinity, containers=containers)
-    answer = send(client, "POST", "/api/v1/namespaces/policy-labels/pods", document)
-    assert seen(answer) == expected(document, "policy-labels", DEFAULTS[1])
-    assert "arch=amd64,arm64 (namespace)" in answer["metadata"]["annotations"]["dovetail.dev/stamped"]
+    answer = asked(client, "policy-labels", document)
+    assert answer == expected(client, document, "policy-labels", DEFAULTS[1])
+    assert "arch=amd64,arm64 (namespace)" in answer["annotations"]["dovetail.dev/stamped"]

@@ -76,7 +76,7 @@ OWN_ARCH = {"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["arm64"
 OLD_ARCH = {"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
 FIELD = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 ZONED = {"matchExpressions": [ZONE]}
-HANDS_OFF = {
+HANDS_OFF: dict[str, dict[str, Any]] = {
     "the key in nodeSelector": {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
     "its deprecated name in nodeSelector": {"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}},
     "the key in the only term, whatever the operator": {"affinity": required(expressions(OWN_ARCH))},
@@ -141,14 +141,14 @@ EXEMPT["a pod of a DaemonSet"][0]["metadata"]["ownerReferences"] = [DAEMONSET]
 EXEMPT["a pod of a DaemonSet"][0]["spec"]["affinity"] = PINNED
 
 
-WINDOWS_PODS = {
+WINDOWS_PODS: dict[str, dict[str, Any]] = {
     "by its field": {"os": {"name": "windows"}},
-    "by an option of the pod": {"securityContext": {"windowsOptions": {"hostProcess": True}}},
+    "by an option of the pod": {"hostNetwork": True, "securityContext": {"windowsOptions": {"hostProcess": True}}},
     "by an option of a container": {
         "containers": [{"name": "c", "securityContext": {"windowsOptions": {"runAsUserName": "x"}}}]
     },
     "by an option of an init container": {
-        "initContainers": [{"name": "c", "securityContext": {"windowsOptions": {"runAsUserName": "x"}}}]
+        "initContainers": [{"name": "i", "securityContext": {"windowsOptions": {"runAsUserName": "x"}}}]
     },
     "by a label that only its nodes have": {"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}},
 }
