@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -18,15 +19,18 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import NODEPOOLS
 from provisioner.support.clock import SystemClock
 from tests.support import jsonpatch
-from tests.support.definitions import send
+from tests.support.definitions import send, with_definitions
 from tests.support.eventually import eventually
+from tests.support.hook import Hook
+from tests.support.imagehosts import Hosts, Store, hosts, index
 from tests.support.stamping_cases import ARCH_KEY, EXEMPT, HANDS_OFF, INTO, SOURCES, WINDOWS_PODS
 from tests.support.stamping_cases import pod as a_pod
 from webhook.policy import binding, policy
 from webhook.review import decode_pod
-from webhook.stamping import MAX_VALUES, OWN_NAMESPACE, Facts, decide
+from webhook.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, Facts, decide
 
 pytestmark = pytest.mark.plane
 
@@ -48,6 +52,8 @@ NAMESPACES: dict[str, dict[str, str]] = {
 NAMESPACES |= {f"policy-source-{at}": case.namespace for at, case in enumerate(SOURCES.values()) if case.namespace}
 UNTOUCHED: Final = "policy-disabled"
 """A namespace whose pods are not stamped."""
+ALONE: Final = "policy-elsewhere"
+"""A namespace that the policy is not bound to."""
 DEFAULTS: Final[tuple[dict[str, str], ...]] = (
     {},
     {"arch": " amd64 ", "nodepool": "general", "protect-jobs": "enabled", "capacity-type": "on-demand,spot"},
@@ -64,13 +70,16 @@ def client(plane: DevCluster) -> Iterator[Client]:
     """A client of a cluster with the policy, bound to a ConfigMap without defaults; both are taken away again."""
     client = Client(connect(str(plane.kubeconfig), user_agent="dovetail-tests"), SystemClock())
     off = {"dovetail.dev/stamp": "disabled"}
-    for name, labels in {**NAMESPACES, UNTOUCHED: off, OWN_NAMESPACE: {}}.items():
+    for name, labels in {**NAMESPACES, UNTOUCHED: off, ALONE: {}, OWN_NAMESPACE: {}}.items():
         created(client, "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts"
         created(client, account, {"metadata": {"name": "default"}})
     created(client, CONFIG_MAP, {"metadata": {"name": "dovetail-defaults"}})
     created(client, POLICIES, policy())
-    created(client, BINDINGS, binding())
+    bound = binding()
+    elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [ALONE]}
+    bound["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [elsewhere]}}
+    created(client, BINDINGS, bound)
     yield client
     for path in (f"{BINDINGS}/dovetail-stamping", f"{POLICIES}/dovetail-stamping", f"{CONFIG_MAP}/dovetail-defaults"):
         client.raw("DELETE", path)
@@ -378,3 +387,117 @@ def test_a_pod_as_large_as_they_get_is_stamped_within_the_budget_of_cel(client: 
     answer = asked(client, "policy-labels", document)
     assert answer == expected(client, document, "policy-labels", DEFAULTS[1])
     assert "arch=amd64,arm64 (namespace)" in answer["annotations"]["dovetail.dev/stamped"]
+
+
+GPU_POOL: Final = "policy-gpu"
+TAINT: Final = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Iterator[Hosts]:
+    """A registry with one image, for arm64."""
+    store = Store()
+    store.list("web/app", "1", index(("linux", "arm64")))
+    with hosts(store, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def hook(client: Client, plane: DevCluster, images: Hosts, tmp_path: Path) -> Iterator[Hook]:
+    """The webhook with all that it can do, not started, and a NodePool with a taint."""
+    with_definitions(plane)
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    template = {"spec": {"nodeClassRef": reference, "requirements": [], "taints": [TAINT]}}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": GPU_POOL}}
+    client.create(NODEPOOLS, {**pool, "spec": {"template": template}})
+    flags = ["--on-demand-shares", "--image-registries", f"127.0.0.1:{images.port}"]
+    flags += ["--image-registry-networks", "127.0.0.0/8", "--image-registry-ca", str(images.ca)]
+    made = Hook(plane, tmp_path, *flags)
+    try:
+        yield made
+    finally:
+        made.close()
+        client.delete(NODEPOOLS, GPU_POOL)
+
+
+def wishes(image: str) -> dict[str, Document]:
+    """Pods of whose stamps the policy can make none, some or all."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "nightly", "uid": "j", "controller": True}
+    replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": True}
+    labels = {"app": "web"}
+
+    def of(owner: Document, document: Document) -> Document:
+        document["metadata"]["ownerReferences"] = [owner]
+        return document
+
+    def dovetail(**settings: str) -> dict[str, str]:
+        return {f"dovetail.dev/{key.replace('_', '-')}": value for key, value in settings.items()}
+
+    containers = [{"name": "c", "image": image}]
+    zone = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [zone]}}}
+    gpu = dovetail(nodepool=GPU_POOL, scheduler="enabled", legacy_labels="rewrite", os="linux", spread="zone")
+    old = {"failure-domain.beta.kubernetes.io/region": "r"}
+    return {
+        "an architecture": pod(dovetail(arch="arm64")),
+        "labels in a term of its own": pod(dovetail(os="linux", capacity_type="spot"), affinity=affinity),
+        "a spread and a Job": of(job, pod(dovetail(spread="zone", protect_jobs="enabled"), labels)),
+        "a NodePool with a taint": pod(dovetail(nodepool=GPU_POOL)),
+        "a NodePool that it says itself": pod(
+            dovetail(nodepool=GPU_POOL), nodeSelector={"karpenter.sh/nodepool": GPU_POOL}
+        ),
+        "a share": of(replicas, pod(dovetail(on_demand="30%", arch="arm64"))),
+        "a share beside a capacity type": of(replicas, pod(dovetail(on_demand="30%", capacity_type="spot"))),
+        "architectures of images": pod(dovetail(image_arch="stamp", os="linux"), containers=containers),
+        "architectures of images beside its own": pod(
+            dovetail(image_arch="stamp", arch="amd64"), containers=containers
+        ),
+        "our scheduler": pod(dovetail(scheduler="enabled")),
+        "old labels": pod(
+            dovetail(legacy_labels="rewrite", arch="amd64"), nodeSelector={"beta.kubernetes.io/arch": "arm64"}
+        ),
+        "everything": of(
+            replicas,
+            pod(
+                {**gpu, **dovetail(on_demand="30%", image_arch="stamp")},
+                labels,
+                affinity=affinity,
+                nodeSelector=old,
+                containers=containers,
+            ),
+        ),
+    }
+
+
+def test_policy_and_webhook_together_do_what_the_webhook_does_alone(client: Client, hook: Hook, images: Hosts) -> None:
+    defaulted(client, {})
+    hook.start()
+    pods = wishes(f"127.0.0.1:{images.port}/web/app:1")
+    hook.create(ALONE, pods["architectures of images"]["metadata"]["annotations"], **_image(images))
+
+    def made(namespace: str) -> dict[str, Document]:
+        return {name: asked(client, namespace, document) for name, document in pods.items()}
+
+    def records() -> set[str]:
+        texts = [one["annotations"].get("dovetail.dev/stamped", "") for one in made(ALONE).values()]
+        return {entry.partition("=")[0] for text in texts for entry in text.split("; ")} - {""}
+
+    eventually(lambda: records() == STAMPS, lambda: f"the webhook makes no stamps but {sorted(records())}", seconds=40)
+    alone, both = made(ALONE), made("policy-plain")
+    assert {name: untold(one) for name, one in both.items()} == {name: untold(one) for name, one in alone.items()}
+    for name, answer in both.items():
+        assert asked(client, "policy-plain", as_new(pods[name], answer)) == answer, name
+
+
+def _image(images: Hosts) -> Document:
+    return {
+        "containers": [{"name": "c", "image": f"127.0.0.1:{images.port}/web/app:1"}],
+        "serviceAccountName": "default",
+    }
+
+
+def untold(answer: Document) -> Document:
+    """A pod without the review that gave it its side, which is another one each time."""
+    annotations = dict(answer["annotations"])
+    ticket = annotations.pop("dovetail.dev/on-demand-ticket", "")
+    return {**answer, "annotations": annotations, "ticket": ticket.rpartition(".")[0]}

@@ -153,9 +153,8 @@ class Hook:
         """A pod as the API server stored it."""
         metadata: dict[str, Any] = {"generateName": "p-", "annotations": annotations or {}, "labels": labels or {}}
         metadata["ownerReferences"] = owners or []
-        whole = {"containers": [{"name": "c", "image": "i"}], **spec}
-        if namespace != "default":
-            whole["serviceAccountName"] = "mine"
+        account = {} if namespace == "default" else {"serviceAccountName": "mine"}
+        whole = {"containers": [{"name": "c", "image": "i"}], **account, **spec}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole}
         query = {"dryRun": "All"} if dry_run else None
         answer: dict[str, Any] = json.loads(
