@@ -85,11 +85,11 @@ class Extender:
         self._child: subprocess.Popen[bytes] | None = None
         self.log = cluster.dir / "extender.log"
 
-    def start(self) -> None:
+    def start(self, host: str = "127.0.0.1") -> None:
         ports = self._cluster.ports
         arguments = {
             "--kubeconfig": str(self._cluster.kubeconfig),
-            "--bind": f"127.0.0.1:{ports['extender']}",
+            "--bind": f"{host}:{ports['extender']}",
             "--metrics-bind": f"127.0.0.1:{ports['extender-metrics']}",
             "--hold-ttl": str(HOLD_SECONDS),
             "--namespace": SYSTEM,
@@ -628,3 +628,33 @@ def test_pods_run_without(cluster: DevCluster, extender: Extender, stage: Stage,
         extender.start()
     stage.pod("after")
     eventually(lambda: stage.bound("after") == node, stage.nodes_of, 10.0)
+
+
+@pytest.fixture
+def on_ipv6(cluster: DevCluster, extender: Extender) -> Iterator[Extender]:
+    """The program on [::1], where kube-scheduler asks it; afterwards all is as before."""
+    file = cluster.dir / "kube-scheduler.json"
+    before = file.read_text()
+    url = f"127.0.0.1:{cluster.ports['extender']}"
+    assert url in before
+    extender.stop()
+    try:
+        file.write_text(before.replace(url, url.replace("127.0.0.1", "[::1]")))
+        cluster.restart("kube-scheduler")
+        extender.start("[::1]")
+        yield extender
+    finally:
+        extender.stop()
+        file.write_text(before)
+        cluster.restart("kube-scheduler")
+        extender.start()
+
+
+def test_kube_scheduler_asks_it_over_ipv6(on_ipv6: Extender, stage: Stage) -> None:
+    planned = [stage.pod("planned", scheduler="nobody")]
+    node = stage.node("n", "1", plan=plan_of(planned))
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    stage.pod("stranger")
+    eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
+    assert stage.bound("stranger") == "", "its room is held for another"
+    assert on_ipv6.metric("dovetail_extender_requests_total") > 0

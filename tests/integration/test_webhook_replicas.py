@@ -1,4 +1,4 @@
-"""Two replicas of the webhook program behind what spreads connections over them, while pods are created: a renewal, SIGKILL, a certificate that ended."""
+"""Two replicas of the webhook program behind what spreads connections over them, on IPv4 and on IPv6, while pods are created: a renewal, SIGKILL, a certificate that ended."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ from provisioner.support.clock import SystemClock
 from tests.support import hasty_webhook
 from tests.support.definitions import with_definitions
 from tests.support.eventually import PATIENCE, eventually
-from tests.support.hook import ARM64, HOME, IN_ARM64, SECRET, Hook, Replicas, replicas, requirements
+from tests.support.hook import ARM64, HOME, IN_ARM64, SECRET, Hook, Replicas, replicas, requirements, split_address
 from tests.support.imagehosts import Answer, Asked, Hosts, Store, hosts, index
 from tests.support.pace import slowness
 from tests.support.shares import Web, is_seated, on_demand
@@ -102,8 +102,7 @@ def bundle(hook: Hook) -> bytes:
 
 def served(pair: Replicas) -> set[bytes]:
     """The certificates that new connections get."""
-    addresses = [one.address.rpartition(":") for one in pair.hooks]
-    return {ssl.get_server_certificate((host, int(port))).encode() for host, _, port in addresses}
+    return {ssl.get_server_certificate(split_address(one.address)).encode() for one in pair.hooks}
 
 
 def slowness_of(plane: DevCluster) -> float:
@@ -205,7 +204,7 @@ def test_pods_are_stamped_again_when_what_is_served_had_ended(pair: Replicas) ->
     hook = pair.hooks[0]
     clock = SystemClock()
     with leaderless(pair) as give_back:
-        names = Names.of_service(DEFAULT_SERVICE, HOME, addresses=["127.0.0.1"])
+        names = Names.of_service(DEFAULT_SERVICE, HOME, addresses=["::1"])
         left = timedelta(seconds=4 * PATIENCE)
         ending = mint(names, clock.now() - timedelta(days=LEAF_DAYS) + left)
         store = SecretStore(hook.client, HOME, SECRET)

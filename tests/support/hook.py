@@ -20,12 +20,13 @@ from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VA
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
-from tests.support.splitter import Splitter
+from tests.support.splitter import Address, Splitter
 from webhook.registration import CONFIGURATION_NAME
 
 HOME = "dovetail-system"
 SECRET = "dovetail-webhook-tls"
 PROGRAM = "webhook"
+IPV6 = "[::1]"
 DOVETAIL = "provisioner.cli.main"
 ARM64 = {"dovetail.dev/arch": "arm64"}
 IN_ARM64 = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
@@ -39,6 +40,7 @@ class Hook:
         directory: for its certificates.
         flags: more of its flags.
         replica: of several, the number of this one; 0 has the plane's own ports.
+        host: that it listens on, in the brackets of a URL where it is IPv6.
         module: what is run; `dovetail` unless it is a program of the tests' that ends in the same one.
 
     Attributes:
@@ -46,7 +48,13 @@ class Hook:
     """
 
     def __init__(
-        self, plane: DevCluster, directory: Path, *flags: str, replica: int = 0, module: str = DOVETAIL
+        self,
+        plane: DevCluster,
+        directory: Path,
+        *flags: str,
+        replica: int = 0,
+        host: str = "127.0.0.1",
+        module: str = DOVETAIL,
     ) -> None:
         self.plane, self._flags, self._module = plane, flags, module
         self._directory = directory
@@ -54,7 +62,7 @@ class Hook:
         if replica:
             serving, metrics = free_port(), free_port()
         self.program = f"{PROGRAM}-{replica}" if replica else PROGRAM
-        self.address = f"127.0.0.1:{serving}"
+        self.address = f"{host}:{serving}"
         self.metrics = f"http://127.0.0.1:{metrics}"
         self.registered = self.address
         self.client = Client(connect(str(plane.kubeconfig), user_agent="test", pool_size=64), SystemClock())
@@ -178,11 +186,24 @@ class Replicas:
             one.serve()
 
 
+def split_address(address: str) -> Address:
+    """Host and port of HOST:PORT or [HOST]:PORT."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 @contextlib.contextmanager
 def replicas(plane: DevCluster, directories: Sequence[Path], *flags: str, module: str = DOVETAIL) -> Iterator[Replicas]:
-    """Two of the program, running, each with a directory of its own; they are gone afterwards with everything that they made."""
-    hooks = [Hook(plane, each, *flags, replica=at, module=module) for at, each in enumerate(directories)]
-    with Splitter([("127.0.0.1", int(one.address.rpartition(":")[2])) for one in hooks]) as splitter:
+    """Two of the program, running, each with a directory of its own; they are gone afterwards with everything that they made.
+
+    The second, and what API servers connect to, are IPv6.
+    """
+    hosts = ("127.0.0.1", IPV6)
+    hooks = [
+        Hook(plane, each, *flags, replica=at, host=host, module=module)
+        for at, (each, host) in enumerate(zip(directories, hosts, strict=True))
+    ]
+    with Splitter([split_address(one.address) for one in hooks], "::1") as splitter:
         try:
             made = Replicas(hooks, splitter)
             for one in hooks:

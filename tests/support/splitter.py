@@ -11,10 +11,10 @@ Address = tuple[str, int]
 
 
 class Splitter:
-    """Listens on loopback while it is entered; `taken` counts the connections that each server got."""
+    """Listens on an address of loopback while it is entered; `taken` counts the connections that each server got."""
 
-    def __init__(self, servers: Sequence[Address]) -> None:
-        self._servers = servers
+    def __init__(self, servers: Sequence[Address], host: str) -> None:
+        self._servers, self._host = servers, host
         self._turn = itertools.cycle(range(len(servers)))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="splitter", daemon=True)
@@ -25,10 +25,10 @@ class Splitter:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
+        listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, self._host, 0), self._loop)
         self._server = listening.result(10)
-        host, port = self._server.sockets[0].getsockname()
-        self.address = f"{host}:{port}"
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return self
 
     def __exit__(self, *_: object) -> None:
