@@ -1,7 +1,7 @@
 """A MutatingAdmissionPolicy that stamps what CEL can stamp, inside the API server and without a call: pure functions, compared with the manifests.
 
 It has the settings, the levels and the record of `webhook.stamping`, so pods look alike whichever of the two was there, and both together do
-what one does. The policy comes first (the API server asks policies before webhooks); the webhook then finds nothing left to add.
+what one does. The policy comes first (the API server asks policies before webhooks); the webhook then adds what is left to it.
 
 Left to the webhook, because a policy cannot know it or say it: the scheduler (no Lease in CEL), tolerations of NodePools (one parameter object
 only), shares on demand (it counts no pods), deprecated labels, and warnings for values that are not supported, which stamp nothing here as there.
