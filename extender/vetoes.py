@@ -3,13 +3,17 @@
 A veto is a guess that room will come another way. kube-scheduler tries the pod again at the next event that concerns it; if
 the room has not come by then, the guess was wrong, and priorities are worth more than our plan. So a pod and its plan have one veto,
 and one more once the planned Node has joined: that is an event which makes kube-scheduler try the pod again while
-the Node still has its startup taints, moments before the room is there.
+the Node still has its startup taints, moments before the room is there. A pod that is planned anew again and again has
+`MAX_VETOES_OF_A_POD` in all.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 MAX_VETOES: Final = 10_000
+MAX_VETOES_OF_A_POD: Final = 3
+"""While it waits: both of its first plan, and one of a plan that took that one's place."""
 SETTLE_SECONDS: Final = 10.0
 """How long a veto is kept although no watch told of its pod: kube-scheduler's may be ahead of ours."""
 
@@ -29,13 +33,14 @@ class Veto(NamedTuple):
 
 
 class Vetoes:
-    """Bounded, and failing open: beyond `MAX_VETOES`, and before `begin`, nothing is put off.
+    """Bounded, and failing open: beyond `MAX_VETOES`, beyond `MAX_VETOES_OF_A_POD`, and before `begin`, nothing is put off.
 
     Not thread-safe: the owner serialises calls, together with those of the plan table.
     """
 
     def __init__(self) -> None:
         self._spent: dict[Veto, float] = {}
+        self._of_pod: Counter[str] = Counter()
         self._before_us: frozenset[str] | None = None
 
     def __len__(self) -> int:
@@ -53,9 +58,10 @@ class Vetoes:
         """Whether this preemption may be put off; asked again, it may not. `now` is of the monotonic clock."""
         if self._before_us is None or veto.plan in self._before_us:
             return False
-        if veto in self._spent or len(self._spent) >= MAX_VETOES:
+        if veto in self._spent or len(self._spent) >= MAX_VETOES or self._of_pod[veto.uid] >= MAX_VETOES_OF_A_POD:
             return False
         self._spent[veto] = now
+        self._of_pod[veto.uid] += 1
         return True
 
     def forget(self, waits: Callable[[str], bool], now: float) -> None:
@@ -63,3 +69,4 @@ class Vetoes:
         self._spent = {
             veto: spent for veto, spent in self._spent.items() if waits(veto.uid) or now - spent < SETTLE_SECONDS
         }
+        self._of_pod = Counter(veto.uid for veto in self._spent)

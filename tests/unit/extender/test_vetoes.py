@@ -1,6 +1,6 @@
 """Preemptions that are put off: once, never without knowing what was before, and never without a bound."""
 
-from extender.vetoes import MAX_VETOES, SETTLE_SECONDS, Veto, Vetoes
+from extender.vetoes import MAX_VETOES, MAX_VETOES_OF_A_POD, SETTLE_SECONDS, Veto, Vetoes
 
 VETO = Veto("pod", "claim")
 
@@ -17,6 +17,24 @@ def test_a_veto_is_spent_once() -> None:
     assert not vetoes.spend(VETO, 1.0)
     assert vetoes.spend(Veto("pod", "another"), 1.0)
     assert vetoes.spend(Veto("other", "claim"), 1.0)
+
+
+def test_a_pod_that_is_planned_again_and_again_is_put_off_three_times_in_all() -> None:
+    vetoes = begun()
+    plans = [Veto("pod", f"claim-{number}", joined) for number in range(5) for joined in (False, True)]
+    spent = []
+    for moment, plan in enumerate(plans):
+        vetoes.forget(lambda _: True, float(moment))  # as the program does all the time
+        spent.append(vetoes.spend(plan, float(moment)))
+    assert spent == [True] * MAX_VETOES_OF_A_POD + [False] * 7
+    assert vetoes.spend(Veto("other", "claim-4"), 10.0), "the bound is each pod's own"
+
+
+def test_a_pod_that_waits_anew_has_vetoes_again() -> None:
+    vetoes = begun()
+    assert [vetoes.spend(Veto("pod", f"claim-{number}"), 0.0) for number in range(4)] == [True, True, True, False]
+    vetoes.forget(lambda _: False, SETTLE_SECONDS)
+    assert vetoes.spend(Veto("pod", "claim-4"), SETTLE_SECONDS)
 
 
 def test_nothing_is_put_off_before_the_beginning_or_for_plans_of_before() -> None:
