@@ -10,6 +10,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.shares import Share
 from provisioner.kube.config import Api
 from provisioner.kube.resources import (
@@ -18,6 +19,7 @@ from provisioner.kube.resources import (
     KWOKNODECLASSES,
     LEASES,
     NAMESPACES,
+    NODEOVERLAYS,
     NODEPOOLS,
     Bare,
     Resource,
@@ -93,6 +95,9 @@ class ClusterFacts:
                 field_selector="status.phase!=Succeeded,status.phase!=Failed", clock=clock, rng=chance,
             )  # fmt: skip
         self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
+        self._overlays: Reflector[NodeOverlay] = Reflector(
+            connection, NODEOVERLAYS, handlers=[], clock=clock, rng=chance
+        )
         self._classes: tuple[Reflector[Any], ...] = (
             Reflector(connection, EC2NODECLASSES, handlers=[], clock=clock, rng=chance),
             Reflector(connection, KWOKNODECLASSES, handlers=[], clock=clock, rng=chance),
@@ -111,14 +116,14 @@ class ClusterFacts:
         """Start the watches; after a fork, never before."""
         for _, reflector in self._reflectors():
             reflector.start()
-        for reflector in self._classes:
+        for reflector in (self._overlays, *self._classes):
             reflector.start()
 
     def stop(self) -> None:
         """Stop the watches."""
         for _, reflector in self._reflectors():
             reflector.stop()
-        for reflector in self._classes:
+        for reflector in (self._overlays, *self._classes):
             reflector.stop()
 
     def problem(self) -> str:
@@ -179,6 +184,7 @@ class ClusterFacts:
                 for one in self._classes
                 if one.synced.is_set()
             },
+            overlays=tuple(self._overlays.store.list()) if self._overlays.synced.is_set() else (),
         )
 
     def _taints_of(self, pool: str) -> tuple[Taint, ...] | None:

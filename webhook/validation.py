@@ -16,7 +16,15 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.openapi import Violation
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.verdicts import among_pools, missing_class, reference_of, verdict, worsened
+from provisioner.apis.verdicts import (
+    Verdict,
+    among_overlays,
+    among_pools,
+    missing_class,
+    reference_of,
+    verdict,
+    worsened,
+)
 from provisioner.cloudprovider.node_classes import NODE_CLASSES
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
@@ -61,10 +69,12 @@ class Surroundings:
     Attributes:
         pools: all NodePools; empty where they are not known.
         classes: the names of all node classes by group and kind; a kind that is not known is left out.
+        overlays: all NodeOverlays; empty where they are not known.
     """
 
     pools: Collection[NodePool] = ()
     classes: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
+    overlays: Collection[NodeOverlay] = ()
 
 
 class SurroundingsSource(Protocol):
@@ -99,13 +109,15 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
         old is not None and old.spec == obj.spec and not _limited_anew(obj, old)
     ):
         return Opinion("unchanged")
-    found = verdict(obj, NODE_CLASSES)
-    new, known = worsened(() if old is None else verdict(old, NODE_CLASSES).errors, found.errors)
+    found, together = verdict(obj, NODE_CLASSES), _overlays(obj, beside)
+    before = () if old is None else (*verdict(old, NODE_CLASSES).errors, *_overlays(old, beside).errors)
+    new, known = worsened(before, (*found.errors, *together.errors))
     if new:
         return Opinion("denied", tuple(new))
     warnings = [
         *(messages.still_invalid(str(one)) for one in known),
         *map(str, found.warnings),
+        *map(str, together.warnings),
         *map(str, _beside(obj, beside)),
     ]
     return Opinion("warned" if warnings else "admitted", warnings=tuple(warnings))
@@ -116,6 +128,10 @@ def _limited_anew(obj: Any, old: Any) -> bool:
     return isinstance(obj, NodePool) and any(
         old.metadata.annotations.get(key) != obj.metadata.annotations.get(key) for key in names.JUDGED_ANNOTATIONS
     )
+
+
+def _overlays(obj: Any, beside: Surroundings) -> Verdict:
+    return among_overlays(obj, beside.overlays) if isinstance(obj, NodeOverlay) else Verdict()
 
 
 def _beside(obj: Any, beside: Surroundings) -> list[Violation]:

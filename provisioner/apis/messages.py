@@ -525,3 +525,19 @@ def too_many_expressions(where: str, count: int, total: int, most: int) -> str:
 def too_many_values(where: str, count: int, total: int, most: int) -> str:
     """What is wrong with a pod or DaemonSet."""
     return f"{where}: has {count} of the {total} values in the pod's selectors; pods with at most {most} are planned"
+
+
+# verdicts.py, and cloudprovider/overlays.py: why a NodeOverlay is not applied
+
+
+def overlays_conflict(other: str) -> str:
+    """`other` is the name of the NodeOverlay that it contradicts."""
+    return f'NodeOverlay "{other}" of the same weight changes the same instance types; give one of them another weight'
+
+
+def overlays_may_conflict(other: str) -> str:
+    """`other` is the name of the NodeOverlay that it may contradict."""
+    return (
+        f'NodeOverlay "{other}" of the same weight changes every instance type that both select, and then one of them '
+        "is not applied; give one of them another weight"
+    )

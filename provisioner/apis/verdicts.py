@@ -14,6 +14,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.overlay_conflicts import Conflict, conflicts_of
 from provisioner.apis.validation import pool_problems
 
 NodeClasses = Mapping[tuple[str, str], frozenset[str]]
@@ -116,6 +117,21 @@ def among_pools(pool: NodePool, others: Iterable[NodePool], classes: NodeClasses
         text = messages.shadows_pools(_listed(beneath), "it" if len(beneath) == 1 else "each of them")
         return [*found.get(pool.name, ()), Violation("spec.weight", text)]
     return found.get(pool.name, [])
+
+
+def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdict:
+    """What is wrong, or will surprise, about a NodeOverlay beside the others; cost as of `conflicts_of`.
+
+    Args:
+        overlay: the one that is written.
+        others: all NodeOverlays; one of the same name is passed over.
+    """
+    found = conflicts_of(overlay, others)
+    if (other := found.get(Conflict.CERTAIN)) is not None:
+        return Verdict(errors=(Violation("spec.weight", messages.overlays_conflict(other)),))
+    if (other := found.get(Conflict.POSSIBLE)) is not None:
+        return Verdict(warnings=(Violation("spec.weight", messages.overlays_may_conflict(other)),))
+    return Verdict()
 
 
 def worsened(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[list[Violation], list[Violation]]:

@@ -17,7 +17,8 @@ from provisioner.apis import advice, ec2, karpenter
 from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
-from provisioner.apis.verdicts import missing_class, reference_of, verdict, well_known_of
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, verdict, well_known_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES
 from provisioner.values.printable import one_line
@@ -337,6 +338,11 @@ def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Str
         if reference is not None and (there := classes.get(reference[1].kind)):  # others may be in the cluster
             missing = missing_class(value, there, "is not in these files")
             yield from (_finding(one.item, WARNING, one.label, each) for each in missing)
+    overlays = [(one, value) for one, value in decoded if isinstance(value, NodeOverlay)]
+    for one, value in overlays:
+        said = among_overlays(value, (other for _, other in overlays))
+        for severity, told in ((ERROR, said.errors), (WARNING, said.warnings)):
+            yield from (_finding(one.item, severity, one.label, each) for each in told)
     by_name = {value.name: (one, value) for one, value in decoded if isinstance(value, NodePool)}
     known = frozenset[str]().union(*(well_known_of(pool, NODE_CLASSES) for _, pool in by_name.values()))
     for name, found in advice.fleet_advice([pool for _, pool in by_name.values()], known).items():

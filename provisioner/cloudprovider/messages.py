@@ -25,11 +25,6 @@ NODECLASS_READINESS_UNKNOWN: Final = ConditionMessage(
 )
 
 
-def overlay_conflict(other: str) -> str:
-    """Why a NodeOverlay is not applied."""
-    return f'NodeOverlay "{other}" of the same weight changes the same instance types; give one of them another weight'
-
-
 # overlays.py
 FAILED_TO_GET_INSTANCE_TYPES: Final = (
     "Failed to get the instance types of a NodePool; conflicts of NodeOverlays in it are not detected"

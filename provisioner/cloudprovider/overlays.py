@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Final, TypeVar, cast
 
+from provisioner.apis import messages as texts
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
+from provisioner.apis.overlay_conflicts import PRICE_SUBJECT, subjects
 from provisioner.cloudprovider import messages
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, LaunchedInstance, Offering
 from provisioner.support import logs
@@ -64,6 +66,7 @@ class Overlay:
         name: of the object.
         weight: where overlays contradict, the one of higher weight counts.
         requirements: which instance types and offerings are meant.
+        subjects: what it changes, as of `apis.overlay_conflicts`.
         price: None where it leaves prices alone.
         capacity: resources that the types have besides what the provider tells.
     """
@@ -71,6 +74,7 @@ class Overlay:
     name: str
     weight: int
     requirements: Requirements
+    subjects: frozenset[str]
     price: PriceChange | None = None
     capacity: Resources = EMPTY
 
@@ -119,7 +123,7 @@ def read(overlay: NodeOverlay) -> Overlay:
         capacity = Resources.parse(spec.capacity)
     except QuantityError as error:
         raise OverlayError("spec.capacity", str(error)) from error
-    return Overlay(overlay.metadata.name, spec.weight, requirements, _price(overlay), capacity)
+    return Overlay(overlay.metadata.name, spec.weight, requirements, subjects(overlay), _price(overlay), capacity)
 
 
 def _price(overlay: NodeOverlay) -> PriceChange | None:
@@ -209,9 +213,9 @@ def _touched(
     for number, (labels, types) in enumerate(pools):
         for kind in types:
             indexes = matcher(overlay, kind, labels)
-            if indexes:
-                found += [(number, kind.name, resource) for resource in overlay.capacity]
-                found += [(number, kind.name, index) for index in indexes if overlay.price is not None]
+            for subject in sorted(overlay.subjects):
+                places = indexes if subject == PRICE_SUBJECT else indexes[:1] and (None,)
+                found += [(number, kind.name, subject, place) for place in places]
     return found
 
 
@@ -364,7 +368,7 @@ class Overlays:
             return None
         return Problem(
             names.CONFLICT,
-            messages.overlay_conflict(other),
+            texts.overlays_conflict(other),
         )
 
     def applied(self, pool: str, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:

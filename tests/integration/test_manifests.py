@@ -457,6 +457,7 @@ webhook patch leases.coordination.k8s.io dovetail-certs-replicas -n dovetail-sys
 webhook watch leases.coordination.k8s.io dovetail-scheduler -n dovetail-system
 webhook list namespaces
 webhook watch nodepools.karpenter.sh
+webhook watch nodeoverlays.karpenter.sh
 webhook watch ec2nodeclasses.karpenter.k8s.aws
 webhook patch validatingwebhookconfigurations.admissionregistration.k8s.io dovetail-webhook
 scheduler create pods/binding

@@ -238,6 +238,33 @@ def test_objects_are_validated(hook: Hook) -> None:
         hook.client.delete(NODEPOOLS, name)
 
 
+def test_an_overlay_in_conflict_with_another_is_denied(hook: Hook) -> None:
+    name, path = f"hook-{uuid.uuid4().hex[:8]}", "/apis/karpenter.sh/v1alpha1/nodeoverlays"
+    overlay = {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": name},
+        "spec": {
+            "requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}],
+            "price": "0.1",
+            "weight": 77,
+        },
+    }
+    hook.client.raw("POST", path, overlay)
+
+    def denied() -> bool:
+        try:
+            hook.client.raw("POST", path, {**overlay, "metadata": {"name": f"{name}-2"}}, query={"dryRun": "All"})
+        except Invalid as error:
+            return f'NodeOverlay "{name}" of the same weight' in str(error)
+        return False
+
+    try:
+        eventually(denied, "the webhook knows the other NodeOverlay, and its CA is known", seconds=40)
+    finally:
+        hook.client.raw("DELETE", f"{path}/{name}")
+
+
 def test_a_warning_reaches_whoever_writes_an_object(hook: Hook) -> None:
     pool = json.dumps(_pool(f"hook-{uuid.uuid4().hex[:8]}", "spot", "nowhere"))
 

@@ -3,21 +3,36 @@
 from itertools import permutations
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.overlay_conflicts import Conflict, conflict
 from provisioner.cloudprovider.types import InstanceType, Offering
 from tests.support.overlays import Stage, catalogue, overlay
 
 TYPES, ZONES, HOW = ["arm", "big", "small"], ["a", "b"], ["on-demand", "spot"]
+POOLS = ("general", "team")
 CHOICES = {
     names.INSTANCE_TYPE_LABEL: TYPES,
     names.ZONE_LABEL: ZONES,
     names.CAPACITY_TYPE_LABEL: HOW,
-    names.NODEPOOL_LABEL: ["general", "team"],
+    names.NODEPOOL_LABEL: [*POOLS],
 }
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"price": "0.3"},
+    {"price": "3"},
+    {"priceAdjustment": "-50%"},
+    {"priceAdjustment": "+0.1"},
+    {"capacity": {"example.com/x": "1"}},
+    {"price": "1", "capacity": {"example.com/x": "2", "example.com/y": "1"}},
+]
+
+
+IN_A, IN_B = ((names.ZONE_LABEL, "In", [zone]) for zone in ZONES)
 
 
 @st.composite
@@ -34,20 +49,17 @@ def overlay_sets(draw: st.DrawFn) -> list[NodeOverlay]:
             )
             for key in keys
         ]
-        spec: dict[str, Any] = draw(
-            st.sampled_from(
-                [
-                    {"price": "0.3"},
-                    {"price": "3"},
-                    {"priceAdjustment": "-50%"},
-                    {"priceAdjustment": "+0.1"},
-                    {"capacity": {"example.com/x": "1"}},
-                    {"price": "1", "capacity": {"example.com/x": "2", "example.com/y": "1"}},
-                ]
-            )
-        )
-        found.append(overlay(name, *said, weight=draw(st.integers(0, 2)), **spec))
+        found.append(overlay(name, *said, weight=draw(st.integers(0, 2)), **draw(st.sampled_from(CHANGES))))
     return found
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[NodeOverlay, NodeOverlay]:
+    """Two overlays of one weight, mostly by the same labels."""
+    keys = draw(st.lists(st.sampled_from(sorted(CHOICES)), unique=True, max_size=2))
+    said = [[(key, "In", [draw(st.sampled_from(CHOICES[key]))]) for key in keys] for _ in range(2)]
+    one, other = (draw(st.sampled_from(CHANGES)) for _ in range(2))
+    return overlay("p", *said[0], **one), overlay("q", *said[1][: draw(st.integers(0, 2))], **other)
 
 
 def is_about(one: NodeOverlay, pool: str, kind: InstanceType, offering: Offering) -> bool:
@@ -89,6 +101,20 @@ def test_each_price_and_resource_is_that_of_the_heaviest_overlay_in_force(overla
                 heaviest = max(speakers, key=lambda one: one.spec.weight, default=None)
                 assert new.price == (price_after(heaviest, old.price) if heaviest is not None else old.price)
                 assert len({one.spec.weight for one in speakers}) == len(speakers)
+
+
+@given(pairs())
+@example((overlay("p", IN_A, **CHANGES[4]), overlay("q", IN_B, **CHANGES[4])))
+@example((overlay("p", IN_A, **CHANGES[5]), overlay("q", IN_B, **CHANGES[5])))
+@example((overlay("p", IN_A, **CHANGES[0]), overlay("q", IN_B, **CHANGES[0])))
+def test_what_is_said_without_instance_types_is_what_is_found_with_them(pair: tuple[NodeOverlay, NodeOverlay]) -> None:
+    stage, said = Stage(*pair), conflict(*pair)
+    refused = any(stage.overlays.problem(each.metadata.name) for each in pair)
+    assert said is conflict(*reversed(pair))
+    assert not (refused and said is Conflict.NEVER)
+    if said is Conflict.CERTAIN:
+        places = [(name, kind, each) for name in POOLS for kind in stage.types for each in kind.offerings]
+        assert refused is all(any(is_about(one, *place) for place in places) for one in pair)
 
 
 @given(overlay_sets())

@@ -51,13 +51,13 @@ def claim(*requirements: Document, **reference: str) -> Document:
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "alone"}, "spec": spec}
 
 
-def overlay(*requirements: Document, **spec: Any) -> Document:
+def overlay(*requirements: Document, name: str = "cheaper", **spec: Any) -> Document:
     """A NodeOverlay."""
     whole = {"requirements": list(requirements), **spec}
     return {
         "apiVersion": "karpenter.sh/v1alpha1",
         "kind": "NodeOverlay",
-        "metadata": {"name": "cheaper"},
+        "metadata": {"name": name},
         "spec": whole,
     }
 
@@ -82,7 +82,7 @@ class Case:
         document: it.
         errors: the path and a part of every error, in the order of paths.
         warnings: the same of every warning; none where there are errors.
-        beside: the other objects that are there; node classes and NodePools.
+        beside: the other objects that are there; node classes, NodePools and NodeOverlays.
     """
 
     document: Document
@@ -91,7 +91,8 @@ class Case:
     beside: tuple[Document, ...] = (CLASS,)
 
 
-CAPACITY, ARCH = "karpenter.sh/capacity-type", "kubernetes.io/arch"
+CAPACITY, ARCH, OS = "karpenter.sh/capacity-type", "kubernetes.io/arch", "kubernetes.io/os"
+ZONE, FAMILY = "topology.kubernetes.io/zone", "karpenter.k8s.aws/instance-family"
 REQUIREMENTS = "spec.template.spec.requirements"
 REFERENCE = "spec.template.spec.nodeClassRef"
 BUDGETS = "spec.disruption.budgets"
@@ -122,7 +123,53 @@ CASES = {
         budgets({"nodes": "1", "schedule": "0 0 30 2 *", "duration": "1h"}),
         errors=((f"{BUDGETS}[0].schedule", "schedule '0 0 30 2 *'"),),
     ),
+    "an overlay that selects what another of its weight selects": Case(
+        overlay(need(ARCH, "In", "amd64"), price="0.1"),
+        errors=(("spec.weight", 'NodeOverlay "other" of the same weight changes the same instance types'),),
+        beside=(overlay(need(ARCH, "In", "amd64"), name="other", priceAdjustment="-10%"),),
+    ),
+    "an overlay that selects a part of what another of its weight selects": Case(
+        overlay(need(ARCH, "In", "amd64"), need(FAMILY, "In", "m5"), capacity={"a/b": "1"}),
+        errors=(("spec.weight", 'NodeOverlay "other"'),),
+        beside=(overlay(need(FAMILY, "In", "m5", "m6i"), name="other", capacity={"a/b": "2"}),),
+    ),
+    # two overlays that are right
+    "an overlay that selects the same at another weight": Case(
+        overlay(price="0.1", weight=2), beside=(overlay(name="other", price="0.2", weight=1),)
+    ),
+    "an overlay that selects the same and changes something else": Case(
+        overlay(price="0.1"), beside=(overlay(name="other", capacity={"a/b": "1"}),)
+    ),
+    "an overlay that selects other instance types": Case(
+        overlay(need(FAMILY, "In", "m5"), price="0.1"),
+        beside=(overlay(need(FAMILY, "In", "m6i"), name="other", price="0.2"),),
+    ),
+    "an overlay that selects other offerings": Case(
+        overlay(need(CAPACITY, "In", "spot"), price="0.1"),
+        beside=(overlay(need(CAPACITY, "In", "on-demand"), name="other", price="0.2"),),
+    ),
+    "an overlay that selects the same as one that selects nothing": Case(
+        overlay(price="0.1"),
+        beside=(overlay(need("a/b", "Exists"), need("a/b", "DoesNotExist"), name="other", price="1"),),
+    ),
     # warnings
+    "an overlay that may select what another of its weight selects": Case(
+        overlay(need(FAMILY, "In", "m5"), price="0.1"),
+        warnings=(
+            ("spec.weight", 'NodeOverlay "other" of the same weight changes every instance type that both select'),
+        ),
+        beside=(overlay(need(ARCH, "In", "amd64"), name="other", price="0.2"),),
+    ),
+    "overlays of resources, which an instance type has in every zone": Case(
+        overlay(need(ZONE, "In", "a"), capacity={"a/b": "1"}),
+        warnings=(("spec.weight", 'NodeOverlay "other"'),),
+        beside=(overlay(need(ZONE, "In", "b"), name="other", capacity={"a/b": "2"}),),
+    ),
+    "overlays for two operating systems, which one instance type has": Case(
+        overlay(need(OS, "In", "linux"), price="1"),
+        warnings=(("spec.weight", 'NodeOverlay "other"'),),
+        beside=(overlay(need(OS, "In", "windows"), name="other", price="2"),),
+    ),
     "a class that is not there": Case(
         referring(name="defualt"),
         warnings=((f"{REFERENCE}.name", 'EC2NodeClass "defualt"'),),

@@ -561,7 +561,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
     },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",
-        (READ, KARPENTER, "nodepools"): "the taints that pods for a NodePool tolerate",
+        (
+            READ,
+            KARPENTER,
+            "nodepools nodeoverlays",
+        ): "the taints that pods for a NodePool tolerate; whether overlays conflict",
         (READ, CLASSES, "ec2nodeclasses"): "whether what a NodePool refers to exists",
         (READ, "karpenter.kwok.sh", "kwoknodeclasses"): "the same",
         (

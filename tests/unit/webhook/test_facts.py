@@ -159,12 +159,14 @@ POOL = {
 
 
 @contextlib.contextmanager
-def facts(pools: FakeAnswer) -> Iterator[ClusterFacts]:
-    """Of a cluster with one namespace, whose answer about NodePools is `pools`."""
+def facts(pools: FakeAnswer, overlays: FakeAnswer | None = None) -> Iterator[ClusterFacts]:
+    """Of a cluster with one namespace, whose answers about NodePools and NodeOverlays are these."""
 
     def respond(sent: Sent) -> FakeAnswer:
         if sent.path.endswith("/nodepools"):
             return pools
+        if sent.path.endswith("/nodeoverlays"):
+            return overlays or Open()
         return Open(thing("shop")) if sent.path.endswith("/namespaces") else Open()
 
     made = ClusterFacts(FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"))
@@ -191,3 +193,15 @@ def test_a_cluster_whose_nodepools_cannot_be_read_is_served_without_them(status:
         found = known.of("shop")
         assert found is not None
         assert found.taints_of is None
+
+
+def test_a_validated_overlay_stands_beside_the_others() -> None:
+    cheap = {"metadata": {"name": "cheap", "resourceVersion": "5"}, "spec": {"requirements": [], "price": "1"}}
+    with facts(Open(), Open(cheap)) as known:
+        found = eventually(lambda: known.surroundings().overlays, "the NodeOverlay is known")
+        assert [(one.metadata.name, one.spec.price) for one in found] == [("cheap", "1")]
+
+
+def test_a_cluster_whose_overlays_cannot_be_read_is_served_without_them() -> None:
+    with facts(Open(), refusal(403)) as known:
+        assert known.surroundings().overlays == ()

@@ -13,11 +13,25 @@ from flask.testing import FlaskClient
 
 from provisioner.apis import advice
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.overlay import NodeOverlay
+from provisioner.apis.overlay_conflicts import MAX_OVERLAYS
 from provisioner.support import metrics
 from provisioner.values.schedule import is_open
 from tests.support.clock import FakeClock
 from tests.support.kube import deep
-from tests.support.verdict_cases import CASES, CLASS, Case, Document, budgets, claim, need, node_class, pool, referring
+from tests.support.verdict_cases import (
+    CASES,
+    CLASS,
+    Case,
+    Document,
+    budgets,
+    claim,
+    need,
+    node_class,
+    overlay,
+    pool,
+    referring,
+)
 from tests.unit.webhook.test_app import SOURCE
 from tests.unit.webhook.test_review import body
 from webhook.app import Admission, create_app
@@ -40,7 +54,8 @@ class Beside:
         pools = [msgspec.convert(one, NodePool) for one in documents if one["kind"] == "NodePool"]
         classes = [one["metadata"]["name"] for one in documents if one["kind"] == "EC2NodeClass"]
         named = {("karpenter.k8s.aws", "EC2NodeClass"): classes} if known else {}
-        self.found: Surroundings | Exception = Surroundings(pools, named)
+        overlays = [msgspec.convert(one, NodeOverlay) for one in documents if one["kind"] == "NodeOverlay"]
+        self.found: Surroundings | Exception = Surroundings(pools, named, overlays)
 
     def surroundings(self) -> Surroundings:
         if isinstance(self.found, Exception):
@@ -124,6 +139,24 @@ def test_hundreds_of_pools_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(advice, "fleet_advice", fleet_advice)
     assert answered(review(pool(weight=1)), Beside(CLASS, *(pool(name=f"p{n}") for n in range(300)))) == ADMITTED
     assert asked == []
+
+
+def test_overlays_in_conflict_may_be_changed_but_not_brought_into_another() -> None:
+    first, second = overlay(price="1"), overlay(name="second", price="2")
+    third = overlay(name="third", price="3", weight=3)
+    beside = Beside(first, second, third)
+    (told,) = answered(review(overlay(price="4"), first), beside)["warnings"]
+    assert told.startswith('still invalid: spec.weight: NodeOverlay "second" of the same weight')
+    response = answered(review(overlay(price="1", weight=3), first), beside)
+    assert not response["allowed"]
+    assert 'NodeOverlay "third"' in response["status"]["message"]
+    assert answered(review(overlay(price="1", weight=7), first), beside) == ADMITTED
+
+
+def test_hundreds_of_overlays_of_one_weight_are_not_compared() -> None:
+    others = [overlay(name=f"o{number}", price="1") for number in range(MAX_OVERLAYS + 1)]
+    assert not answered(review(overlay(price="1")), Beside(*others[1:]))["allowed"]
+    assert answered(review(overlay(price="1")), Beside(*others)) == ADMITTED
 
 
 BAD = pool(need("karpenter.sh/capacity-type", "In", "SPOT"))
