@@ -16,16 +16,17 @@ import yaml
 
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA, documents
+from provisioner.apis.openapi import defaulted, definition_of
 from provisioner.cli.progress import progress_for
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.errors import StateError
 from provisioner.kube.resources import CRDS, NODEPOOLS
 from tests.support.awscluster import CLUSTER, AwsCluster, aws_cluster
+from tests.support.converted import FILES, expected
 from tests.support.hook import Hook
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(400)]
 
-FILES = Path(__file__).parents[1] / "data" / "seed-manifests"
 COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "conversion"
 VERSION = "1.32"
 """The last Kubernetes that AL2 images exist for, as the emulated EKS tells it."""
@@ -113,6 +114,7 @@ class Played:
 
     refused: dict[str, str] = field(default_factory=dict)
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     translated: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: dict[str, str] = field(default_factory=dict)
@@ -165,6 +167,10 @@ class Stage:
 
     def start(self, aws: AwsCluster, region: str) -> None:
         seed(aws, region)
+        self.start_provisioner(aws, region)
+
+    def start_provisioner(self, aws: AwsCluster, region: str) -> None:
+        """For the first time, or again."""
         aws.start(
             *("--nominate=true", "--translate-provisioners", "--eks-control-plane", "--aws-region", region),
             kubeconfig=aws.account(),
@@ -183,6 +189,7 @@ class Stage:
     def look(self, name: str, pool: str) -> None:
         """Keep what became of a file."""
         self.seen.objects[name] = self.get("nodepools.v1.karpenter.sh", pool)
+        self.seen.classes[name] = self.get("ec2nodeclasses.v1.karpenter.k8s.aws", pool)
         nodes = self.get("nodes", "-l", f"{names.NODEPOOL_LABEL}={pool}")["items"]
         self.seen.nodes[name] = [one["metadata"]["labels"] for one in nodes]
 
@@ -322,13 +329,27 @@ def test_a_file_gets_its_nodes(played: Played, name: str) -> None:
         assert played.objects[name]["spec"]["template"]["spec"]["expireAfter"] == "900s"
 
 
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.pool])
+def test_a_file_becomes_on_the_control_plane_what_it_becomes_offline(played: Played, name: str) -> None:
+    for stored in (played.objects[name], played.classes[name]):
+        wanted = expected(name).of(stored["kind"])
+        definition = definition_of(wanted["apiVersion"], wanted["kind"])
+        assert definition is not None
+        assert (stored["apiVersion"], stored["metadata"]["name"]) == (wanted["apiVersion"], wanted["metadata"]["name"])
+        assert stored["spec"] == defaulted(definition, wanted)["spec"]
+        annotations = wanted["metadata"].get("annotations", {})
+        assert stored["metadata"].get("annotations", {}).items() >= annotations.items()
+
+
 @pytest.mark.parametrize("name", ["v1alpha5-provisioner-full", "v1alpha5-provisioner-minimal"])
 def test_a_provisioner_is_told_what_became_of_it(played: Played, name: str) -> None:
     (condition,) = played.translated[name]["status"]["conditions"]
     pool = ROWS[name].pool
     assert (condition["type"], condition["status"], condition["reason"]) == ("Translated", "True", "Translated")
     assert condition["message"].startswith(f"became NodePool {pool}, EC2NodeClass {pool}")
-    assert "ttlSecondsAfterEmpty: became consolidationPolicy WhenEmpty, consolidateAfter 30s" in condition["message"]
+    decisions = [one.removeprefix(f"Provisioner/{pool}: ") for one in expected(name).decisions]
+    assert decisions
+    assert [one for one in decisions if one not in condition["message"]] == []
     assert played.events[pool] in condition["message"] + "..."
 
 
