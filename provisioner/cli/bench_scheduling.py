@@ -1,11 +1,13 @@
 """Cases of `dovetail bench-cluster` about kube-scheduler beside the extender: a rollout over many new nodes, and throughput."""
 
+import math
 import statistics
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import urllib3
 
@@ -25,12 +27,15 @@ DEPLOYMENTS: Final = 20
 ROLLOUT: Final = "rollout"
 FIFTH_OF_A_NODE: Final = {"cpu": "2900m", "memory": "4Gi"}
 """Five of them fill a node of 16 CPU."""
+ROLLOUT_NODES: Final = 200
 NODE_COUNT: Final = 1000
 ROUNDS: Final = 2
 THREADS: Final = 16
 ROUND_SECONDS: Final = 120.0
+SAMPLE_SECONDS: Final = 0.05
 THROUGHPUT_GOAL: Final = 0.8
 THROUGHPUT: Final = "throughput"
+ATTEMPTS: Final = "scheduler_schedule_attempts_total"
 NAMESPACE: Final = THROUGHPUT
 SMALL: Final = {"cpu": "100m", "memory": "64Mi"}
 
@@ -49,7 +54,7 @@ def rollout(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     return [
         Figure(f"{prefix}{PODS_RUNNING}", out.counts.running, "pods", at_least(out.pods)),
         Figure(f"{prefix}all pods running", out.all_running_seconds, "s"),
-        Figure(f"{prefix}nodes", out.counts.nodes, "nodes"),
+        Figure(f"{prefix}nodes", out.counts.nodes, "nodes", None if bench.quick else at_least(ROLLOUT_NODES)),
         *placement_figures(out, mode, prefix),
         Figure(f"{prefix}pods bound", out.bound_per_second, "1/s"),
     ]
@@ -80,12 +85,26 @@ class Round:
     Attributes:
         bound: pods.
         per_second: from the first binding that was seen to the last.
+        scheduled_per_second: the same by kube-scheduler's own count, as of `scheduled_per_second`.
         cycle_seconds: mean time to choose a node, extender included, by kube-scheduler's own metrics: its only loop waits for it.
     """
 
     bound: int
     per_second: float
+    scheduled_per_second: float
     cycle_seconds: float
+
+
+class Sample(NamedTuple):
+    """A look at kube-scheduler's metrics.
+
+    Attributes:
+        moment: of the monotonic clock, in seconds.
+        scheduled: pods that it has given a node since it started.
+    """
+
+    moment: float
+    scheduled: float
 
 
 def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: ARG001 - both are in the one run
@@ -106,28 +125,41 @@ def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: 
                     f"{prefix}{'with' if extended else 'without'} the extender: {one.bound} pods, {one.per_second:.0f} a second"
                 )
     without, extended_rounds = found[False], found[True]
-    ratio = _median(extended_rounds) / _median(without)
+    goal = None if bench.quick else at_least(THROUGHPUT_GOAL)
+    bound, scheduled = (_ratio(found, of) for of in (_bound, _scheduled))
     return [
         Figure(f"{prefix}{PODS_RUNNING}", min(one.bound for one in without + extended_rounds), "pods", at_least(pods)),
-        Figure(f"{prefix}pods bound without the extender", _median(without), "1/s"),
-        Figure(f"{prefix}pods bound with the extender", _median(extended_rounds), "1/s"),
-        Figure(
-            f"{prefix}share of the throughput that is left",
-            ratio,
-            "",
-            None if bench.quick else at_least(THROUGHPUT_GOAL),
-        ),
-        Figure(f"{prefix}choosing a node without the extender", 1000 * _cycle(without), "ms"),
-        Figure(f"{prefix}choosing a node with the extender", 1000 * _cycle(extended_rounds), "ms"),
+        Figure(f"{prefix}pods bound without the extender", _median(without, _bound), "1/s"),
+        Figure(f"{prefix}pods bound with the extender", _median(extended_rounds, _bound), "1/s"),
+        Figure(f"{prefix}share of the throughput that is left", bound, "", goal),
+        Figure(f"{prefix}{ATTEMPTS} without the extender", _median(without, _scheduled), "1/s"),
+        Figure(f"{prefix}{ATTEMPTS} with the extender", _median(extended_rounds, _scheduled), "1/s"),
+        Figure(f"{prefix}share of {ATTEMPTS} that is left", scheduled, "", goal),
+        Figure(f"{prefix}choosing a node without the extender", 1000 * _median(without, _cycle), "ms"),
+        Figure(f"{prefix}choosing a node with the extender", 1000 * _median(extended_rounds, _cycle), "ms"),
     ]
 
 
-def _median(rounds: list[Round]) -> float:
-    return statistics.median(one.per_second for one in rounds)
+def _bound(one: Round) -> float:
+    return one.per_second
 
 
-def _cycle(rounds: list[Round]) -> float:
-    return statistics.median(one.cycle_seconds for one in rounds)
+def _scheduled(one: Round) -> float:
+    return one.scheduled_per_second
+
+
+def _cycle(one: Round) -> float:
+    return one.cycle_seconds
+
+
+def _median(rounds: Sequence[Round], of: Callable[[Round], float]) -> float:
+    return statistics.median(map(of, rounds))
+
+
+def _ratio(rounds: Mapping[bool, Sequence[Round]], of: Callable[[Round], float]) -> float:
+    """With the extender to without; nan where there is none."""
+    without = _median(rounds[False], of)
+    return _median(rounds[True], of) / without if without else math.nan
 
 
 def _create_nodes(run: Session, count: int) -> None:
@@ -166,23 +198,77 @@ def _queue(run: Session, show: Show, number: int, count: int) -> Iterator[None]:
 
 def _measured(run: Session, show: Show, pods: int, *, extender: bool) -> Round:
     began = run.clock.monotonic()
-    run.cluster.restart_scheduler(extender=extender)  # pods are bound before it says that it is ready
 
     def bound() -> list[float]:
         return [moment for moment in run.observer.bound_moments() if moment >= began]
 
-    watch(run, show, lambda _: len(bound()) >= pods, began, ROUND_SECONDS)
+    with _sampled(run) as samples:
+        run.cluster.restart_scheduler(extender=extender)  # pods are bound before it says that it is ready
+        watch(run, show, lambda _: len(bound()) >= pods, began, ROUND_SECONDS)
+        run.clock.sleep(10 * SAMPLE_SECONDS)  # it counts a pod after it has bound it
     moments = bound()
     seconds = moments[-1] - moments[0] if len(moments) > 1 else 0.0
-    return Round(len(moments), (len(moments) - 1) / seconds if seconds else 0.0, _cycle_seconds(run))
+    per_second = (len(moments) - 1) / seconds if seconds else 0.0
+    return Round(len(moments), per_second, scheduled_per_second(samples), _cycle_seconds(run))
+
+
+def scheduled_per_second(samples: Sequence[Sample]) -> float:
+    """Pods that kube-scheduler gave a node, per second; nan where it was not seen doing so.
+
+    From the last look before the first of them to the first look after the last.
+    """
+    if not samples:
+        return math.nan
+    most = max(one.scheduled for one in samples)
+    end = next(one for one in samples if one.scheduled == most)
+    start = next((one for one in reversed(samples) if one.scheduled == 0), samples[0])
+    seconds = end.moment - start.moment
+    return (most - start.scheduled) / seconds if seconds > 0 else math.nan
+
+
+def attempts(page: str) -> float:
+    """The pods of all profiles that were given a node, of kube-scheduler's metrics."""
+    lines = (line for line in page.splitlines() if line.startswith(f"{ATTEMPTS}{{") and 'result="scheduled"' in line)
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+@contextmanager
+def _sampled(run: Session) -> Iterator[list[Sample]]:
+    """Looks at kube-scheduler's metrics, from its start on, for as long as the block lasts."""
+    samples: list[Sample] = []
+    enough = threading.Event()
+
+    def look() -> None:
+        while not enough.wait(SAMPLE_SECONDS):
+            try:
+                page = _metrics(run)
+            except urllib3.exceptions.HTTPError:  # it does not serve yet
+                continue
+            samples.append(Sample(run.clock.monotonic(), attempts(page)))
+
+    thread = threading.Thread(target=look, name="kube-scheduler's metrics")
+    thread.start()
+    try:
+        yield samples
+    finally:
+        enough.set()
+        thread.join()
+
+
+def _metrics(run: Session) -> str:
+    """The page of kube-scheduler's own metrics.
+
+    Raises:
+        urllib3.exceptions.HTTPError: it does not answer.
+    """
+    url = f"https://127.0.0.1:{run.cluster.ports['kube-scheduler']}/metrics"
+    with urllib3.PoolManager(cert_reqs="CERT_REQUIRED", ca_cert_data=run.cluster.ca.certificate_pem.decode()) as pool:
+        return pool.request("GET", url, timeout=10.0, retries=False).data.decode()
 
 
 def _cycle_seconds(run: Session) -> float:
     """By kube-scheduler's own metrics, since it started."""
-    url = f"https://127.0.0.1:{run.cluster.ports['kube-scheduler']}/metrics"
-    with urllib3.PoolManager(cert_reqs="CERT_REQUIRED", ca_cert_data=run.cluster.ca.certificate_pem.decode()) as pool:
-        page = pool.request("GET", url, timeout=10.0, retries=False).data.decode()
-    totals = _totals(page, "scheduler_scheduling_algorithm_duration_seconds")
+    totals = _totals(_metrics(run), "scheduler_scheduling_algorithm_duration_seconds")
     return totals["sum"] / totals["count"] if totals.get("count") else 0.0
 
 

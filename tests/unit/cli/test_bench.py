@@ -1,6 +1,7 @@
 """`dovetail bench-cluster`: its cases, and in which modes each runs."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from provisioner.cli import bench_disruption
 from provisioner.cli.bench import CASES, command, modes, title, together
 from provisioner.cli.bench_disruption import CPU_USED
+from provisioner.cli.bench_scheduling import Sample, attempts, scheduled_per_second
 from provisioner.cli.harness.bench import Bench
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.results import Figure
@@ -60,3 +62,31 @@ def test_its_figure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert CliRunner().invoke(command, ["all", "--results", str(tmp_path)]).exit_code == 0
     (kept,) = json.loads((tmp_path / "bench-cpu.json").read_text())
     assert (kept["value"], kept["goal"], kept["met"]) == (80.0, "<= 90", True)
+
+
+SAMPLES = {
+    "from the last look at none to the first at all": ([(0, 0), (1, 0), (2, 40), (3, 100), (4, 100)], 50),
+    "seen only while it was at it": ([(2, 40), (3, 100)], 60),
+    "all between two looks": ([(1, 0), (1.5, 20)], 40),
+}
+
+
+@pytest.mark.parametrize(("looks", "want"), SAMPLES.values(), ids=SAMPLES)
+def test_pods_scheduled_per_second(looks: list[tuple[float, float]], want: float) -> None:
+    assert scheduled_per_second([Sample(*one) for one in looks]) == want
+
+
+@pytest.mark.parametrize("looks", [[], [(1, 0), (2, 0)], [(1, 20), (2, 20)]], ids=["never", "none", "over before"])
+def test_what_was_not_seen_is_no_number(looks: list[tuple[float, float]]) -> None:
+    assert math.isnan(scheduled_per_second([Sample(*one) for one in looks]))
+
+
+def test_pods_of_all_profiles_that_were_given_a_node_are_counted() -> None:
+    page = """\
+# TYPE scheduler_schedule_attempts_total counter
+scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 17
+scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 900
+scheduler_schedule_attempts_total{profile="dovetail-scheduler",result="scheduled"} 3
+scheduler_scheduling_attempt_duration_seconds_count{profile="x",result="scheduled"} 5
+"""
+    assert attempts(page) == 20
