@@ -9,7 +9,7 @@ import http.client
 import ssl
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from certs.injection import certificates
+from certs.mutual import NEXT_CERT, NEXT_KEY, MutualRotation, Peer, Peers
 from certs.replicas import FORGET_AFTER, PREFIX, RECORDS_LEASE, Records
 from certs.rotation import Rotation, Settings
 from certs.serving import ServingContext
-from certs.store import Material, Names, SecretStore, mint
+from certs.store import CA_KEY, CERT_KEY, PRIVATE_KEY, Material, Names, SecretStore, mint
 from provisioner.apis.core import Secret
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
@@ -30,6 +31,7 @@ from provisioner.kube.resources import LEASES, MUTATINGWEBHOOKS, NAMESPACES, SEC
 from provisioner.support.clock import SystemClock
 from tests.support import certmanager
 from tests.support.certmanager import Issuer
+from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from webhook.registration import url_client, webhook_configuration
 
@@ -414,3 +416,45 @@ def test_records_of_replicas_come_and_go(fleet: Fleet) -> None:
     eventually(lambda: records(fleet).keys() == {"one", "two"}, "the killed one is forgotten", FORGET_AFTER + 20)
     fleet.stop("two")
     assert records(fleet).keys() == {"one"}
+
+
+def test_both_ends_of_a_connection_are_staged_moved_and_pruned(plane: DevCluster) -> None:
+    """`MutualRotation` by patches that take keys out of Secrets; each stage is what the API server has kept."""
+    clock = FakeClock(SystemClock().now())
+    client = Client(connect(str(plane.kubeconfig), user_agent="test"), SystemClock())
+    namespace, ends = (
+        f"certs-{uuid.uuid4().hex[:8]}",
+        Peers(Peer("server", NAMES), Peer("client", Names(("c",))), "test-ca"),
+    )
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    for name in ("server", "client"):
+        client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}, namespace)
+    rotation = MutualRotation(client, clock, namespace, ends)
+
+    def stored() -> list[Mapping[str, bytes]]:
+        return [client.get(SECRETS, name, namespace).data for name in ("server", "client")]
+
+    def polled() -> list[Mapping[str, bytes]]:
+        """What the next write leaves."""
+        before = stored()
+        for _ in range(40):
+            clock.advance(rotation.poll())
+            if (now := stored()) != before:
+                return now
+        raise AssertionError("nothing is written")
+
+    in_use, staging = {CA_KEY, CERT_KEY, PRIVATE_KEY}, {NEXT_CERT, NEXT_KEY}
+    minted = polled()
+    clock.advance(61 * 86400)
+    staged, moved, pruned = polled(), polled(), polled()
+    for before, beside, after, end in zip(minted, staged, moved, pruned, strict=True):
+        assert before.keys() == after.keys() == end.keys() == in_use
+        assert beside.keys() == in_use | staging
+        assert beside[CERT_KEY] == before[CERT_KEY]
+        assert (after[CERT_KEY], after[PRIVATE_KEY]) == (beside[NEXT_CERT], beside[NEXT_KEY])
+        assert [len(certificates(one[CA_KEY])) for one in (before, beside, after, end)] == [1, 2, 2, 1]
+        assert end[CERT_KEY] == after[CERT_KEY]
+    quiet = stored()
+    for _ in range(40):
+        clock.advance(rotation.poll())
+    assert stored() == quiet
