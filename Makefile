@@ -8,7 +8,7 @@
 #                (tests/support/alone.py). Everything else that fails has failed.
 #   make judge   what kube-scheduler says of plans, whole: of the solver's, and of the real programs with all pods at once in three modes; the whole workload
 #                of the demo with webhook and extender lost (make test: a third of it); an hour's worth of events for an old extender (a quarter of it);
-#                a small rollout of twenty Deployments.
+#                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
 #                and each law of prepared worlds 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (9).
@@ -73,7 +73,7 @@ integration: install ## tests on the real control plane
 
 judge: install ## kube-scheduler judges every scenario between pods: of the solver's plans, and of the real programs with all pods at once
 	$(PYTEST) -m "not bench" tests/integration/test_nomination.py tests/integration/test_scenarios_at_once.py tests/integration/test_scheduler_judge.py
-	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py
+	$(PYTEST) -m judge tests/integration/test_demo.py tests/integration/test_upgrade.py tests/integration/test_bench_cluster.py tests/integration/test_converter_dead.py
 
 bench: install ## benchmarks; figures also in results/*.json
 	$(PYTEST) tests/bench tests/integration/test_aws_shortage.py tests/integration/test_aws_catalogue_cost.py -m bench -s -p no:randomly -o python_files='bench_*.py'
