@@ -598,11 +598,11 @@ def _image_architectures(pod: Pod, settings: _Settings, facts: Facts, draft: _Dr
     if found.value not in ("stamp", "gate"):
         draft.warnings.append(messages.image_arch_not_supported(str(found)))
         return ()
-    if facts.images is None:
-        draft.warnings.append(messages.images_are_not_looked_up(str(found)))
-        return ()
     asked = images_of(pod, facts)
     if asked is None:
+        return ()  # nothing was asked for either
+    if facts.images is None:
+        draft.warnings.append(messages.images_are_not_looked_up(str(found)))
         return ()
     if not facts.images.found.keys() >= set(asked.images):
         if facts.images.found.keys() | facts.images.pending >= set(asked.images):

@@ -849,6 +849,19 @@ def test_a_setting_without_effect_is_a_warning(labels: dict[str, str], known: Im
     assert (decision.operations, [text in one for one in decision.warnings]) == ((), [True])
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        running("web", nodeSelector={"kubernetes.io/arch": "arm64"}),
+        running("web", affinity=required(expressions(ARCH))),
+        running(*(f"i{number}" for number in range(MAX_IMAGES + 1))),
+    ],
+    ids=["it chose by its selector", "it chose in every term", "it has too many images"],
+)
+def test_a_pod_whose_images_do_not_matter_is_not_told_that_nobody_looks_them_up(document: dict[str, Any]) -> None:
+    assert decision_for(document, built(None)).warnings == ()
+
+
 @pytest.mark.parametrize("labels", [{}, {"dovetail.dev/image-arch": "disabled"}, {"dovetail.dev/image-arch": ""}])
 def test_without_the_setting_nothing_is_asked(labels: dict[str, str]) -> None:
     assert images_of(decode_pod(msgspec.json.encode(running("web"))), built(None, labels)) is None
