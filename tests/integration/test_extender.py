@@ -364,6 +364,22 @@ def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> N
     eventually(lambda: stage.bound("stranger") == node, extender.tail, 4.0)
 
 
+def test_a_node_that_a_command_disrupts_takes_no_pod_before_its_taint(extender: Extender, stage: Stage) -> None:
+    """The Node is ready and untainted all the time; only its NodeClaim says that it goes."""
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, HOLD_SECONDS + 5.0)
+    node = stage.node("n", "2", plan=plan_of([stage.pod("planned", scheduler="nobody")]))
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
+    stage.client.patch(NODECLAIMS, node, {"metadata": {"annotations": {names.COMMAND_MEMBER_ANNOTATION: "c1"}}})
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 5.0)  # it has been seen
+    stage.pod("late")
+    eventually(lambda: stage.unschedulable("late"), stage.nodes_of, 5.0)
+    assert stage.bound("late") == ""
+    assert stage.client.get(NODES, node).spec.taints == ()
+    stage.client.patch(NODECLAIMS, node, {"metadata": {"annotations": {names.COMMAND_MEMBER_ANNOTATION: None}}})
+    eventually(lambda: stage.bound("late") == node, extender.tail, 5.0)
+
+
 def test_a_recreated_pod_takes_its_brothers_place(extender: Extender, stage: Stage) -> None:
     stage.replica_set("web", 3)
     eventually(lambda: len(stage.pods("web")) == 3 and stage.unschedulable("web"), stage.nodes_of, 20.0)
