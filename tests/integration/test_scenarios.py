@@ -1,4 +1,4 @@
-"""A selection of the scenarios of disruption (`make scenarios` plays all of them, with the extender and without)."""
+"""A selection of the scenarios (`make scenarios` plays all of them, with the extender and without)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -28,4 +28,5 @@ def test_a_row(row: Row, outcomes: Mapping[str, RowResult]) -> None:
 def test_names_of_rows_are_different_and_no_broken_row_is_in_the_selection() -> None:
     assert len({one.name for one in ROWS}) == len(ROWS)
     assert not [one.name for one in QUICK if one.broken]
-    assert {one.group for one in QUICK} == {"default"}
+    assert {one.group for one in QUICK} == {"default", "admission"}
+    assert not [one.name for one in QUICK if one.extender]

@@ -1,23 +1,54 @@
-"""One scenario, and what the program is started with for it."""
+"""One scenario, and what the programs are started with for it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
+from provisioner.cli.harness.session import AWS, Session
+from tests.scenarios import grounds
 from tests.scenarios.steps import Step
 
 DEFAULT = "default"
 GATES = "--feature-gates=NodeRepair=true,StaticCapacity=true,NodeOverlay=true,CapacityBuffer=true"
-GROUPS: dict[str, tuple[str, ...]] = {
-    DEFAULT: (GATES,),
-    "impatient": (GATES, "--command-timeout=25s", "--registration-timeout=25s", "--drain-timeout=20s"),
-    "karpenter": (GATES, "--consolidation=karpenter"),
-    "capped": (GATES, "--max-disrupting-nodes=1"),
-    "slow": (GATES, "--max-claims-per-minute=2"),
-    "gates-off": (),
-    "stopped": (GATES,),
-}
-"""The provisioner's flags by name of a group; rows of a group run side by side, groups one after another.
 
-"stopped" is for rows that stop the disruption of the whole cluster.
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that run side by side.
+
+    Attributes:
+        flags: of the provisioner.
+        webhook: whether the webhook runs, too.
+        cloud: where the nodes come from, "kwok" or "aws".
+        prepare: what is done before the programs of the group start.
+    """
+
+    flags: tuple[str, ...] = (GATES,)
+    webhook: bool = False
+    cloud: str = "kwok"
+    prepare: Callable[[Session], object] = grounds.nothing
+
+
+ADMISSION: Final = "admission"
+DEFAULTS, POLICY, SILENT, BESIDE, OLD = "defaults", "policy", "silent", "beside-karpenter", "old-versions"
+GROUPS: dict[str, Group] = {
+    DEFAULT: Group(),
+    "impatient": Group((GATES, "--command-timeout=25s", "--registration-timeout=25s", "--drain-timeout=20s")),
+    "karpenter": Group((GATES, "--consolidation=karpenter")),
+    "capped": Group((GATES, "--max-disrupting-nodes=1")),
+    "slow": Group((GATES, "--max-claims-per-minute=2")),
+    "gates-off": Group(()),
+    "stopped": Group(),
+    ADMISSION: Group(webhook=True),
+    DEFAULTS: Group(webhook=True, prepare=grounds.defaults),
+    POLICY: Group(webhook=True, prepare=grounds.admission_policy),
+    SILENT: Group(webhook=True, prepare=grounds.kept_and_silent),
+    BESIDE: Group(("--translate-provisioners",), webhook=True, cloud=AWS, prepare=grounds.beside_karpenter),
+    OLD: Group(("--translate-provisioners",), webhook=True, cloud=AWS, prepare=grounds.old_versions),
+}
+"""By name; groups run one after another, in this order, on one control plane.
+
+"stopped" is for rows that stop the disruption of the whole cluster; the last six are described where they are prepared.
 """
 
 
@@ -31,6 +62,8 @@ class Row:
         group: see `GROUPS`.
         quick: part of `make test`.
         broken: why it fails at present, where that is known; it must fail then.
+        namespace: labels of the row's namespace.
+        extender: whether it is about what kube-scheduler does with the extender, and played only then.
     """
 
     name: str
@@ -38,8 +71,18 @@ class Row:
     group: str = DEFAULT
     quick: bool = False
     broken: str = ""
+    namespace: Mapping[str, str] = field(default_factory=dict)
+    extender: bool = False
 
 
-def row(name: str, *steps: Step, group: str = DEFAULT, quick: bool = False, broken: str = "") -> Row:
+def row(
+    name: str,
+    *steps: Step,
+    group: str = DEFAULT,
+    quick: bool = False,
+    broken: str = "",
+    namespace: Mapping[str, str] | None = None,
+    extender: bool = False,
+) -> Row:
     """Short for `Row`."""
-    return Row(name, steps, group, quick, broken)
+    return Row(name, steps, group, quick, broken, namespace or {}, extender)

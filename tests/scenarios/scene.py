@@ -1,6 +1,8 @@
 """One row's part of the cluster: a namespace, NodePools and pods of its own, looked at through watches that all rows share."""
 
 import contextlib
+import json
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.cli.harness.workload import Document
+from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
@@ -20,6 +23,7 @@ from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Resource
 from tests.scenarios.watching import Guard, Log, Watching
 from tests.support.eventually import eventually
 from tests.support.provisioner import TEAM, Plot
+from tests.support.registry import RealRegistry
 
 SECONDS = 180.0
 """For what must come: generous, because dozens of rows share two cores."""
@@ -52,15 +56,19 @@ _BY_KIND: dict[str, Resource[Any]] = {
 
 @dataclass(frozen=True)
 class Runtime:
-    """The provisioner as it runs, and the machine that it runs on.
+    """The programs as they run, and the machine that it runs on.
 
     Attributes:
         metrics: reads the page of its metrics.
         slowness: by how much bounds in seconds are stretched, see `tests.support.pace`; measured when it is called.
+        cluster: the control plane.
+        registry: the one that the webhook asks; None where the group has no webhook.
     """
 
     metrics: Callable[[], str]
     slowness: Callable[[], float]
+    cluster: DevCluster
+    registry: RealRegistry | None = None
 
 
 @dataclass
@@ -73,12 +81,14 @@ class Facts:
         pods: pods then, by uid.
         guards: of PodDisruptionBudgets that are watched.
         paused: when the API server had acknowledged the last pause.
+        planned: NodeClaims that pods were planned for, by the pods' uids.
     """
 
     claims: dict[str, NodeClaim] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
+    planned: dict[str, str] = field(default_factory=dict)
     allows_orphans: bool = False
     allows_force: bool = False
     paused: datetime | None = None
@@ -92,19 +102,30 @@ class Scene(Plot):
         watching: its objects.
         log: its audit log.
         runtime: what all rows of a group share besides.
+        labels: of the row's namespace.
     """
 
-    def __init__(self, client: Client, watching: Watching, log: Log, runtime: Runtime) -> None:
+    def __init__(
+        self, client: Client, watching: Watching, log: Log, runtime: Runtime, labels: Mapping[str, str] | None = None
+    ) -> None:
         self.watching, self.log, self.runtime = watching, log, runtime
         self._others: list[tuple[Resource[Any], str, str]] = []
+        self._applied: list[str] = []
         self.facts = Facts()
-        super().__init__(client)
+        super().__init__(client, labels)
 
     # ------------------------------------------------------------------ making
 
     def text(self, words: str) -> str:
-        """The words with `{pool}` and `{ns}` in them made whole; both are this row's name."""
-        return words.replace("{pool}", self.name).replace("{ns}", self.name)
+        """The words with `{pool}`, `{ns}` and `{registry}` in them made whole; the first two are this row's name."""
+        at = "" if self.runtime.registry is None else self.runtime.registry.at
+        return words.replace("{pool}", self.name).replace("{ns}", self.name).replace("{registry}", at)
+
+    @property
+    def registry(self) -> RealRegistry:
+        """The registry that the webhook asks."""
+        assert self.runtime.registry is not None, "the group of this row has no registry"
+        return self.runtime.registry
 
     def put(self, document: Document) -> None:
         """Server-side apply of any kind; what has a namespace gets this row's, and `{ns}` in texts is this row's name."""
@@ -120,6 +141,34 @@ class Scene(Plot):
     def _confine(self, template: dict[str, Any], pool: str, more: Mapping[str, Any]) -> None:
         super()._confine(template, pool, {key: value for key, value in more.items() if key != "affinity"})
         template["spec"]["affinity"].update(more.get("affinity", {}))
+
+    def kubectl(self, *arguments: str, document: Document | None = None) -> "subprocess.CompletedProcess[str]":
+        """kubectl in this row's namespace, with a document as its standard input; it may fail."""
+        command = [str(self.runtime.cluster.bin("kubectl")), "-n", self.name, *map(self.text, arguments)]
+        text = "" if document is None else json.dumps(self._filled(document))
+        env = {**self.runtime.cluster.env, **self.runtime.cluster.environment()}
+        return subprocess.run(command, env=env, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+    def apply(self, document: Document) -> "subprocess.CompletedProcess[str]":
+        """`kubectl apply`, as users do it; what is applied is deleted at the end. It may be refused."""
+        metadata = self._filled(document["metadata"])
+        group = str(document["apiVersion"]).rpartition("/")[0]
+        self.owns(f"{document['kind']}{'.' + group if group else ''}", metadata["name"])
+        return self.kubectl("apply", "-f", "-", document=document)
+
+    def owns(self, kind: str, name: str) -> None:
+        """Delete an object at the end that this row has made, or had made."""
+        name = self.text(name)
+        if kind.lower().startswith("nodepool"):
+            self._pools.append(name)
+        self._applied.append(f"{kind.lower()}/{name}")
+
+    def wire(self, path: str) -> dict[str, Any]:
+        """An object, or a list, as the API server has it; empty where it is not there."""
+        with contextlib.suppress(NotFound):
+            found: dict[str, Any] = json.loads(self.client.raw("GET", self.text(path)))
+            return found
+        return {}
 
     def change(self, kind: str, name: str, body: Document, subresource: str = "") -> None:
         """A JSON merge patch of one object."""
@@ -205,6 +254,8 @@ class Scene(Plot):
             assert not (marked and node.metadata.name not in known), f"{node.metadata.name} is tainted for nothing"
 
     def clear(self) -> None:
+        if self._applied:
+            self.kubectl("delete", "--ignore-not-found", "--wait=false", *reversed(self._applied))
         for resource, name, namespace in reversed(self._others):
             if resource not in (resources.PVS, resources.PVCS, resources.STORAGECLASSES):
                 with contextlib.suppress(NotFound):

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import tempfile
 import time
 import traceback
 from collections import defaultdict
@@ -14,8 +15,8 @@ from provisioner.cli.harness import applying, figures
 from provisioner.cli.harness.session import (
     EXTENDER,
     PROVISIONER,
-    READY_SECONDS,
     SYSTEM_NAMESPACE,
+    WEBHOOK,
     Session,
     Setup,
 )
@@ -28,6 +29,7 @@ from tests.scenarios.row import GROUPS, Row
 from tests.scenarios.scene import Runtime, Scene
 from tests.scenarios.watching import Log, Watching
 from tests.support.pace import slowness
+from tests.support.registry import Authorities, RealRegistry, registry
 
 SIDE_BY_SIDE = 16
 """Rows at a time: they wait most of their time, and their pods cost kube-scheduler and kwok little."""
@@ -68,7 +70,7 @@ class Stage:
         wrong = ""
         scene = None
         try:
-            scene = Scene(self._client, self._watching, self._log, self._runtime)
+            scene = Scene(self._client, self._watching, self._log, self._runtime, row.namespace)
             for step in row.steps:
                 step(scene)
             scene.verify()
@@ -97,6 +99,8 @@ def played(
     cluster = DevCluster(temporary=True, extender=extender, audit=True, progress=progress_for(sys.__stderr__))
     cluster.up()
     found: dict[str, RowResult] = {}
+    images: RealRegistry | None = None
+    resources = contextlib.ExitStack()
     try:
         programs = (EXTENDER, PROVISIONER) if extender else (PROVISIONER,)
         session = Session(Setup("scenarios", programs, logs=logs), cluster)
@@ -106,20 +110,25 @@ def played(
         applying.apply_crds(client)
         applying.apply(client, [SYSTEM_NAMESPACE])
         watching, log = Watching(connection, clock), Log(cluster.audit_log)
-        runtime = Runtime(lambda: figures.read(session.metrics_url), lambda: slowness(session))
+        runtime = Runtime(lambda: figures.read(session.metrics_url), lambda: slowness(session), cluster)
         watching.start()
         try:
             session.observer.start()
             for name in [one for one in GROUPS if one in groups]:
+                group = GROUPS[name]
+                if group.webhook and images is None:
+                    images = resources.enter_context(_registry())
+                group.prepare(session)
                 session.setup = replace(
-                    session.setup, provisioner_flags=("--disable-leader-election=true", *GROUPS[name])
+                    session.setup,
+                    programs=(*programs, WEBHOOK) if group.webhook else programs,
+                    provisioner_flags=("--disable-leader-election=true", *group.flags),
+                    webhook_flags=() if images is None else _webhook_flags(images),
+                    cloud=group.cloud,
                 )
-                wanted = [one for one in programs if not session.programs.is_running(one)]
-                for each in wanted:
-                    session.programs.start(session.program(each))
-                for each in wanted:
-                    session.programs.wait_ready(session.program(each), READY_SECONDS)
-                found |= {one.row: one for one in Stage(client, watching, log, runtime, say).run(groups[name])}
+                session.start_programs(lambda _: None)
+                stage = Stage(client, watching, log, replace(runtime, registry=images), say)
+                found |= {one.row: one for one in stage.run(groups[name])}
                 session.programs.stop(PROVISIONER)
         finally:
             if logs is not None:
@@ -130,4 +139,17 @@ def played(
             connection.close()
         yield found
     finally:
+        resources.close()
         cluster.down()
+
+
+@contextlib.contextmanager
+def _registry() -> Iterator[RealRegistry]:
+    with tempfile.TemporaryDirectory() as directory, registry(Authorities(Path(directory)), "images") as made:
+        yield made
+
+
+def _webhook_flags(images: RealRegistry) -> tuple[str, ...]:
+    """Everything is on, and of all private networks only ours may be asked."""
+    asked = ("--image-registries", images.at, "--image-registry-networks", "127.0.0.0/8")
+    return ("--on-demand-shares", "--conversion", *asked, "--image-registry-ca", str(images.ca))

@@ -129,11 +129,12 @@ def prepare(client: Client) -> None:
 class Plot:
     """A namespace, pools and pods of one test."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, labels: Mapping[str, str] | None = None) -> None:
         self.client = client
         self.name = f"plot-{uuid.uuid4().hex[:6]}"
         self._pools: list[str] = []
-        applying.apply(client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}])
+        metadata = {"name": self.name, "labels": dict(labels or {})}
+        applying.apply(client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}])
 
     # ------------------------------------------------------------------ making
 

@@ -82,6 +82,7 @@ class Setup:
         cloud: where instances come from, "kwok" or "aws".
         heals: whether what ends by itself is started again, see `Programs`.
         metrics: whether the dev cluster has metrics-server.
+        webhook_flags: added to the webhook's command line.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Setup:
     cloud: str = "kwok"
     heals: bool = False
     metrics: bool = False
+    webhook_flags: tuple[str, ...] = ()
 
     @property
     def steered(self) -> bool:
@@ -126,7 +128,8 @@ class Session:
                 "--cert-dir": str(self.cluster.dir / "webhook-certs"),
                 "--scheduler-lease": SCHEDULER_LEASE,
             }
-            return ProgramSpec(name, (*common, *_line(flags)), lambda: self._webhook_serves(ports["webhook-metrics"]))
+            arguments = (*common, *_line(flags), *self.setup.webhook_flags)
+            return ProgramSpec(name, arguments, lambda: self._webhook_serves(ports["webhook-metrics"]))
         if name == EXTENDER:
             flags = {"--bind": ports["extender"], "--metrics-bind": ports["extender-metrics"]}
             return ProgramSpec(
@@ -149,11 +152,11 @@ class Session:
         )
 
     def start_programs(self, report: Report) -> None:
-        """Start all of the setup's programs at once, then wait until each serves; EC2 first, if there is one."""
-        if self.setup.cloud == AWS:
+        """Start those of the setup's programs that do not run, at once, then wait until each serves; EC2 first, if there is one."""
+        if self.setup.cloud == AWS and self._ec2 is None:
             self._ec2 = aws.EmulatedEc2.start(self.cluster, self._authority, self.cluster.log("ec2"))
             report(f"EC2 at {self._ec2.endpoint}")
-        programs = [self.program(name) for name in self.setup.programs]
+        programs = [self.program(name) for name in self.setup.programs if not self.programs.is_running(name)]
         for program in programs:
             self.programs.start(program)
         for program in programs:

@@ -1,0 +1,134 @@
+"""What a group of rows finds on the cluster before its programs start; see `row.GROUPS`."""
+
+import json
+import time
+from typing import Any, Final
+
+import yaml
+
+from provisioner.apis import names
+from provisioner.apis.conversion.definitions import BETA, documents
+from provisioner.apis.conversion.ownership import KARPENTER_LEASE
+from provisioner.cli.harness.aws import CLUSTER_NAME
+from provisioner.cli.harness.session import WEBHOOK, Session
+from provisioner.cli.harness.workload import manifests
+from provisioner.kube.resources import CRDS
+from tests.support.eventually import eventually
+from webhook.policy import binding, policy
+
+HOME: Final = "dovetail-system"
+DEFINITIONS: Final = tuple(f"{one.plural}.{one.group}" for one in BETA.values())
+DEFAULT_OS: Final = "linux"
+"""What the defaults of the cluster say of `dovetail.dev/os`."""
+OLDER: Final = "older-than-the-component"
+"""A Provisioner that was there before the component."""
+KEPT: Final = {"app.kubernetes.io/managed-by": "Helm"}
+_COMPONENT: Final = manifests() / "components" / "conversion"
+
+
+def nothing(_: Session) -> None:
+    """Most groups need nothing."""
+
+
+def defaults(session: Session) -> None:
+    """The ConfigMap with the defaults of the cluster is there."""
+    _apply(session, _config_map(os=DEFAULT_OS))
+
+
+def admission_policy(session: Session) -> None:
+    """The admission policy stamps pods as well as the webhook; it was seen to do so without the webhook."""
+    session.programs.stop(WEBHOOK)
+    _apply(session, _config_map(), policy(), binding())
+    containers = [{"name": "main", "image": "none.invalid/none"}]
+    pod = {
+        "metadata": {"name": "probe", "annotations": {names.STAMP_ARCH: "arm64"}},
+        "spec": {"containers": containers},
+    }
+
+    def is_stamped() -> bool:
+        answer = session.client.raw("POST", "/api/v1/namespaces/default/pods", pod, {"dryRun": "All"})
+        return "affinity" in json.loads(answer)["spec"]
+
+    eventually(is_stamped, "the policy stamps a pod", 60.0, 0.5)
+
+
+def kept_and_silent(session: Session) -> None:
+    """kube-scheduler has stopped, and the definitions of the component lie over those that Helm keeps; the policy and the defaults are gone."""
+    for one in (binding(), policy()):
+        session.cluster.kubectl("delete", one["kind"], one["metadata"]["name"], "--ignore-not-found")
+    session.cluster.kubectl("-n", HOME, "delete", "configmap", names.DEFAULTS_CONFIGMAP, "--ignore-not-found")
+    _component(session, KEPT)
+    session.cluster.stop("kube-scheduler")
+
+
+def beside_karpenter(session: Session) -> None:
+    """Karpenter itself leads in kube-system, and nobody else keeps the definitions of the component. A Provisioner is older than the component."""
+    _old_versions(session)
+    renewed = session.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "karpenter-7d9c", "renewTime": renewed, "leaseDurationSeconds": 15}
+    _apply(session, _metadata("coordination.k8s.io/v1", "Lease", KARPENTER_LEASE, "kube-system") | {"spec": spec})
+
+
+def old_versions(session: Session) -> None:
+    """The component serves old versions. A Provisioner is older than it."""
+    _old_versions(session)
+    session.cluster.kubectl("-n", "kube-system", "delete", "lease", KARPENTER_LEASE, "--ignore-not-found")
+
+
+def bundle(session: Session, definition: str) -> bytes:
+    """The CA bundle with which a definition is converted; empty where there is none."""
+    found = session.client.get(CRDS, definition).spec.conversion
+    hook = None if found is None or found.webhook is None else found.webhook.client_config
+    return b"" if hook is None else hook.ca_bundle or b""
+
+
+def old_provisioner(name: str, **spec: Any) -> dict[str, Any]:
+    """A Provisioner for the emulated EC2, as its users wrote them."""
+    of = {"karpenter.sh/discovery": CLUSTER_NAME}
+    return {
+        "apiVersion": "karpenter.sh/v1alpha5",
+        "kind": "Provisioner",
+        "metadata": {"name": name},
+        "spec": {
+            "provider": {
+                "amiFamily": "Bottlerocket",
+                "instanceProfile": f"{CLUSTER_NAME}-node",
+                "subnetSelector": of,
+                "securityGroupSelector": of,
+            },
+            **spec,
+        },
+    }
+
+
+def _old_versions(session: Session) -> None:
+    session.cluster.start("kube-scheduler")
+    _component(session, {})
+    marker = ("-n", HOME, "get", "configmap", "dovetail-conversion", "--ignore-not-found", "-o", "name")
+    if not session.cluster.kubectl(*marker):
+        session.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(old_provisioner(OLDER)))
+        time.sleep(1.1)  # creation timestamps have no parts of a second
+        session.cluster.kubectl("apply", "-f", str(_COMPONENT / "since.yaml"))
+
+
+def _component(session: Session, labels: dict[str, str]) -> None:
+    """The definitions of the component, with the address of the webhook's process and these labels instead of Helm's."""
+    url = f"https://127.0.0.1:{session.cluster.ports['webhook']}/convert"
+    made = list(documents({"url": url}).values())
+    text = "---\n".join(map(yaml.safe_dump, made))
+    session.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    changes = [f"{key}={value}" for key, value in labels.items()] or [f"{key}-" for key in KEPT]
+    session.cluster.kubectl("label", "--overwrite", "crd", *DEFINITIONS, *changes)
+    session.cluster.await_definitions(*(one["metadata"]["name"] for one in made))
+
+
+def _metadata(api_version: str, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+
+
+def _config_map(**data: str) -> dict[str, Any]:
+    return _metadata("v1", "ConfigMap", names.DEFAULTS_CONFIGMAP, HOME) | {"data": data}
+
+
+def _apply(session: Session, *made: dict[str, Any]) -> None:
+    session.cluster.kubectl("apply", "-f", "-", stdin="---\n".join(map(yaml.safe_dump, made)))
