@@ -23,6 +23,7 @@ from extender.protocol import (
 from extender.vetoes import Veto
 from provisioner.apis.reports import Reason, Report
 from provisioner.support import logs
+from provisioner.values import jsontext
 from provisioner.values.resources import Resources
 
 _log = logs.get_logger(__name__)
@@ -239,7 +240,7 @@ class Answerer:
         with board.locked():
             board.table.recall(pod.uid, board.clock.monotonic())
             known = board.table.member(pod.uid)
-        return known if known is not None else decode_member(pod.raw)
+        return known if known is not None else jsontext.decode_trimmed(decode_member, pod.raw)[0]
 
     def _await_nodes(self, names: NodeNames) -> None:
         board = self._board

@@ -558,15 +558,18 @@ def test_a_message_that_cannot_be_read_gets_an_error_in_the_reply(bench: Bench, 
 
 
 def test_a_pod_nested_too_deeply_is_answered_like_any_other(bench: Bench) -> None:
+    """Also where it is nested just so deeply that only the innermost of several decoders cannot take it."""
     full_plan(bench)
-    evil = wire(STRANGER) | {"metadata": {"name": "evil", **wire(STRANGER)["metadata"]}}
-    evil["metadata"]["name"] = "evil"
+    evil = wire(STRANGER)
+    evil["metadata"] = {**evil["metadata"], "name": "evil"}
     asked = json.dumps({"Pod": evil, "Nodes": None, "NodeNames": ["n1", "n2"]}).encode()
-    assert bench.answerer.filter(deep(asked)) == bench.answerer.filter(asked)
-    assert bench.answerer.prioritize(deep(asked)) == bench.answerer.prioritize(asked)
     victims = {"n1": {"Pods": [{"UID": "v1"}], "NumPDBViolations": 0}}
-    asked = json.dumps({"Pod": evil, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}).encode()
-    assert bench.answerer.preempt(deep(asked)) == bench.answerer.preempt(asked)
+    preempting = json.dumps({"Pod": evil, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}).encode()
+    answerer = bench.answerer
+    for levels in range(800, 1001):
+        assert answerer.filter(deep(asked, levels)) == answerer.filter(asked), levels
+        assert answerer.prioritize(deep(asked, levels)) == answerer.prioritize(asked), levels
+        assert answerer.preempt(deep(preempting, levels)) == answerer.preempt(preempting), levels
 
 
 def test_a_question_of_which_only_the_pod_cannot_be_read_lets_everything_pass(bench: Bench) -> None:
