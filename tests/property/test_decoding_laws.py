@@ -1,33 +1,42 @@
 """Whatever an object looks like, it is a bad object at worst: 5,000 mutants in `fast`, 100,000 with HYPOTHESIS_PROFILE=thorough.
 
-What the API server, kube-scheduler and registries send to programs over HTTP gets as many again, of each form: 500, or 100,000.
+What the API server, kube-scheduler and registries send to programs over HTTP gets as many again, of each form: 500, or 100,000. Of these, each is
+answered in bounded CPU time, what is longer than 3 MiB is refused, nothing of it stays, and one in a hundred goes through the application itself.
 """
 
 import gc
 import json
+import logging
 import os
 import random
 import ssl
 import sys
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from typing import Any, cast
 
 import h11
 import msgspec
 import pytest
+from flask import Flask
 
 from extender.answering import Answerer
+from extender.app import create_app as extender_app
 from extender.board import Board
-from extender.protocol import PreemptionQuestion, ProtocolError, Question
+from extender.facts import decode_member
+from extender.protocol import MAX_BODY_BYTES, PreemptionQuestion, ProtocolError, Question
 from extender.server import MEMBERS
 from provisioner.apis.conversion.beta import convert
 from provisioner.apis.interruption import interruption_of
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.reports import Report, ReportsError, decode_reports
-from provisioner.apis.shares import Share, Side
+from provisioner.apis.shares import Share
 from provisioner.cloudprovider.aws.interruption.messages import MessageError
 from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
 from provisioner.kube import resources
@@ -37,11 +46,16 @@ from provisioner.kube.resources import Resource
 from provisioner.kube.watch import Reflector
 from provisioner.support import metrics
 from provisioner.values import jsontext
+from provisioner.values.taints import Taint
 from tests.support.clock import FakeClock
+from tests.support.extender import Watch, World, entry, member
 from tests.support.imagehosts import encoded, index, manifest
 from tests.support.kube import FakeAnswer, FakeApi, bookmark, event, page, refusal, watching
-from tests.support.mutants import DOCUMENTS, document, mutant
+from tests.support.mutants import DOCUMENTS, document, mutant, odd
+from tests.support.verdict_cases import CASES, CLASS, pool
+from webhook import review
 from webhook.app import Admission
+from webhook.app import create_app as webhook_app
 from webhook.conversion import Conversion
 from webhook.images.documents import MAX_BYTES, DocumentError, Login, Platform, login_in, platforms_in
 from webhook.images.references import Host, parse
@@ -49,8 +63,9 @@ from webhook.images.registry import Found, LookupFailedError, Registry
 from webhook.images.transport import Reply, Transport, TransportError
 from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
-from webhook.shares import Owner, Seat
-from webhook.stamping import Facts, Images, ImagesAsked
+from webhook.shares import Owner, Seat, ShareLedger
+from webhook.stamping import STAMPS, Facts, Images, ImagesAsked
+from webhook.validation import Surroundings, Validation
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MUTANTS = 100_000 if THOROUGH else 5_000
@@ -81,7 +96,9 @@ def bodies(caplog: pytest.LogCaptureFixture) -> Callable[[str], Iterator[random.
     """As `some`; and whoever answered the first half knows no more after the second."""
 
     def blocks() -> int:
-        caplog.clear()
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, type(caplog.handler)):  # one for the test, one for what is reported of it
+                handler.reset()
         gc.collect()
         return sys.getallocatedblocks()
 
@@ -96,8 +113,58 @@ def bodies(caplog: pytest.LogCaptureFixture) -> Callable[[str], Iterator[random.
     return made
 
 
+MOST_SECONDS = 2.0
+"""CPU time of one answer: some ten times what the slowest of 100,000 took."""
+
+
+@contextmanager
+def bounded(what: object, apart: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+    """What is done here takes no long time of this thread, whatever else the machine does; `apart` are seconds that the test took itself."""
+    began = time.thread_time()
+    yield
+    took = time.thread_time() - began - apart()
+    assert took < MOST_SECONDS, f"{took:.2f} s for {str(what)[:1000]}"
+
+
+class Posted:
+    """Some of the bodies, sent to an application as its server hands them on: one in a hundred, and those that are too long."""
+
+    def __init__(self, app: Flask, longest: int) -> None:
+        self._client, self._longest, self._number = app.test_client(), longest, count()
+
+    def __call__(self, path: str, body: bytes) -> bool:
+        """Whether the body is short enough to be read."""
+        is_short = len(body) <= self._longest
+        if next(self._number) % 100 == 0 or not is_short:
+            status = self._client.post(path, data=body).status_code
+            assert status < 500, body
+            assert is_short or path in ("/filter", "/prioritize") or status in (400, 413), "it was read"
+        return is_short
+
+
+def webhook(**given: Any) -> Posted:
+    """The application over these parts, and others that know nothing."""
+    clock = FakeClock()
+    parts = {
+        "admission": Admission(_Everywhere(clock), clock),
+        "validation": Validation(_Beside(), clock),
+        "conversion": Conversion(clock),
+        **given,
+    }
+    return Posted(webhook_app(**parts, problem=lambda: ""), review.MAX_BODY_BYTES)
+
+
 def counted(name: str, **labels: str) -> float:
     return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def all_counted(name: str, label: str) -> Counter[str]:
+    """A counter's values by one of its labels."""
+    samples = (sample for family in metrics.REGISTRY.collect() for sample in family.samples if sample.name == name)
+    found: Counter[str] = Counter()
+    for sample in samples:
+        found[sample.labels[label]] += int(sample.value)
+    return found
 
 
 def test_every_mutant_has_its_test() -> None:
@@ -180,88 +247,204 @@ def _is_json(text: bytes) -> bool:
 
 
 class _Everywhere:
+    """A namespace where everything is asked for, so far as it goes together, and all facts are at hand."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._shares = ShareLedger(clock)
+
     def of(self, namespace: str) -> Facts | None:
         wishes = {
             "dovetail.dev/image-arch": "gate",
+            "dovetail.dev/os": "linux",
+            "dovetail.dev/nodepool": "gpu",
             "dovetail.dev/scheduler": "enabled",
             "dovetail.dev/on-demand": "30pct",
+            "dovetail.dev/spread": "zone",
+            "dovetail.dev/protect-jobs": "enabled",
+            "dovetail.dev/legacy-labels": "rewrite",
         }
-        return Facts(namespace, wishes)
+        taint = Taint(key="example.com/gpu", value="yes", effect="NoSchedule")
+        return Facts(namespace, wishes, scheduler_alive=True, taints_of=lambda _: (taint,))
 
     def seat(self, owner: Owner, share: Share, review: str, *, keep: bool) -> Seat | None:
-        del owner, review, keep
-        return Seat(Side.SPOT, 1, share.of(1))
+        return self._shares.seat(owner, share, review, keep=keep)
 
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images | None:
-        del keep
-        return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
+        found = {image: frozenset({("linux", "arm64")}) for image in asked.images if not image.startswith("pending")}
+        return Images(found, frozenset(asked.images) - found.keys(), may_gate=keep)
+
+
+def _pods() -> Iterator[dict[str, Any]]:
+    """Pods with something for every setting: those of ReplicaSets and Jobs, with affinities and without, with images that are known and not."""
+    for owner, image, is_plain in (
+        ({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, "known:1", False),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, "known:1", True),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, "pending:1", False),
+    ):
+        pod = document("pods", ownerReferences=[{**owner, "name": "web", "uid": "o", "controller": True}])
+        spec = pod["spec"]
+        del spec["nodeName"], spec["topologySpreadConstraints"], pod["metadata"]["annotations"]
+        spec["nodeSelector"] = {"beta.kubernetes.io/instance-type": "m5.large"}
+        if is_plain:
+            del spec["affinity"], spec["schedulingGates"]
+        for container in (*spec["containers"], *spec["initContainers"]):
+            container["image"] = image
+        yield pod
+
+
+PODS = tuple(_pods())
 
 
 def test_every_review_is_answered_unless_its_uid_cannot_be_read(
     bodies: Callable[[str], Iterator[random.Random]],
 ) -> None:
-    request = {
-        "uid": "u1",
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "namespace": "shop",
-        "operation": "CREATE",
-        "object": document("pods"),
-    }
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    admission = Admission(_Everywhere(), FakeClock())
+    clock = FakeClock()
+    admission = Admission(_Everywhere(clock), clock)
+    posted = webhook(admission=admission)
     failed = counted("dovetail_webhook_reviews_total", outcome="error")
+    outcomes = all_counted("dovetail_webhook_reviews_total", "outcome")
+    stamps = all_counted("dovetail_webhook_stamps_total", "stamp")
     for draw in bodies("reviews"):
-        body = mutant(draw, review)
-        try:
-            reply = admission.answer(body)
-        except ReviewError as error:
-            answered = not error.uid
-        else:
-            answered = json.loads(reply)["response"]["allowed"]
+        clock.advance(1.0)
+        request = {
+            "uid": "u1",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "shop",
+            "operation": "CREATE",
+            "object": draw.choice(PODS),
+        }
+        body = mutant(draw, {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+        if not posted("/mutate", body):
+            continue
+        with bounded(body):
+            try:
+                reply = admission.answer(body)
+            except ReviewError as error:
+                answered = not error.uid
+            else:
+                answered = json.loads(reply)["response"]["allowed"]
         assert answered is True, body
         assert counted("dovetail_webhook_reviews_total", outcome="error") == failed, body
+    outcomes = all_counted("dovetail_webhook_reviews_total", "outcome") - outcomes
+    assert outcomes["stamped"] > BODIES // 3, "most of the mutants do so much harm that they show nothing"
+    stamps = all_counted("dovetail_webhook_stamps_total", "stamp") - stamps
+    rare = {stamp for stamp in STAMPS - {"arch", "capacity-type"} if stamps[stamp] < BODIES // 20}
+    assert not rare, "these stamps were hardly ever made"
+
+
+class _Beside:
+    """What validated objects stand beside."""
+
+    def surroundings(self) -> Surroundings:
+        high = msgspec.convert(pool(name="high", weight=50), NodePool)
+        return Surroundings((high,), {("karpenter.k8s.aws", "EC2NodeClass"): {"default"}})
+
+
+VALIDATED = {
+    "NodePool": "nodepools",
+    "NodeClaim": "nodeclaims",
+    "NodeOverlay": "nodeoverlays",
+    "EC2NodeClass": "ec2nodeclasses",
+}
+"""What is validated, with its plural."""
+
+
+def test_every_object_is_admitted_or_denied_with_a_reason(bodies: Callable[[str], Iterator[random.Random]]) -> None:
+    validation = Validation(_Beside(), FakeClock())
+    posted = webhook(validation=validation)
+    seeds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in VALIDATED}
+    for one in (CLASS, *(case.document for case in CASES.values())):
+        seeds[one["kind"]].append(one)
+    outcomes = all_counted("dovetail_webhook_validations_total", "outcome")
+    failed = counted("dovetail_webhook_validations_total", outcome="error")
+    for draw in bodies("validations"):
+        kind = draw.choice(list(VALIDATED))
+        new, old = draw.choice(seeds[kind]), draw.choice(seeds[kind])
+        group, _, version = new["apiVersion"].partition("/")
+        request = {
+            "uid": "u1",
+            "resource": {"group": group, "version": version, "resource": VALIDATED[kind]},
+            **draw.choice(({"operation": "CREATE"}, {"operation": "UPDATE", "oldObject": old})),
+            "object": odd(draw, new),
+        }
+        asked = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+        body = draw.choice((mutant(draw, asked), encoded(asked)))
+        if not posted("/validate", body):
+            continue
+        with bounded(body):
+            try:
+                reply: bytes | None = validation.answer(body)
+            except ReviewError as error:
+                reply = b"" if error.uid else None
+        if reply is None:
+            continue
+        assert reply, "a review with a uid is answered"
+        response = json.loads(reply)["response"]
+        assert response["allowed"] or response["status"]["message"], body
+        warnings = response.get("warnings", ())
+        assert all(len(one.encode()) <= review.MAX_WARNING_BYTES for one in warnings), body
+        assert counted("dovetail_webhook_validations_total", outcome="error") == failed, body
+    outcomes = all_counted("dovetail_webhook_validations_total", "outcome") - outcomes
+    judged = outcomes["admitted"] + outcomes["warned"] + outcomes["denied"]
+    assert judged > BODIES // 5, "most of the mutants do so much harm that they show nothing"
+    assert min(outcomes[one] for one in ("admitted", "warned", "denied")) > BODIES // 50
 
 
 def test_every_conversion_is_answered_unless_its_uid_cannot_be_read(
     bodies: Callable[[str], Iterator[random.Random]],
 ) -> None:
     conversion = Conversion(FakeClock())
+    posted = webhook(conversion=conversion)
     failed = counted("dovetail_webhook_conversions_total", outcome="error")
-    good = 0
+    good: Counter[str] = Counter()
     for draw in bodies("conversions"):
-        kind, plural = draw.choice((("NodePool", "nodepools"), ("NodeClaim", "nodeclaims")))
-        new = {**document(plural), "apiVersion": "karpenter.sh/v1", "kind": kind}
-        old = convert(new, "karpenter.sh/v1beta1")
-        given, to = draw.choice(((new, "karpenter.sh/v1beta1"), (old, "karpenter.sh/v1")))
+        kind = draw.choice(("NodePool", "NodeClaim", "EC2NodeClass"))
+        group = "karpenter.k8s.aws" if kind == "EC2NodeClass" else "karpenter.sh"
+        new = {**document(VALIDATED[kind]), "apiVersion": f"{group}/v1", "kind": kind}
+        old = convert(new, f"{group}/v1beta1")
+        given, to = draw.choice(((new, f"{group}/v1beta1"), (old, f"{group}/v1")))
         request = {"uid": "u1", "desiredAPIVersion": to, "objects": [given]}
-        review = {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "request": request}
-        body = mutant(draw, review)
-        try:
-            reply = conversion.answer(body)
-        except ReviewError:
+        asked = {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "request": request}
+        body = mutant(draw, asked)
+        if not posted("/convert", body):
             continue
-        whole: Any = jsontext.decode_trimmed(msgspec.json.decode, reply)[
-            0
-        ]  # what is deep comes back as deep as it went in
+        with bounded(body):
+            try:
+                reply = conversion.answer(body)
+            except ReviewError:
+                continue
+        # what is deep comes back as deep as it went in
+        whole: Any = jsontext.decode_trimmed(msgspec.json.decode, reply)[0]
         response = whole["response"]
-        good += response["result"]["status"] == "Success"
+        good[kind] += response["result"]["status"] == "Success"
         assert response["result"]["status"] == "Success" or response["result"]["message"], body
         assert counted("dovetail_webhook_conversions_total", outcome="error") == failed, body
-    assert good > BODIES // 20, "most of the mutants do so much harm that they show nothing"
+    assert min(good.values()) > BODIES // 20, "most of the mutants do so much harm that they show nothing"
 
 
 class _Wires(Transport):
-    """Registries whose documents, tokens and headers are mutants, and whose HTTP is too."""
+    """Registries whose documents, tokens and headers are mutants, and whose HTTP is too; `making` is the CPU time that those took."""
 
     def __init__(self, draw: random.Random) -> None:
         super().__init__(TRUST, TLS, lambda: 0.0)
         self._draw = draw
+        self.making = 0.0
         self._config = encoded({"os": "linux", "architecture": "arm64", "config": {"Env": ["A=b"]}})
         self._index = index(("linux", "amd64"), ("linux", "arm64"), attestations=1)
 
     def ask(
         self, method: str, host: Host, target: str, headers: Mapping[str, str], most: int, deadline: float
     ) -> Reply:
+        began = time.thread_time()
+        wire = self._wire(target, is_known="Authorization" in headers)
+        self.making += time.thread_time() - began
+        request = h11.Request(method=method, target=target, headers=[("Host", str(host)), *headers.items()])
+        try:
+            return self._answer(cast(ssl.SSLSocket, _Socket(wire)), request, most, 1.0)
+        except (h11.ProtocolError, UnicodeError) as error:
+            raise TransportError(str(error)) from error
+
+    def _wire(self, target: str, *, is_known: bool) -> bytes:
         draw = self._draw
         if "/blobs/" in target:
             body: object = json.loads(self._config)
@@ -269,7 +452,7 @@ class _Wires(Transport):
             body = {"token": "abc", "expires_in": 300}
         else:
             body = draw.choice((self._index, manifest(self._config)))
-        if "Authorization" not in headers and not target.startswith("/token") and draw.random() < 0.3:
+        if not is_known and not target.startswith("/token") and draw.random() < 0.3:
             challenge = 'Bearer realm="https://registry.test/token",service="s",scope="repository:a:pull"'
             text = (
                 mutant(draw, [challenge])
@@ -287,11 +470,7 @@ class _Wires(Transport):
         if draw.random() < 0.1:
             at = draw.randrange(len(wire))
             wire = wire[:at] + bytes([draw.randrange(256)]) + wire[at + draw.randrange(3) :]
-        request = h11.Request(method=method, target=target, headers=[("Host", str(host)), *headers.items()])
-        try:
-            return self._answer(cast(ssl.SSLSocket, _Socket(wire)), request, most, 1.0)
-        except (h11.ProtocolError, UnicodeError) as error:
-            raise TransportError(str(error)) from error
+        return wire
 
 
 class _Socket:
@@ -314,11 +493,13 @@ TLS = ssl.create_default_context()
 
 def _look(draw: random.Random) -> frozenset[Platform]:
     known = Found(frozenset(), "sha256:1") if draw.random() < 0.2 else None
-    registry = Registry(_Wires(draw), TRUST, lambda: 0.0)
-    try:
-        found = registry.look(parse("registry.test/a:1"), lambda: Login("u", "p"), known)
-    except LookupFailedError:
-        return frozenset()
+    wires = _Wires(draw)
+    registry = Registry(wires, TRUST, lambda: 0.0)
+    with bounded("an image", apart=lambda: wires.making):
+        try:
+            found = registry.look(parse("registry.test/a:1"), lambda: Login("u", "p"), known)
+        except LookupFailedError:
+            return frozenset()
     return found.platforms
 
 
@@ -373,25 +554,108 @@ class _Silent:
     def put(self, report: Report) -> None: ...
 
 
+def _known(clock: FakeClock) -> Board:
+    """A board whose watches are live: n1 holds room for two planned pods, n3 is being taken away, a node for a third planned pod is coming."""
+    board = Board(120.0, clock)
+    board.depend_on([Watch()])
+    board.vetoes.begin(())
+    world = World()
+    world.table, world.now = board.table, clock.monotonic()
+    world.pods(member("a"), member("b"), member("coming", owner="other"))
+    world.planned_node("n1", entry("a", "b"), cores=2)
+    world.node("n2")
+    world.claim("c-n3", node="n3", disrupted=True)
+    world.node("n3")
+    world.claim("c-n4", entry("coming", owner="other"))
+    return board
+
+
 def test_every_question_is_answered(bodies: Callable[[str], Iterator[random.Random]]) -> None:
-    pod = document("pods")
-    asked = {"Pod": pod, "Nodes": None, "NodeNames": ["n1", "n2"]}
-    whole = {"Pod": pod, "Nodes": {"items": [document("nodes", name="n1")]}, "NodeNames": None}
     victims = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
-    preemption = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}
-    answerer = Answerer(Board(120.0, FakeClock()), _Silent())
+    clock = FakeClock()
+    board = _known(clock)
+    answerer = Answerer(board, _Silent())
+    posted = Posted(extender_app(answerer, board.problem), MAX_BODY_BYTES)
+    passed = "dovetail_extender_passed_total"
+    unjudged = {reason: counted(passed, reason=reason) for reason in ("stale", "breaker")}
+    before = all_counted("dovetail_extender_requests_total", "answer")
+    judged: Counter[str] = Counter()
     for draw in bodies("questions"):
-        body = mutant(draw, draw.choice((asked, whole)))
-        reply = json.loads(answerer.filter(body).decode(errors="replace"))  # an echo is as good as the question
-        assert reply["Error"] or reply["NodeNames"] is not None or reply["Nodes"] is not None
-        assert json.loads(answerer.prioritize(body)) == []
-        _only(ProtocolError, Question, body)
-        body = mutant(draw, preemption)
-        try:
-            kept = answerer.preempt(body)
-        except ProtocolError:
-            continue  # HTTP 400: kube-scheduler goes on without us
-        assert json.loads(kept)["NodeNameToMetaVictims"] or not _has_victims(body), body
+        pod = document("pods", uid=draw.choice(("stranger",) * 18 + ("a", "coming")))
+        nodes = {"items": [document("nodes", name=name) for name in ("n1", "n2", "n3")]}
+        few = {"Pod": pod, "Nodes": None, "NodeNames": draw.choice((["n1", "n2", "n3"], ["n1", "n3"]))}
+        asked = draw.choice((few, {"Pod": pod, "Nodes": nodes, "NodeNames": None}))
+        for verb, body in (
+            ("filter", mutant(draw, asked)),
+            ("prioritize", mutant(draw, asked)),
+            ("preempt", mutant(draw, {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})),
+        ):
+            if not posted(f"/{verb}", body):
+                continue
+            errors = counted(passed, reason="error")
+            with bounded(body):
+                is_read = _ANSWERED[verb](answerer, body)
+            if counted(passed, reason="error") != errors:
+                assert not _decodes(verb, body), body
+                is_read = False
+            judged[verb] += is_read
+        clock.advance(0.001)
+    assert unjudged == {reason: counted(passed, reason=reason) for reason in unjudged}
+    assert min(judged[verb] for verb in _ANSWERED) > BODIES // 2, "most of the mutants are not judged"
+    answers = all_counted("dovetail_extender_requests_total", "answer") - before
+    assert set(answers) >= {"narrowed", "refused", "steered", "echoed", "scored", "kept", "vetoed", "failed"}
+
+
+def _filtered(answerer: Answerer, body: bytes) -> bool:
+    reply = json.loads(answerer.filter(body).decode(errors="replace"))  # an echo is as good as the question
+    if reply["Error"]:
+        return False
+    assert reply["NodeNames"] is not None or reply["Nodes"] is not None, body
+    return True
+
+
+def _prioritized(answerer: Answerer, body: bytes) -> bool:
+    scores = json.loads(answerer.prioritize(body))
+    try:
+        asked = Question(body).names.as_set()
+    except ProtocolError:
+        assert scores == [], body
+        return False
+    assert all(one["Host"] in asked and 0 <= one["Score"] <= 10 for one in scores), body
+    return True
+
+
+def _preempted(answerer: Answerer, body: bytes) -> bool:
+    """An empty answer forbids to evict anybody: that is said once."""
+    try:
+        kept = [json.loads(answerer.preempt(body))["NodeNameToMetaVictims"] for _ in range(2)]
+    except ProtocolError:
+        return False  # HTTP 400: kube-scheduler goes on without us
+    assert any(kept) or not _has_victims(body), body
+    return True
+
+
+_ANSWERED: dict[str, Callable[[Answerer, bytes], bool]] = {
+    "filter": _filtered,
+    "prioritize": _prioritized,
+    "preempt": _preempted,
+}
+"""Asks, looks whether the answer is one that kube-scheduler can live with, and says whether the question could be read."""
+
+
+def _decodes(verb: str, body: bytes) -> bool:
+    """Whether a question can be read to its end, the pod and the names."""
+    try:
+        if verb == "preempt":
+            pod = PreemptionQuestion(body).pod
+        else:
+            question = Question(body)
+            question.names.all()
+            pod = question.pod
+        jsontext.decode_trimmed(decode_member, pod.raw)
+    except (RecursionError, ValueError):
+        return False
+    return True
 
 
 def _has_victims(body: bytes) -> bool:

@@ -286,11 +286,17 @@ def document(plural: str, **metadata: Any) -> dict[str, Any]:
     )
 
 
-def mutant(draw: random.Random, sound: Any) -> bytes:
-    """The text of a JSON document with one to three things wrong with it."""
+def odd(draw: random.Random, sound: Any) -> Any:
+    """A copy of a JSON document with up to three values that are out of place."""
     changed = copy.deepcopy(sound)
     for _ in range(draw.choice((0, 1, 1, 2, 3))):
         _change(draw, changed)
+    return changed
+
+
+def mutant(draw: random.Random, sound: Any) -> bytes:
+    """The text of a JSON document with one to three things wrong with it."""
+    changed = odd(draw, sound)
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=draw.random() < 0.5).encode(errors="surrogatepass")
     match draw.randrange(8):
         case 0:
