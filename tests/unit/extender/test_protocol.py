@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.protocol import (
+    MAX_BODY_BYTES,
     WINDOW_BYTES,
     FilterResult,
     MetaVictims,
@@ -216,3 +217,17 @@ def test_a_window_has_no_name_that_was_not_asked_about(odd: str) -> None:
 
 def test_there_is_no_window_in_what_is_no_list_of_names() -> None:
     assert NodeNames(compact([["x" * 10]] * 10_000)).window(1) is None  # type: ignore[list-item]
+
+
+def test_the_largest_legal_questions_of_five_thousand_nodes_are_not_too_long() -> None:
+    """Names and pods as long as the API server takes them; victims of a tenth of the nodes, as many as a node's usual pods."""
+    names = [f"n{number:04}".ljust(253, "x") for number in range(5000)]
+    largest = {**POD, "data": "x" * 1_500_000}
+    asked = body({"Pod": largest, "Nodes": None, "NodeNames": names})
+    assert len(asked) <= MAX_BODY_BYTES
+    assert len(Question(asked).names.all()) == 5000
+    victims = [{"UID": "5b1f2c1e-0000-4000-8000-000000000001"}] * 110
+    candidates = {name: {"Pods": victims, "NumPDBViolations": 0} for name in names[:500]}
+    asked = body({"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": candidates})
+    assert len(asked) <= MAX_BODY_BYTES
+    assert len(PreemptionQuestion(asked).candidates) == 500

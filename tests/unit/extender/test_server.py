@@ -8,7 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from certs.authority import Authority
-from extender.server import Config, SecondsParameter, command, server
+from extender.answering import Answerer
+from extender.app import create_app, prompt
+from extender.board import Board
+from extender.reports import Identity, Reporter
+from extender.server import LIMITS, Config, SecondsParameter, command, server
+from provisioner.support.http import wsgi
+from tests.support import rawhttp
 from tests.support.clock import FakeClock
 
 
@@ -114,3 +120,20 @@ def test_a_bad_command_line_is_a_sentence(line: list[str], says: str) -> None:
     assert result.exit_code != 0
     assert says in result.output
     assert "Traceback" not in result.output
+
+
+LONGEST = 3 * 1024 * 1024
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+def test_a_body_of_more_than_three_mebibytes_is_refused_before_it_is_read(verb: str) -> None:
+    """kube-scheduler goes on without the extender then."""
+    board = Board(120.0, FakeClock())
+    answerer = Answerer(board, Reporter(Identity(), FakeClock(), lambda: True))
+    handle, at_once = wsgi.handler(create_app(answerer, board.problem)), prompt(answerer)
+    with rawhttp.serving(handle, LIMITS, prompt=at_once) as (_, address):
+        longest = address.ask(rawhttp.post(b" " * LONGEST, f"/{verb}"))
+        assert longest.status == (400 if verb == "preempt" else 200)
+        assert b"truncated" in longest.body or longest.body == b"[]"
+        head = f"POST /{verb} HTTP/1.1\r\nHost: x\r\nContent-Length: {LONGEST + 1}\r\n\r\n"
+        assert address.ask(head.encode()).status == 413

@@ -12,8 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from certs.store import Names
+from provisioner.support.http import wsgi
+from tests.support import rawhttp
 from tests.unit.kube.test_sending import kubeconfig
-from webhook.server import Config, command
+from tests.unit.webhook.test_app import client
+from webhook.server import LIMITS, Config, command
 
 REFUSED = {
     "an address without a port": (["--bind", "127.0.0.1"], "is not HOST:PORT"),
@@ -125,3 +128,14 @@ def test_nothing_that_looks_up_images_is_loaded_unless_it_is_switched_on() -> No
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert CONFIG.images is None
+
+
+LONGEST = 3 * 1024 * 1024
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate", "/convert"])
+def test_a_body_of_more_than_three_mebibytes_is_refused_before_it_is_read(path: str) -> None:
+    with rawhttp.serving(wsgi.handler(client().application), LIMITS) as (_, address):
+        assert address.ask(rawhttp.post(b" " * LONGEST, path)).status == 400
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {LONGEST + 1}\r\n\r\n"
+        assert address.ask(head.encode()).status == 413
