@@ -6,12 +6,10 @@ from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
 from extender import messages, metrics
-from extender.facts import Timeline, claim_facts, node_facts
-from extender.plan import Arrival, Member, PlanTable
+from extender.facts import Timeline
+from extender.plan import Arrival, ClaimFacts, Member, NodeFacts, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
-from provisioner.apis.core import Node
-from provisioner.apis.karpenter import NodeClaim
 from provisioner.kube.watch import EventKind
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -58,6 +56,7 @@ class Board:
         table: the plan table.
         refusals: what was refused, until it is released.
         vetoes: preemptions that were put off.
+        timeline: what instants of objects are on this clock.
     """
 
     def __init__(self, hold_seconds: float, clock: Clock) -> None:
@@ -66,7 +65,7 @@ class Board:
         self.refusals = Refusals()
         self.vetoes = Vetoes()
         self.clock = clock
-        self._timeline = Timeline(clock.now(), clock.monotonic())
+        self.timeline = Timeline(clock.now(), clock.monotonic())
         self._sources: tuple[Source, ...] = ()
         self._down_since: dict[int, float] = {}
         self._awaited: set[str] = set()
@@ -104,34 +103,32 @@ class Board:
             elif old is not None:
                 self.table.drop_pod(old.uid)
 
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
+    def node_changed(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         """A node was added, changed or removed."""
         now = self.clock.monotonic()
         if new is not None:
-            facts = node_facts(new, self._timeline)
-            self._note("Node", facts.name, facts.problem)
+            self._note("Node", new.name, new.problem)
             with self.lock:
-                known = self.table.knows(facts.name)
-                self.table.set_node(facts, now)
+                known = self.table.knows(new.name)
+                self.table.set_node(new, now)
                 if not known:
                     self.lock.notify_all()
         elif old is not None:
-            self._note("Node", old.metadata.name, "")
+            self._note("Node", old.name, "")
             with self.lock:
-                self.table.drop_node(old.metadata.name, now)
-                self._awaited.discard(old.metadata.name)
+                self.table.drop_node(old.name, now)
+                self._awaited.discard(old.name)
 
-    def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+    def claim_changed(self, old: ClaimFacts | None, new: ClaimFacts | None) -> None:
         """A NodeClaim was added, changed or removed."""
         if new is not None:
-            facts = claim_facts(new, self._timeline)
-            self._note("NodeClaim", facts.name, facts.problem)
+            self._note("NodeClaim", new.name, new.problem)
             with self.lock:
-                self.table.set_claim(facts, self.clock.monotonic())
+                self.table.set_claim(new, self.clock.monotonic())
         elif old is not None:
-            self._note("NodeClaim", old.metadata.name, "")
+            self._note("NodeClaim", old.name, "")
             with self.lock:
-                self.table.drop_claim(old.metadata.name)
+                self.table.drop_claim(old.name)
 
     def _note(self, kind: str, name: str, problem: str) -> None:
         """Tell of a new problem of an object once. Called by one thread for each kind."""

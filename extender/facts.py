@@ -10,6 +10,7 @@ kubelet on its own Node (NodeRestriction forbids it its taints and the labels of
 - what a Node says of its own state moves the holds on itself only, and no further than now.
 """
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -109,10 +110,9 @@ def member_of(pod: Pod, node: str = "") -> Member:
     """
     return Member(
         uid=pod.uid,
-        name=pod.name,
-        namespace=pod.namespace,
+        name=f"{pod.namespace}/{pod.name}",
         resource_version=pod.resource_version,
-        owner=pod.owner.uid if pod.owner is not None else "",
+        owner=sys.intern(pod.owner.uid) if pod.owner is not None else "",  # brothers have one text
         klass=pod.shape.key,
         requests=pod.shape.requests,
         priority=pod.shape.priority,
@@ -181,9 +181,17 @@ def _plan(meta: ObjectMeta) -> tuple[Plan, str]:
     if not text:
         return EMPTY_PLAN, ""
     try:
-        return decode_plan(text), ""
+        return _interned(decode_plan(text)), ""
     except PlanError as error:
         return EMPTY_PLAN, f"annotation {names.PLAN_ANNOTATION}: {error}"
+
+
+def _interned(plan: Plan) -> Plan:
+    """The same plan; owners and classes are one text in all plans."""
+    entries = (
+        msgspec.structs.replace(one, owner=sys.intern(one.owner), klass=sys.intern(one.klass)) for one in plan.pods
+    )
+    return Plan(v=plan.v, pods=tuple(entries))
 
 
 def _amounts(wire: Mapping[str, str | int | float]) -> tuple[Resources, str]:

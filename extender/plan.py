@@ -20,7 +20,7 @@ deleted, and with the annotation.
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import filterfalse
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -69,8 +69,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         uid: of the pod.
-        name: of the pod.
-        namespace: of the pod.
+        name: namespace and name of the pod, as the key of a store has them, so that both are one text.
         resource_version: of the object that these facts are from.
         owner: UID of its controller, "" for none.
         klass: key of its class.
@@ -85,7 +84,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     uid: str
     name: str = ""
-    namespace: str = ""
+    namespace: ClassVar[str] = ""
     resource_version: str = ""
     owner: str = ""
     klass: str

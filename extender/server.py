@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import click
+import msgspec
 from flask import Flask
 
 from certs.serving import ServingContext
@@ -21,8 +22,8 @@ from extender import messages
 from extender.answering import Answerer
 from extender.app import create_app, prompt
 from extender.board import Board, Feed
-from extender.facts import decode_member
-from extender.plan import Member
+from extender.facts import claim_facts, decode_member, node_facts
+from extender.plan import ClaimFacts, Member, NodeFacts
 from extender.protocol import MAX_BODY_BYTES
 from extender.releasing import Releaser
 from extender.reports import Identity, Reporter
@@ -32,7 +33,7 @@ from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ConfigError
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
-from provisioner.support import health, logs
+from provisioner.support import health, logs, memory
 from provisioner.support.addresses import Address, AddressParameter, host_and_port, is_loopback
 from provisioner.support.clock import SystemClock
 from provisioner.support.http import flags, gunicorn_server
@@ -59,7 +60,48 @@ MEMBERS: Final[Resource[Member]] = Resource(
 )
 """Pods, of which only what the plan table needs is kept: a few hundred bytes each."""
 
+T = TypeVar("T")
+F = TypeVar("F", NodeFacts, ClaimFacts)
+
 _log = logs.get_logger(__name__)
+
+
+class Known(msgspec.Struct, Generic[F], frozen=True, gc=False):
+    """A Node or NodeClaim by what the plan table needs of it: a tenth of the object.
+
+    Attributes:
+        name: of the object.
+        namespace: of the object.
+        uid: of the object.
+        resource_version: of the object that these facts are from.
+        facts: about it.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    facts: F
+
+
+def known(resource: Resource[T], facts: Callable[[T], F]) -> Resource[Known[F]]:
+    """A kind of which only the facts are kept."""
+
+    def decode(data: bytes) -> Known[F]:
+        obj = resource.decode(data)
+        its = resource.identity(obj)
+        return Known(its.name, its.namespace, its.uid, its.resource_version, facts(obj))
+
+    return Resource(
+        resource.group, resource.version, resource.plural, resource.kind, resource.namespaced, decode, itself
+    )
+
+
+def _by_facts(changed: Callable[[F | None, F | None], None]) -> Feed[Known[F]]:
+    def told(old: Known[F] | None, new: Known[F] | None) -> None:
+        changed(None if old is None else old.facts, None if new is None else new.facts)
+
+    return Feed(told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +175,7 @@ class ExtenderProgram:
 
     def __init__(self, config: Config) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
+        memory.few_arenas()  # each watch fills its caches in a thread of its own
         clock = SystemClock()
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
@@ -183,16 +226,19 @@ class ExtenderProgram:
             reflector.synced.wait()
         with self.board.lock:
             self.board.vetoes.begin(self.board.table.live_plans)
-        gc.collect()
+        memory.give_back()
         gc.freeze()
         with self.board.lock:
             _log.info(messages.READY, table=repr(self.board.table))
 
 
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
+    at = board.timeline
     return (
-        Reflector(connection, NODES, handlers=[Feed(board.node_changed)]),
-        Reflector(connection, NODECLAIMS, handlers=[Feed(board.claim_changed)]),
+        Reflector(connection, known(NODES, lambda one: node_facts(one, at)), handlers=[_by_facts(board.node_changed)]),
+        Reflector(
+            connection, known(NODECLAIMS, lambda one: claim_facts(one, at)), handlers=[_by_facts(board.claim_changed)]
+        ),
         Reflector(connection, MEMBERS, handlers=[Feed(board.pod_changed)]),
     )
 

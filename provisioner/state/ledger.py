@@ -4,12 +4,12 @@ Plain bookkeeping without I/O or locks: the owner serialises calls. Events may c
 node too; the same facts give the same ledger.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from provisioner.values.resources import EMPTY, Resources
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True, gc=False):
     node: str
     requests: Resources
     daemon: bool

@@ -27,9 +27,9 @@ from flask import Flask
 from extender.answering import Answerer
 from extender.app import create_app as extender_app
 from extender.board import Board
-from extender.facts import decode_member
+from extender.facts import Timeline, claim_facts, decode_member, node_facts
 from extender.protocol import MAX_BODY_BYTES, PreemptionQuestion, ProtocolError, Question
-from extender.server import MEMBERS
+from extender.server import MEMBERS, known
 from provisioner.apis.conversion.beta import convert
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodePool
@@ -47,7 +47,7 @@ from provisioner.kube.watch import Reflector
 from provisioner.support import metrics
 from provisioner.values import jsontext
 from provisioner.values.taints import Taint
-from tests.support.clock import FakeClock
+from tests.support.clock import NOON, FakeClock
 from tests.support.extender import Watch, World, entry, member
 from tests.support.imagehosts import encoded, index, manifest
 from tests.support.kube import FakeAnswer, FakeApi, bookmark, event, page, refusal, watching
@@ -63,7 +63,7 @@ from webhook.images.registry import Found, LookupFailedError, Registry
 from webhook.images.transport import Reply, Transport, TransportError
 from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
-from webhook.shares import Owner, Seat, ShareLedger
+from webhook.shares import Owner, Seat, ShareLedger, decode_shared
 from webhook.stamping import STAMPS, Facts, Images, ImagesAsked
 from webhook.validation import Surroundings, Validation
 
@@ -72,9 +72,17 @@ MUTANTS = 100_000 if THOROUGH else 5_000
 BODIES = 100_000 if THOROUGH else 500
 if THOROUGH:
     pytestmark = pytest.mark.timeout(4 * 3600)  # a law takes some minutes alone, and as long as it takes beside others
+AT = Timeline(NOON, 0.0)
+FACTS: dict[str, Resource[Any]] = {
+    "MEMBERS": MEMBERS,
+    "KNOWN_NODES": known(resources.NODES, lambda one: node_facts(one, AT)),
+    "KNOWN_NODECLAIMS": known(resources.NODECLAIMS, lambda one: claim_facts(one, AT)),
+    "SHARED_PODS": Resource("", "v1", "pods", "Pod", True, decode_shared, identity=resources.itself),
+}
+"""Kinds of which a program keeps some facts alone."""
 KINDS: dict[str, Resource[Any]] = {
     name: found
-    for name, found in {**vars(resources), "MEMBERS": MEMBERS}.items()
+    for name, found in {**vars(resources), **FACTS}.items()
     if isinstance(found, Resource) and name.isupper()
 }
 #: Of all mutants, so many hundredths go to each of the tests of objects.
@@ -180,7 +188,7 @@ def sound(resource: Resource[Any], **metadata: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_sound_object_can_be_read(name: str) -> None:
     resource = KINDS[name]
-    assert resource.identity(resource.decode(json.dumps(sound(resource)).encode())).name == "web-1"
+    assert resource.key(resource.decode(json.dumps(sound(resource)).encode())) == "shop/web-1"
 
 
 def test_an_object_is_read_or_is_a_bad_one() -> None:

@@ -37,8 +37,7 @@ def member(
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
     return Member(
         uid=uid,
-        name=uid,
-        namespace="ns",
+        name=f"ns/{uid}",
         owner=owner,
         klass=klass,
         requests=cpus(cores),

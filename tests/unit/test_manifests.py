@@ -430,8 +430,10 @@ def called(call: ast.Call) -> str:
 
 
 def resource_of(call: ast.Call) -> resources.Resource[Any] | None:
-    """The first argument that is one of the constants of `provisioner.kube.resources`."""
+    """The first argument that is one of the constants of `provisioner.kube.resources`, or is made of one."""
     for argument in call.args:
+        if isinstance(argument, ast.Call) and called(argument) == "known":  # the kind, of which facts alone are kept
+            return resource_of(argument)
         name = argument.attr if isinstance(argument, ast.Attribute) else getattr(argument, "id", "")
         found = extender_server.MEMBERS if name == "MEMBERS" else getattr(resources, name, None)
         if name.isupper() and isinstance(found, resources.Resource):

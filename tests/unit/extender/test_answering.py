@@ -12,8 +12,9 @@ from extender.answering import HUNG_SECONDS, PROMPT_BYTES, Answerer
 from extender.app import create_app, prompt
 from extender.board import MAX_OUTAGE_SECONDS, MAX_SILENCE_SECONDS, Board
 from extender.breaker import SLOW_IN_A_ROW, SLOW_SECONDS
+from extender.facts import claim_facts, node_facts
 from extender.placement import SAMPLE
-from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member
+from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member, NodeFacts
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
 from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
@@ -147,7 +148,7 @@ def test_whoever_asks_in_turn_sees_every_node_in_the_end(bench: Bench) -> None:
 def test_of_many_nodes_all_pass_where_kube_scheduler_would_rather_not_have_some(bench: Bench) -> None:
     listed = crowd(bench, 300)
     taints = (Taint(key="old", effect="PreferNoSchedule"),)
-    old = Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints))
+    old = node_facts(Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints)), bench.board.timeline)
     bench.board.node_changed(None, old)
     assert bench.filter(STRANGER, *listed)["NodeNames"] == listed
     bench.board.node_changed(old, None)
@@ -466,7 +467,7 @@ def test_a_node_that_joins_this_very_moment_is_waited_for(bench: Bench) -> None:
     coming_plan(bench)
     assert preempted(bench, member("a"), n1=1) == []
     board = bench.board
-    joined = Node(metadata=ObjectMeta(name="n2"), spec=NodeSpec(provider_id="p"))
+    joined = NodeFacts(name="n2", provider_id="p")
     with board.lock:  # the other thread gets in when we begin to wait
         arrival = threading.Thread(target=board.node_changed, args=(None, joined))
         arrival.start()
@@ -604,7 +605,7 @@ def test_a_node_that_appears_while_it_is_waited_for_ends_the_wait(
     before = metrics.REGISTRY.get_sample_value(outcome, {"outcome": "known"}) or 0.0
     board = bench.board
     with board.lock:  # the other thread gets in when we begin to wait
-        arrival = threading.Thread(target=board.node_changed, args=(None, node("n9")))
+        arrival = threading.Thread(target=board.node_changed, args=(None, NodeFacts(name="n9")))
         arrival.start()
         board.await_nodes(["n9"])
     arrival.join(5)
@@ -615,7 +616,7 @@ def test_a_plan_that_cannot_be_read_is_left_out_and_counted_once(bench: Bench) -
     from tests.support.cluster import claim
 
     before = metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) or 0.0
-    bad = claim("c1", annotations={names.PLAN_ANNOTATION: "{"})
+    bad = claim_facts(claim("c1", annotations={names.PLAN_ANNOTATION: "{"}), bench.board.timeline)
     bench.board.claim_changed(None, bad)
     bench.board.claim_changed(bad, bad)
     assert metrics.REGISTRY.get_sample_value("dovetail_extender_bad_objects_total", {"kind": "NodeClaim"}) == before + 1

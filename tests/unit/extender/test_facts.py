@@ -147,7 +147,7 @@ def pod(**changes: Any) -> bytes:
 
 def test_a_pod() -> None:
     one = decode_member(pod())
-    assert (one.uid, one.namespace, one.name, one.resource_version, one.owner) == ("u", "ns", "p", "7", "o")
+    assert (one.uid, one.name, one.resource_version, one.owner) == ("u", "ns/p", "7", "o")
     assert (one.requests, one.priority, one.waiting) == (Resources.of({"cpu": 500, "pods": 1}), 3, True)
     assert one.family == Family("o", one.klass)
     assert one.shape is decode_member(pod(metadata={"uid": "v"})).shape
