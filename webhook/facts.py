@@ -5,8 +5,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import msgspec
-
 from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
@@ -21,13 +19,13 @@ from provisioner.kube.resources import (
     NAMESPACES,
     NODEOVERLAYS,
     NODEPOOLS,
-    Bare,
     Resource,
+    itself,
 )
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
-from webhook.shares import Owner, Seat, ShareLedger
+from webhook.shares import Owner, Seat, SharedPod, ShareLedger, decode_shared
 from webhook.stamping import Facts, Images, ImagesAsked
 from webhook.validation import Surroundings
 
@@ -35,7 +33,7 @@ NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
 """How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
 LEASE_FIELD_DEFAULT_SECONDS = 15
-_SHARED_PODS: Resource[Bare] = Resource("", "v1", "pods", "Pod", True, msgspec.json.Decoder(Bare).decode)
+_SHARED_PODS: Resource[SharedPod] = Resource("", "v1", "pods", "Pod", True, decode_shared, identity=itself)
 
 
 class ImageSource(Protocol):
@@ -88,7 +86,7 @@ class ClusterFacts:
 
         self._images: ImageSource | None = None
         self._shares = ShareLedger(clock)
-        self._shared: Reflector[Bare] | None = None
+        self._shared: Reflector[SharedPod] | None = None
         if count_pods:  # only those that were stamped and run or may run
             self._shared = Reflector(
                 connection, _SHARED_PODS, handlers=[self._shares], label_selector=names.ON_DEMAND_SHARE_LABEL,

@@ -9,10 +9,13 @@ n pods at most, and the next pods make up for it.
 """
 
 import re
+import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.shares import Share, Side, gave
@@ -27,6 +30,7 @@ MAX_ADMITTED: Final = 20_000
 LONGEST_UID: Final = 64
 """Of an owner or a review, in characters; Kubernetes' have 36. Whoever creates a pod may name any owner, so longer ones are not remembered."""
 
+_decode = msgspec.json.Decoder(Bare).decode
 _PLACE = re.compile(r"\.([0-9]{1,7})\.[^.]*$", re.ASCII)
 
 
@@ -102,6 +106,48 @@ class _Count(NamedTuple):
     place: int
 
 
+class SharedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is kept of a watched pod: an eighth of its metadata.
+
+    Attributes:
+        name: of the pod.
+        namespace: of the pod.
+        uid: of the pod.
+        resource_version: of the object that this is from.
+        count: what it counts as; None for one that ends or has no share.
+        review: that decided on it, "" where it does not say.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    count: _Count | None
+    review: str
+
+
+def decode_shared(data: bytes) -> SharedPod:
+    """The pod in this JSON.
+
+    Raises:
+        msgspec.MsgspecError: no JSON, or no metadata.
+    """
+    return shared(_decode(data))
+
+
+def shared(pod: Bare) -> SharedPod:
+    """What is kept of a pod."""
+    metadata = pod.metadata
+    return SharedPod(
+        name=metadata.name,
+        namespace=sys.intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        count=_counted(pod),
+        review=metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2],
+    )
+
+
 class ShareLedger:
     """The pods with a share by owner: those that a watch shows (it is the handler of that watch) and those just admitted. Thread-safe.
 
@@ -142,18 +188,18 @@ class ShareLedger:
                 self._add(count)
             return Seat(side, place, share.rank(side, place))
 
-    def on_event(self, kind: EventKind, old: Bare | None, new: Bare | None) -> None:
+    def on_event(self, kind: EventKind, old: SharedPod | None, new: SharedPod | None) -> None:
         """Take in one change of a pod."""
         del kind  # what was there and what is there says it all
         with self._lock:
-            before, after = (None if pod is None else _counted(pod) for pod in (old, new))
+            before, after = (None if pod is None else pod.count for pod in (old, new))
             if before != after:
                 if after is not None:
                     self._add(after)
                 if before is not None:
                     self._remove(before)
             if new is not None and old is None:
-                self._drop(new.metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2])
+                self._drop(new.review)
 
     def on_sync(self) -> None:
         """Nothing: the events of the first list were taken in."""
@@ -191,5 +237,7 @@ def _counted(pod: Bare) -> _Count | None:
     place = _PLACE.search(metadata.annotations.get(names.ON_DEMAND_TICKET, ""))
     for owner in metadata.owner_references:
         if owner.controller and len(owner.uid) <= LONGEST_UID:
-            return _Count(Owner(metadata.namespace, owner.uid), Side(label), 0 if place is None else int(place[1]))
+            # brothers have one text
+            its = Owner(sys.intern(metadata.namespace), sys.intern(owner.uid))
+            return _Count(its, Side(label), 0 if place is None else int(place[1]))
     return None

@@ -13,7 +13,7 @@ from provisioner.apis.shares import Share, Side, parse
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from tests.support.clock import FakeClock
-from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, ShareLedger
+from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, SharedPod, ShareLedger, shared
 
 WEB: Final = Owner("shop", "web")
 THIRD: Final = Share(percent=30)
@@ -39,7 +39,7 @@ def test_no_shares(text: str) -> None:
         parse(text)
 
 
-def pod(name: str, seat: Seat, owner: Owner = WEB, *, ending: bool = False) -> Bare:
+def pod(name: str, seat: Seat, owner: Owner = WEB, *, ending: bool = False) -> SharedPod:
     """A stamped pod as the watch shows it; its name is the review."""
     reference = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid=owner.uid, controller=True)
     metadata = ObjectMeta(
@@ -50,7 +50,7 @@ def pod(name: str, seat: Seat, owner: Owner = WEB, *, ending: bool = False) -> B
         owner_references=(reference,),
         deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC) if ending else None,
     )
-    return Bare(metadata=metadata)
+    return shared(Bare(metadata=metadata))
 
 
 def sides(ledger: ShareLedger, count: int, share: Share = THIRD, prefix: str = "a") -> list[Side]:
@@ -117,7 +117,7 @@ def test_the_successor_of_a_pod_that_ends_takes_its_place() -> None:
     for one in made:
         ledger.on_event(EventKind.ADDED, None, one)
     for at, one in enumerate(made):
-        ending = pod(one.metadata.name, seats[at], ending=True)
+        ending = pod(one.name, seats[at], ending=True)
         ledger.on_event(EventKind.MODIFIED, one, ending)
         successor = ledger.seat(WEB, THIRD, f"b{at}")
         assert successor == seats[at]
@@ -161,7 +161,7 @@ def test_replicas_that_decide_at_once_are_wrong_by_a_few_pods_and_make_up_for_it
     draw = random.Random(seed)
     share = Share(percent=percent)
     ledgers = [ShareLedger(FakeClock()) for _ in range(replicas)]
-    late: list[list[Bare]] = [[] for _ in ledgers]  # what each watch has not shown yet
+    late: list[list[SharedPod]] = [[] for _ in ledgers]  # what each watch has not shown yet
     found: list[Side] = []
     for at in range(200):
         ledger = draw.choice(ledgers)
