@@ -259,9 +259,11 @@ def test_two_thousand_refused_kinds_are_looked_at() -> None:
 class _Bench:
     """A program over a board that needs no API server; the watch is a thread that binds pods."""
 
-    def __init__(self, nodes: int, planned: int) -> None:
+    def __init__(self, nodes: int, planned: int, strangers: int) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._board = board(nodes, planned)
+        for number in range(strangers):  # a node with a pod has a score
+            self._board.table.set_pod(member(100_000 + number, node_name(number)))
         self._planned = planned
         answerer = Answerer(self._board, _Nowhere())
         self.app: Flask = create_app(answerer, self._board.problem)
@@ -282,9 +284,9 @@ class _Bench:
             time.sleep(0.0025)  # 400 pods a second
 
 
-def _serve(port: int, nodes: int, planned: int) -> None:
+def _serve(port: int, nodes: int, planned: int, strangers: int) -> None:
     os.setsid()
-    server(Config(bind=("127.0.0.1", port)), lambda: _Bench(nodes, planned)).run()
+    server(Config(bind=("127.0.0.1", port)), lambda: _Bench(nodes, planned, strangers)).run()
 
 
 class _Client:
@@ -336,13 +338,13 @@ def wire(verb: str, body: bytes = b"") -> bytes:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[int, int], _Client]]:
+def serve() -> Iterator[Callable[[int, int, int], _Client]]:
     children: list[Any] = []
     clients: list[_Client] = []
 
-    def start(nodes: int, planned: int) -> _Client:
+    def start(nodes: int, planned: int, strangers: int) -> _Client:
         port = free_port()
-        child = multiprocessing.get_context("spawn").Process(target=_serve, args=(port, nodes, planned))
+        child = multiprocessing.get_context("spawn").Process(target=_serve, args=(port, nodes, planned, strangers))
         child.start()
         children.append(child)
         deadline = time.monotonic() + 30
@@ -368,29 +370,33 @@ def serve() -> Iterator[Callable[[int, int], _Client]]:
 
 
 @pytest.mark.parametrize(
-    ("title", "verb", "nodes", "planned", "goal_ms"),
+    ("title", "verb", "nodes", "planned", "scores", "goal_ms"),
     [
-        ("filter, echo, 200 names", "filter", 200, 0, 2.0),
-        ("filter, stranger, 200 names, 100 held", "filter", 200, 100, 2.0),
-        ("filter, stranger, 5,000 names, 200 held", "filter", 5000, 200, 2.0),
-        ("prioritize, planned pod, 5,000 names, 200 held", "prioritize", 5000, 200, 3.0),
-        ("preempt, 500 victims on 100 nodes", "preempt", 5000, 200, 3.0),
+        ("filter, echo, 200 names", "filter", 200, 0, 0, 2.0),
+        ("filter, stranger, 200 names, 100 held", "filter", 200, 100, 0, 2.0),
+        ("filter, stranger, 5,000 names, 200 held", "filter", 5000, 200, 0, 2.0),
+        ("prioritize, planned pod, 5,000 names, 200 held", "prioritize", 5000, 200, 1, 3.0),
+        ("prioritize, stranger, 5,000 names and scores, 200 held", "prioritize", 5000, 200, 5000, 3.0),
+        ("preempt, 500 victims on 100 nodes", "preempt", 5000, 200, 0, 3.0),
     ],
 )
 def test_over_http(
-    serve: Callable[[int, int], _Client],
+    serve: Callable[[int, int, int], _Client],
     title: str,
     verb: str,
     nodes: int,
     planned: int,
+    scores: int,
     goal_ms: float,
 ) -> None:
     """One kept-alive connection, as kube-scheduler's; a 40 ms stall of Nagle's and delayed ACK's would show at once."""
-    client = serve(nodes, planned)
-    uid = "uid-000999" if verb == "prioritize" else "stranger"
+    client = serve(nodes, planned, scores if scores > 1 else 0)
+    uid = "uid-000999" if scores == 1 else "stranger"
     body = preemption(uid, 100, 500) if verb == "preempt" else question(uid, nodes)
 
     request = wire(verb, body)
+    answer = bytes(client.ask(request))
+    assert answer.count(b'"Score":') == scores
 
     def call(_: int) -> None:
         assert client.ask(request)[-1] in b"}]"
