@@ -70,3 +70,7 @@ COMMAND_EDGES: Final[dict[Edge, str]] = {
     (f"{COMMITTED}, going", "none"): "its candidate is gone",
     (f"{DELETING}, going", "none"): "all of its candidates are gone",
 }
+SELDOM: Final[frozenset[Edge]] = frozenset(
+    {("ending registered", "ending initialized"), (f"{COMMITTED}, going", f"{DELETING}, going")}
+)
+"""Edges that many interleavings may miss: a user must delete the object at the very write. The state tables of the unit tests go along them."""

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 
-from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, Edge
+from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, SELDOM, Edge
 
 CHUNK = 50
 """Seeds of one process; a seed is the same interleaving only after those before it in its process."""
 FIGURES = "figures: "
 MANY = 10_000
-"""In so many interleavings every edge of the state tables is gone along."""
+"""In so many interleavings every edge of the state tables is gone along, but for those that are seldom."""
 TABLES = {"NodeClaim": CLAIM_EDGES, "command": COMMAND_EDGES}
 
 
@@ -61,8 +61,13 @@ def _shared(first: int, end: int, jobs: int) -> tuple[Counter[str], int]:
 
 
 def uncovered(figures: Counter[str]) -> list[tuple[str, str, str]]:
-    """Edges of the state tables that nothing went along: of what, from where, to where."""
-    return [(what, *edge) for what, table in TABLES.items() for edge in table if not figures[_figure(what, edge)]]
+    """Edges of the state tables that nothing went along, though something must have: of what, from where, to where."""
+    return [
+        (what, *edge)
+        for what, table in TABLES.items()
+        for edge in table
+        if edge not in SELDOM and not figures[_figure(what, edge)]
+    ]
 
 
 def _figure(what: str, edge: Edge) -> str:

@@ -1,5 +1,6 @@
 """One interleaving: a small fleet is bought, changed, broken and judged, all from one seed."""
 
+import json
 import logging
 import random
 import uuid
@@ -9,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.apis import names
+from provisioner.apis.command import Phase
+from tests.interleaving.edges import claim_state
 from tests.interleaving.oracle import Oracle
 from tests.interleaving.place import Place, Workload
 from tests.interleaving.process import TAKE_SECONDS, Process
-from tests.interleaving.server import Server
+from tests.interleaving.server import Server, Wire
 from tests.interleaving.threads import STAGE, Dead, Deadlock
 
 MOST_SWITCHES: Final = 60_000
@@ -56,6 +59,14 @@ def _expected() -> tuple[type[BaseException], ...]:
 
 
 _EXPECTED: Final = _expected()
+
+
+def _is_rare(claim: Wire) -> bool:
+    """Whether its Node has joined and is not ready, or it holds the record of a command of several nodes that may still be called off."""
+    if claim_state(claim) == "registered":
+        return True
+    text = claim["metadata"].get("annotations", {}).get(names.COMMAND_ANNOTATION, "")
+    return bool(text) and len(json.loads(text)["candidates"]) > 1 and Phase.DELETING not in text
 
 
 class Play:
@@ -271,12 +282,21 @@ class Play:
                 stream.arrived.set()
 
     def delete_claim(self) -> None:
-        """A user deletes a NodeClaim."""
-        claims = [one["metadata"]["name"] for one in self.server.all("nodeclaims")]
-        if claims:
-            name = self.chance.choice(claims)
+        """A user deletes a NodeClaim, at once or just before the next write of it: rather one that is seldom where it is."""
+        claims = self.server.all("nodeclaims")
+        if not claims:
+            return
+        (chosen,) = self.chance.choices(claims, [_RARE if _is_rare(one) else 1 for one in claims])
+        name = chosen["metadata"]["name"]
+
+        def delete() -> None:
             self.oracle.users.add(name)
             self.server.remove("nodeclaims", name)
+
+        if self.chance.random() < 0.5:
+            self.server.meanwhile[name] = delete
+        else:
+            delete()
 
     def race(self) -> None:
         """Everything has drifted, and is half empty besides: two threads want the same budget."""
@@ -371,6 +391,7 @@ class Play:
     def _rest(self) -> None:
         """Nothing fails any more and nothing forbids anything: everything comes to its end, and a second look finds nothing new."""
         self.place.calm, self.trouble = True, 0.0
+        self.server.meanwhile.clear()
         for one in self.processes:
             one.link.trouble, one.link.kill_at = 0.0, None
         for budget in self.server.all("poddisruptionbudgets"):
@@ -409,7 +430,11 @@ _HAPPENINGS: Final = (
     Play.lag,
     Play.cut,
     Play.delete_claim,
+    Play.delete_claim,
+    Play.fail,
     Play.fail,
     Play.mend,
 )
+_RARE: Final = 20
+"""How much rather."""
 _DISTURBING: Final = (Play.lag, Play.blind, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)

@@ -58,6 +58,7 @@ class Server:
     Attributes:
         told: is called with every change before anybody else hears of it.
         evicted: is called with every pod that an eviction begins to end, and who asked.
+        meanwhile: NodeClaims to which something happens just before a program's next write of them.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class Server:
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self.told: Callable[[Change], None] = lambda _: None
         self.evicted: Callable[[object, Wire], None] = lambda *_: None
+        self.meanwhile: dict[str, Callable[[], None]] = {}
         self.arrived = Event()
         self.streams: list[Stream] = []
         self._uids = 0
@@ -164,6 +166,8 @@ class Server:
             if method == "POST":
                 return self._create(plural, namespace, sent, by)
             return self._list(plural, namespace, query)
+        if plural == "nodeclaims" and method != "GET":
+            self.meanwhile.pop(name, lambda: None)()
         known = self.get(plural, name, namespace)
         if sub == "eviction":
             return self._evict(known, sent, by)
