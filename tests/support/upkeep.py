@@ -484,7 +484,7 @@ class Upkeep:
         return {pod.name: node.key.name for node in self.cluster.snapshot().nodes for pod in node.assigned}
 
     def schedule(self, *, packed: bool = True) -> bool:
-        """Bind what waits: where it is planned, else wherever kube-scheduler lets it; whether anything was bound.
+        """Bind what waits: where it is planned if kube-scheduler lets it, else wherever that does; whether anything was bound.
 
         Args:
             packed: to the fullest node of those; else to the one with the fewest pods.
@@ -493,8 +493,8 @@ class Upkeep:
         while True:
             world, planned = self.scheduler(), self.planned()
             for pod in self.waiting():
-                those = [one for one in world.nodes if planned.get(pod.name, one.name) == one.name]
-                those = [one for one in those if not world.refusal(pod, one)]
+                those = [one for one in world.nodes if not world.refusal(pod, one)]
+                those = [one for one in those if one.name == planned.get(pod.name)] or those
                 if those:
                     fullest = min(those, key=lambda one: (one.room["cpu"], one.name))
                     self._bind(pod, (fullest if packed else min(those, key=lambda one: len(one.pods))).name)

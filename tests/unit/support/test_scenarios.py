@@ -9,6 +9,7 @@ from tests.scenarios.watching import Log, Watching
 from tests.support.cluster import node
 from tests.support.kube import FakeApi
 
+AT = "2026-11-26T08:00:00.000001Z"
 COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
 
 
@@ -17,7 +18,7 @@ def entry(
 ) -> str:
     about = {"resource": "pods", "namespace": "row", "name": name, **({"subresource": sub} if sub else {})}
     body = {"verb": verb, "objectRef": about, "user": {"username": user}, "userAgent": agent}
-    return json.dumps({**body, "responseStatus": {"code": status}}) + "\n"
+    return json.dumps({**body, "requestReceivedTimestamp": AT, "responseStatus": {"code": status}}) + "\n"
 
 
 def test_the_audit_log_tells_evictions_orphans_and_force(tmp_path: Path) -> None:
