@@ -25,7 +25,7 @@ _log = logs.get_logger(__name__)
 def refusal(definition: CustomResourceDefinition) -> str:
     """Why this definition is not changed, as a sentence; "" where it may be."""
     owner = owner_of(definition.metadata.labels, definition.metadata.annotations)
-    return messages.definition_is_kept(definition.metadata.name, owner) if owner else ""
+    return messages.definition_is_kept(definition.metadata.name, owner.name, owner.key) if owner is not None else ""
 
 
 def injection(definition: CustomResourceDefinition, bundle: bytes) -> list[dict[str, object]]:

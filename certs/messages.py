@@ -27,9 +27,12 @@ def other_secret_is_missing(namespace: str, there: str, lacking: str) -> str:
 V1BETA1_IS_NOT_AVAILABLE: Final = "Objects at v1beta1 are not converted; v1 is not affected"
 
 
-def definition_is_kept(name: str, owner: str) -> str:
-    """Why a definition does not get the CA bundle."""
-    return f"CustomResourceDefinition {name} is managed by {owner}, which would undo the change; apply the definitions of the component with kubectl"
+def definition_is_kept(name: str, owner: str, key: str) -> str:
+    """Why a definition does not get the CA bundle; `key` is the label or annotation that names the owner."""
+    return (
+        f"CustomResourceDefinition {name} is managed by {owner} ({key}), which would undo the change; "
+        f"remove the component conversion, or end the management by {owner} and remove {key} from the definition"
+    )
 
 
 # serving.py

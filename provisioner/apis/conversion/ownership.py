@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import LEASE_NAME
@@ -24,11 +24,23 @@ _KEYS: Final[Mapping[str, str]] = {
 }
 
 
-def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Who keeps an object as it is, such as "Helm"; "" for nobody. Whoever does undoes what others write."""
+class Owner(NamedTuple):
+    """Who keeps an object as it is, and undoes what others write.
+
+    Attributes:
+        name: such as "Helm".
+        key: the label or annotation that says so.
+    """
+
+    name: str
+    key: str
+
+
+def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Owner | None:
+    """Who keeps an object as it is; None for nobody."""
     if labels.get(_HELM) == "Helm":
-        return "Helm"
-    return next((owner for key, owner in _KEYS.items() if key in labels or key in annotations), "")
+        return Owner("Helm", _HELM)
+    return next((Owner(name, key) for key, name in _KEYS.items() if key in labels or key in annotations), None)
 
 
 def karpenter_beside(leases: Iterable[Lease], namespace: str, now: datetime) -> str:

@@ -5,9 +5,11 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
-from certs.definitions import DefinitionInjector
+from certs.definitions import DefinitionInjector, refusal
+from provisioner.apis.core import CustomResourceDefinition
 from provisioner.kube.client import Client
 from tests.support.clock import FakeClock
 from tests.support.kube import FakeAnswer, FakeApi, Sent
@@ -63,6 +65,14 @@ def test_nothing_is_written_into_a_definition_that_is_gone_or_converts_nothing()
 def test_a_definition_that_others_keep_is_left_alone(label: str) -> None:
     key, _, value = label.partition("=")
     assert injected(definition(labels={key: value})) == []
+
+
+def test_whoever_reads_the_refusal_learns_what_to_remove() -> None:
+    kept = definition(labels={"kustomize.toolkit.fluxcd.io/name": "karpenter"})
+    assert refusal(msgspec.convert(kept, CustomResourceDefinition)) == (
+        "CustomResourceDefinition nodepools.karpenter.sh is managed by Flux (kustomize.toolkit.fluxcd.io/name), which would undo the change; "
+        "remove the component conversion, or end the management by Flux and remove kustomize.toolkit.fluxcd.io/name from the definition"
+    )
 
 
 def test_nothing_is_written_while_karpenter_leads_in_another_namespace() -> None:
