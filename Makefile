@@ -13,7 +13,8 @@
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
 #                and each law of prepared worlds 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (9).
 #   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
-#   make scenarios  what users of Karpenter expect of disruption, a row each, on a real control plane with the extender and without.
+#   make scenarios  what users of Karpenter expect of disruption, admission and old manifests, a row each, on a real control plane with the extender and without
+#                (make test: a selection, without).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -81,7 +82,7 @@ bench: install ## benchmarks; figures also in results/*.json
 bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|packing|spread|latency|rollout|throughput|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE)) $(if $(QUICK),--quick)
 
-scenarios: install ## scenarios of disruption on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
+scenarios: install ## scenarios of disruption, admission and old manifests on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
 	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
 chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
