@@ -2,9 +2,9 @@
 
 A veto is a guess that room will come another way. kube-scheduler tries the pod again at the next event that concerns it; if
 the room has not come by then, the guess was wrong, and priorities are worth more than our plan. So a pod and its plan have one veto,
-and one more once the planned Node has joined: that is an event which makes kube-scheduler try the pod again while
-the Node still has its startup taints, moments before the room is there. A pod that is planned anew again and again has
-`MAX_VETOES_OF_A_POD` in all.
+and one more once the planned Node has joined, which stands for `JOINED_SECONDS`: until the room is there, the Node loses its
+startup taints one by one, and each change makes kube-scheduler try the pod again, within milliseconds since it empties its
+backoff queue when it has nothing else to do (1.33). A pod that is planned anew again and again has `MAX_VETOES_OF_A_POD` in all.
 """
 
 from collections import Counter
@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 MAX_VETOES: Final = 10_000
 MAX_VETOES_OF_A_POD: Final = 3
 """While it waits: both of its first plan, and one of a plan that took that one's place."""
+JOINED_SECONDS: Final = 30.0
+"""As long as a Node usually takes from joining to being ready."""
 SETTLE_SECONDS: Final = 10.0
 """How long a veto is kept although no watch told of its pod: kube-scheduler's may be ahead of ours."""
 
@@ -55,10 +57,17 @@ class Vetoes:
             self._before_us = frozenset(plans)
 
     def spend(self, veto: Veto, now: float) -> bool:
-        """Whether this preemption may be put off; asked again, it may not. `now` is of the monotonic clock."""
+        """Whether this preemption may be put off; asked again, it may not, unless its Node joined less than `JOINED_SECONDS` before.
+
+        Args:
+            veto: who asks, and what for.
+            now: of the monotonic clock.
+        """
         if self._before_us is None or veto.plan in self._before_us:
             return False
-        if veto in self._spent or len(self._spent) >= MAX_VETOES or self._of_pod[veto.uid] >= MAX_VETOES_OF_A_POD:
+        if (spent := self._spent.get(veto)) is not None:
+            return veto.joined and now - spent < JOINED_SECONDS
+        if len(self._spent) >= MAX_VETOES or self._of_pod[veto.uid] >= MAX_VETOES_OF_A_POD:
             return False
         self._spent[veto] = now
         self._of_pod[veto.uid] += 1

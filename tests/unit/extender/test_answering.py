@@ -16,6 +16,7 @@ from extender.facts import claim_facts, node_facts
 from extender.placement import SAMPLE
 from extender.plan import ASSUMED_SECONDS, MAX_SUPPOSED, SETTLE_SECONDS, Member, NodeFacts
 from extender.protocol import MAX_BODY_BYTES, ProtocolError
+from extender.vetoes import JOINED_SECONDS
 from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta
@@ -453,12 +454,14 @@ def test_a_needless_preemption_is_put_off_once_for_a_pod_and_plan(bench: Bench) 
     assert preempted(bench, member("a"), n1=1) == ["n1"]
 
 
-def test_a_node_that_joins_puts_it_off_once_more(bench: Bench) -> None:
+def test_a_node_that_joins_puts_it_off_until_its_taints_can_be_gone(bench: Bench) -> None:
     bench.board.vetoes.begin(())
     coming_plan(bench)
     assert preempted(bench, member("a"), n1=1) == []
     bench.world.node("n2", ready=False, provider_id="p")
     assert preempted(bench, member("a"), n1=1) == [], "kube-scheduler asks because of it, before its taints fall"
+    assert preempted(bench, member("a"), n1=1) == [], "and again as soon as the first of them has gone"
+    bench.clock.advance(JOINED_SECONDS)
     assert preempted(bench, member("a"), n1=1) == ["n1"]
 
 

@@ -1,6 +1,6 @@
 """Preemptions that are put off: once, never without knowing what was before, and never without a bound."""
 
-from extender.vetoes import MAX_VETOES, MAX_VETOES_OF_A_POD, SETTLE_SECONDS, Veto, Vetoes
+from extender.vetoes import JOINED_SECONDS, MAX_VETOES, MAX_VETOES_OF_A_POD, SETTLE_SECONDS, Veto, Vetoes
 
 VETO = Veto("pod", "claim")
 
@@ -17,6 +17,16 @@ def test_a_veto_is_spent_once() -> None:
     assert not vetoes.spend(VETO, 1.0)
     assert vetoes.spend(Veto("pod", "another"), 1.0)
     assert vetoes.spend(Veto("other", "claim"), 1.0)
+
+
+def test_once_the_node_has_joined_a_veto_stands_while_its_taints_go() -> None:
+    vetoes = begun()
+    joined = Veto("pod", "claim", joined=True)
+    assert [vetoes.spend(joined, moment) for moment in (0.0, 0.01, JOINED_SECONDS - 0.1)] == [True] * 3
+    assert not vetoes.spend(joined, JOINED_SECONDS), "it began with the first"
+    assert vetoes.spend(Veto("pod", "another"), JOINED_SECONDS), "it was one of the pod's three"
+    assert vetoes.spend(Veto("pod", "a third"), JOINED_SECONDS)
+    assert not vetoes.spend(Veto("pod", "a fourth"), JOINED_SECONDS)
 
 
 def test_a_pod_that_is_planned_again_and_again_is_put_off_three_times_in_all() -> None:
