@@ -1,48 +1,61 @@
-"""Rows about pods at their admission: what the webhook stamps, what it leaves alone, what becomes of stamped pods, and what the extender does for planned ones."""
+"""Rows about pods at their admission: what the webhook stamps, what it leaves alone, what becomes of stamped pods, and what the extender does for
+planned ones; and about what authors of NodePools are told."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from provisioner.apis import names
-from provisioner.cli.harness.workload import manifests
+from provisioner.cli.harness.workload import Document, manifests
 from tests.scenarios.admitting import (
+    DEFINITION,
     PREFERRED,
     REQUIRED,
     Wire,
     annotated,
     as_admitted,
     at,
+    guide_commands,
     has,
     image,
     landed,
     later,
     marked,
+    no_bundle,
     on_team,
     planned,
     pod,
     pods_of,
     recorded,
     required,
+    reviewed,
     sides,
     stored,
     untouched,
     workload,
 )
 from tests.scenarios.grounds import DEFAULT_OS, DEFINITIONS
-from tests.scenarios.row import ADMISSION, DEFAULTS, POLICY, SILENT, Row, row
+from tests.scenarios.row import ADMISSION, ALONE, DEFAULTS, POLICY, SILENT, Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
+    NEVER,
     ON_DEMAND,
+    TIGHT,
     Step,
     bare_pod,
+    becomes,
+    change_pool,
     deploy,
     event,
     labelled,
     may_force,
     no_event,
+    pod_stays,
     pods_run,
     pool,
+    put,
+    relabel,
     remove,
+    renewed,
     scale,
     settled,
     wait,
@@ -59,6 +72,16 @@ ARM_NODES: Mapping[str, Any] = {
     ]
 }
 """A template for nodes of both architectures; arm64 is not cheaper."""
+IMPORTANT = "system-cluster-critical"
+"""A PriorityClass that every cluster has."""
+PATIENT: Document = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "{pool}"},
+    "value": 1000,
+    "preemptionPolicy": "Never",
+}
+"""Its pods come first in kube-scheduler's queue and evict nobody."""
 ARM_RECORD = recorded("arch=arm64 (pod)")
 IS_ARM64 = required(names.ARCH_LABEL, "arm64")
 NO_NODE_WANTED: Mapping[str, Any] = {"nodeSelector": {"example.com/nowhere": "yes"}}
@@ -87,6 +110,25 @@ def expression(key: str, *values: str) -> dict[str, Any]:
 def terms(*some: dict[str, Any]) -> dict[str, Any]:
     """Required terms as a pod's affinity."""
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(some)}}}
+
+
+def node_pool(*requirements: dict[str, Any], **spec: Any) -> Document:
+    """A NodePool beside the row's own, of the same class, with the same label and taint."""
+    node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "{pool}"}
+    template: Document = {
+        "metadata": {"labels": {TEAM: "{pool}"}},
+        "spec": {
+            "nodeClassRef": node_class,
+            "requirements": list(requirements),
+            "taints": [{"key": TEAM, "value": "{pool}", "effect": "NoSchedule"}],
+        },
+    }
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "{pool}-other"},
+        "spec": {"template": template, **spec},
+    }
 
 
 def bad(name: str, value: str, tells: str) -> Row:
@@ -182,7 +224,7 @@ def replace_on_demand(scene: Scene) -> None:
 
 def kept_definitions(scene: Scene) -> None:
     """Server-side apply of the component's definition is refused while another manager has another one, and nothing is written."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.karpenter.sh"
+    path = f"{DEFINITION}/nodepools.karpenter.sh"
     before = scene.wire(path)["metadata"]["resourceVersion"]
     file = manifests() / "components" / "conversion" / "karpenter.sh_nodepools.yaml"
     done = scene.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(file))
@@ -192,22 +234,35 @@ def kept_definitions(scene: Scene) -> None:
     assert scene.wire(path)["metadata"]["resourceVersion"] == before
 
 
-def no_bundle(scene: Scene) -> None:
-    """The definitions that Helm keeps have no CA bundle, and the webhook says why."""
-    log = scene.runtime.cluster.log("webhook")
-    said = "CustomResourceDefinition nodepools.karpenter.sh is managed by Helm"
-    scene.await_true(lambda: said in log.read_text(), "the webhook's log names Helm", 90.0)
-    for name in DEFINITIONS:
-        found = scene.wire(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-        assert at(found, "spec", "conversion", "strategy") == "Webhook", found["spec"]["conversion"]
-        assert at(found, "spec", "conversion", "webhook", "clientConfig", "caBundle") is None
-
-
 def v1beta1_fails(scene: Scene) -> None:
     """v1beta1 cannot be read, and kubectl says what failed."""
     done = scene.kubectl("get", "nodepools.v1beta1.karpenter.sh")
     assert done.returncode != 0
     assert "conversion webhook" in done.stderr, done.stderr
+
+
+def managers_are_named(scene: Scene) -> None:
+    """The guide's first command prints a line for each definition, with its managers; one of them is Helm."""
+    scene.runtime.cluster.kubectl(
+        "label", "crd", "nodepools.karpenter.sh", "example.com/chart=x", "--field-manager=helm"
+    )
+    done = scene.kubectl(*guide_commands()[0])
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert sorted(lines) == sorted(DEFINITIONS)
+    assert "helm" in lines["nodepools.karpenter.sh"].split()
+    assert "helm" not in lines["nodeclaims.karpenter.sh"].split()
+
+
+def admitted_again(scene: Scene) -> None:
+    """kubectl label namespace dovetail.dev/stamp-: from now on pods are stamped."""
+    scene.kubectl("label", "namespace", scene.name, f"{names.STAMP_SWITCH}-")
+
+
+def one_on_demand(scene: Scene) -> bool:
+    """One pod of ten was stamped for on-demand nodes: that is within the tolerance."""
+    found = [one["metadata"]["labels"].get(names.ON_DEMAND_SHARE_LABEL) for one in pods_of(scene, "web")]
+    return len(found) == 10 and found.count("on-demand") == 1
 
 
 def default_is_known(scene: Scene) -> None:
@@ -410,6 +465,15 @@ KEYS: tuple[Row, ...] = (
         group=ADMISSION,
     ),
     row(
+        "a pod that requires spot is told where there is none, and gets no node",
+        pool(requirements=[ON_DEMAND]),
+        pod(annotations=setting("capacity-type", "spot"), **on_team()),
+        stored(required(names.CAPACITY_TYPE_LABEL, "spot")),
+        event("FailedScheduling", names.CAPACITY_TYPE_LABEL, kind="Pod"),
+        settled(0, 0),
+        group=ADMISSION,
+    ),
+    row(
         "a pod with an architecture gets a node of it",
         pool(template=ARM_NODES),
         pod(annotations=ARM64, **on_team()),
@@ -540,11 +604,12 @@ KEYS: tuple[Row, ...] = (
     ),
 )
 
+# pods on demand fill their nodes here: pods that only prefer spot may use what room is left there
 SHARES: tuple[Row, ...] = (
     row(
         "of ten pods with a share of 30 % three run on demand and the others on spot",
         pool(requirements=[BOTH]),
-        deploy("web", 10, cpu="300m", annotations=setting("on-demand", "30%")),
+        deploy("web", 10, cpu="1200m", annotations=setting("on-demand", "30%")),
         sides("web", on_demand=3, spot=7),
         group=ADMISSION,
         quick=True,
@@ -560,7 +625,7 @@ SHARES: tuple[Row, ...] = (
     row(
         "pods of a StatefulSet with a number on demand come to as many",
         pool(requirements=[BOTH]),
-        workload("StatefulSet", replicas=4, cpu="300m", annotations=setting("on-demand", "2"), **on_team()),
+        workload("StatefulSet", replicas=4, cpu="1900m", annotations=setting("on-demand", "2"), **on_team()),
         sides("web", on_demand=2, spot=2),
         group=ADMISSION,
     ),
@@ -594,7 +659,7 @@ SHARES: tuple[Row, ...] = (
     row(
         "the successor of a pod on demand runs on demand",
         pool(requirements=[BOTH]),
-        deploy("web", 5, cpu="300m", annotations=setting("on-demand", "20%")),
+        deploy("web", 5, annotations=setting("on-demand", "20%")),
         sides("web", on_demand=1, spot=4),
         replace_on_demand,
         sides("web", on_demand=1, spot=4),
@@ -608,6 +673,43 @@ SHARES: tuple[Row, ...] = (
         wait("four pods are left", lambda scene: len(scene.pods("web")) == 4),
         marked("web", on_demand=2, spot=2),
         group=ADMISSION,
+    ),
+    row(
+        "the share is kept while all nodes are renewed",
+        pool(requirements=[BOTH], disruption=NEVER),
+        deploy("web", 4, annotations=setting("on-demand", "50%")),
+        sides("web", on_demand=2, spot=2),
+        settled(4, 4),
+        relabel(),
+        renewed(4),
+        sides("web", on_demand=2, spot=2, slack=1),
+        group=ADMISSION,
+    ),
+    row(
+        "the share is kept while nodes are consolidated",
+        pool(requirements=[BOTH], disruption=TIGHT),
+        deploy("web", 8, cpu="1500m", annotations=setting("on-demand", "50%")),
+        sides("web", on_demand=4, spot=4),
+        settled(4, 8),
+        scale("web", 4),
+        becomes(2, 4),
+        sides("web", on_demand=2, spot=2),
+        group=ADMISSION,
+    ),
+    row(
+        "pods that came unstamped are evicted until the share is right where they ask for it",
+        pool(cpu=8, requirements=[BOTH]),
+        deploy(
+            "web", 10, cpu="500m", annotations={**setting("on-demand", "30%"), **setting("on-demand-repair", "evict")}
+        ),
+        pods_run(10),
+        remember,
+        admitted_again,
+        wait("one pod requires on-demand nodes", one_on_demand, 150.0),
+        pods_run(10),
+        event("Evicted", "asks for 3", kind="Pod"),
+        group=ADMISSION,
+        namespace=setting("stamp", "disabled"),
     ),
     row(
         "a share of a bare pod is not applied, with a warning",
@@ -811,10 +913,51 @@ BESIDE_POLICY: tuple[Row, ...] = (
     ),
 )
 
+REVIEWED: tuple[Row, ...] = (
+    row(
+        "a NodePool with a capacity type that nobody has is denied with its field",
+        reviewed(
+            node_pool({"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["SPOT"]}),
+            "spec.template.spec.requirements[0]",
+            "none of SPOT",
+            denied=True,
+        ),
+        group=ADMISSION,
+    ),
+    row(
+        "a NodePool whose node class does not exist is admitted with a warning",
+        reviewed(node_pool(), 'KWOKNodeClass "{pool}" does not exist'),
+        group=ADMISSION,
+    ),
+    row(
+        "a NodePool whose budgets never open is admitted with a warning",
+        reviewed(
+            node_pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}),
+            "the budgets allow 0 nodes at all times",
+        ),
+        group=ADMISSION,
+    ),
+    row(
+        "a NodePool that another one keeps from its pods is admitted with a warning",
+        pool(weight=9),
+        reviewed(
+            node_pool(
+                ON_DEMAND,
+                expression(names.KWOK_INSTANCE_CPU_LABEL, "4"),
+                expression(names.ARCH_LABEL, "amd64"),
+                expression(names.OS_LABEL, "linux"),
+                weight=2,
+            ),
+            "NodePool {pool} (weight 9) is tried first and accepts every pod that this one accepts",
+        ),
+        group=ADMISSION,
+    ),
+)
+
 EXTENDER: tuple[Row, ...] = (
     row(
         "every pod of a rollout runs where it was planned",
-        pool(cpu=(4, 8)),
+        pool(cpu=(4, 8), delay="15s"),
         deploy("web", 6, cpu="1500m"),
         deploy("small", 6, cpu="400m"),
         planned("web", 6),
@@ -822,6 +965,37 @@ EXTENDER: tuple[Row, ...] = (
         pods_run(12),
         landed,
         group=ADMISSION,
+        extender=True,
+    ),
+    row(
+        "pods of priority that come later leave planned pods their room",
+        pool(delay="15s"),
+        put(PATIENT),
+        deploy("web", 2),
+        planned("web", 2),
+        deploy("vip", 2, priorityClassName="{pool}"),
+        planned("vip", 2),
+        pods_run(4),
+        landed,
+        group=ADMISSION,
+        extender=True,
+    ),
+    row(
+        "a pod of priority waits for its node and takes no other pod's place",
+        pool("-late", weight=10, delay="25s"),
+        pool("-soon"),
+        deploy("vip", 1, priorityClassName=IMPORTANT),
+        planned("vip", 1),
+        deploy("web", 1, pool="-soon"),
+        deploy("small", 1, cpu="500m", pool="-soon"),
+        pods_run(1, "web"),
+        pods_run(1, "small"),
+        remember,
+        scale("small", 0),
+        pods_run(1, "vip"),
+        landed,
+        pod_stays("web"),
+        group=ALONE,
         extender=True,
     ),
 )
@@ -874,17 +1048,22 @@ NEVER_HANG: tuple[Row, ...] = (
 
 KEPT: tuple[Row, ...] = (
     row(
-        "server-side apply leaves a definition that another manager has as it is",
+        "the guide's commands name who manages a definition, and server-side apply leaves it as it is",
+        managers_are_named,
         kept_definitions,
         group=ADMISSION,
     ),
     row(
-        "definitions that Helm keeps get no CA bundle, the log says why, and v1 works",
-        no_bundle,
+        "definitions that others keep get no CA bundle, the log says why, and v1 works",
+        no_bundle(
+            "CustomResourceDefinition nodepools.karpenter.sh is managed by Helm (app.kubernetes.io/managed-by)",
+            "CustomResourceDefinition nodeclaims.karpenter.sh is managed by Argo CD (argocd.argoproj.io/instance)",
+            "ec2nodeclasses.karpenter.k8s.aws is managed by Flux (kustomize.toolkit.fluxcd.io/name)",
+        ),
         pool(weight=7),
         v1beta1_fails,
         wait("v1 can be read", lambda scene: scene.node_pool(scene.name).spec.weight == 7),
-        lambda scene: scene.change("NodePool", scene.name, {"spec": {"weight": 8}}),
+        change_pool(weight=8),
         wait("v1 can be changed", lambda scene: scene.node_pool(scene.name).spec.weight == 8),
         remove("NodePool", "{pool}"),
         group=SILENT,
@@ -892,14 +1071,15 @@ KEPT: tuple[Row, ...] = (
 )
 
 ROWS: tuple[Row, ...] = (
+    *SHARES,  # first, as they take longest
     *KINDS,
     *LEVELS,
     *KEYS,
-    *SHARES,
     *IMAGES,
     *HANDS_OFF,
     *BAD,
     *BESIDE_POLICY,
+    *REVIEWED,
     *EXTENDER,
     *NEVER_HANG,
     *KEPT,

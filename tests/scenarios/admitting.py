@@ -1,5 +1,7 @@
 """The words of rows about admission: what users create, what kubectl tells them then, and what the API server stored of it."""
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,16 +10,20 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.plan import Plan
-from provisioner.cli.harness.workload import Document
+from provisioner.cli.harness.workload import Document, manifests
+from tests.scenarios.grounds import DEFINITIONS
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import Step
 from tests.support.provisioner import TEAM
 
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Wire = dict[str, Any]
 Fact = Callable[[Wire], str]
 """What is wrong with a stored pod; "" for nothing."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_OURS = {names.STAMPED_ANNOTATION, names.ON_DEMAND_TICKET, names.DO_NOT_DISRUPT, names.POD_DELETION_COST}
+_GUIDE = manifests() / "components" / "conversion" / "README.md"
 _VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "ReplicaSet": "apps/v1", "DaemonSet": "apps/v1"}
 _VERSIONS |= {"Job": "batch/v1", "CronJob": "batch/v1"}
 
@@ -239,9 +245,6 @@ def untouched(found: Wire) -> str:
     return f"it was stamped: {', '.join(said)}" if said else ""
 
 
-_OURS = {names.STAMPED_ANNOTATION, names.ON_DEMAND_TICKET, names.DO_NOT_DISRUPT, names.POD_DELETION_COST}
-
-
 def sides(app: str, *, on_demand: int, spot: int, fallback: bool = False, slack: int = 0) -> Step:
     """Until so many pods of an app run that are marked for each capacity type; each is on a node of its own type.
 
@@ -285,42 +288,30 @@ def marked(app: str, *, on_demand: int, spot: int) -> Step:
 
 
 def planned(app: str, count: int) -> Step:
-    """Until so many pods of an app have a place in the plan of a NodeClaim; it is remembered."""
+    """Until so many pods of an app have a place in the plan of a NodeClaim; how many each has is remembered."""
 
     def step(scene: Scene) -> None:
-        uids = {one.uid for one in scene.pods(app)}
-
-        def plans() -> dict[str, str]:
-            return {
-                uid: claim.name
+        def plans() -> Counter[str]:
+            mine = {one.uid for one in scene.pods(app)}
+            return Counter(
+                claim.name
                 for claim in scene.claims()
                 if (text := claim.metadata.annotations.get(names.PLAN_ANNOTATION))
                 for entry in msgspec.json.decode(text, type=Plan).pods
-                for uid in entry.uids
-            }
+                for _ in mine.intersection(entry.uids)
+            )
 
-        def look() -> bool:
-            uids.update(one.uid for one in scene.pods(app))
-            return len(uids) == count and plans().keys() >= uids
-
-        scene.await_true(look, f"{count} pods of {app} are planned")
-        scene.facts.planned |= {uid: name for uid, name in plans().items() if uid in uids}
+        scene.await_true(lambda: plans().total() == count, f"{count} pods of {app} are planned")
+        scene.facts.planned[app] = plans()
 
     return step
 
 
 def landed(scene: Scene) -> None:
-    """Every pod whose plan is remembered runs on the node of its NodeClaim."""
-    wanted = scene.facts.planned
-
-    def homes() -> dict[str, str]:
-        return {one.uid: one.node_name for one in scene.pods() if one.uid in wanted and one.node_name}
-
-    scene.await_true(lambda: homes().keys() == wanted.keys(), "the planned pods are bound")
-    nodes = {one.name: one.status.node_name for one in scene.claims()}
-    found = homes()
-    elsewhere = {uid: (found[uid], nodes[name]) for uid, name in wanted.items() if found[uid] != nodes[name]}
-    assert not elsewhere, f"pods are not where they were planned: {elsewhere}"
+    """Each NodeClaim's node has as many pods of each app as were planned for it; equal pods may change places."""
+    homes = {one.status.node_name: one.name for one in scene.claims()}
+    found = {app: Counter(homes[one.node_name] for one in scene.pods(app)) for app in scene.facts.planned}
+    assert found == scene.facts.planned, f"planned: {scene.facts.planned}, found: {found}"
 
 
 # --- other objects ------------------------------------------------------------------------------------------------------
@@ -348,6 +339,26 @@ def refused(document: Document, *words: str) -> Step:
     return step
 
 
+def reviewed(document: Document, *words: str, denied: bool = False) -> Step:
+    """`kubectl apply --dry-run=server` prints these words, once the webhook is asked; it is denied, or admitted."""
+
+    def step(scene: Scene) -> None:
+        said = ""
+
+        def look() -> bool:
+            nonlocal said
+            done = scene.kubectl("apply", "--dry-run=server", "-f", "-", document=document)
+            said = done.stderr
+            return (done.returncode != 0) == denied and all(scene.text(one) in said for one in words)
+
+        try:
+            scene.await_true(look, f"kubectl says {words}", 60.0)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {said!r}") from None
+
+    return step
+
+
 def shows(path: str, *facts: Fact, seconds: float = 60.0) -> Step:
     """Until an object of the API is there and all of this is true of it."""
 
@@ -360,5 +371,27 @@ def shows(path: str, *facts: Fact, seconds: float = 60.0) -> Step:
             scene.await_true(lambda: not wrong(), path, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}: {wrong()}") from None
+
+    return step
+
+
+def guide_commands() -> list[list[str]]:
+    """The arguments of kubectl in the guide's check before the component is added: who manages the definitions, where Karpenter leads."""
+    (block,) = re.findall(r"Before you add.*?```sh\n(.*?)```", _GUIDE.read_text(), re.DOTALL)
+    return [shlex.split(one)[1:] for one in block.replace("\\\n", "").splitlines()]
+
+
+def no_bundle(*reasons: str) -> Step:
+    """The webhook's log has these reasons, and no definition of old versions has a CA bundle."""
+
+    def step(scene: Scene) -> None:
+        log = scene.runtime.cluster.log("webhook")
+        scene.await_true(
+            lambda: all(one in log.read_text() for one in reasons), f"the webhook's log says: {reasons}", 90.0
+        )
+        for name in DEFINITIONS:
+            found = scene.wire(f"{DEFINITION}/{name}")
+            assert at(found, "spec", "conversion", "strategy") == "Webhook", found["spec"]["conversion"]
+            assert at(found, "spec", "conversion", "webhook", "clientConfig", "caBundle") is None, name
 
     return step

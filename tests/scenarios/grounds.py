@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
@@ -12,7 +13,6 @@ from provisioner.apis.conversion.ownership import KARPENTER_LEASE
 from provisioner.cli.harness.aws import CLUSTER_NAME
 from provisioner.cli.harness.session import WEBHOOK, Session
 from provisioner.cli.harness.workload import manifests
-from provisioner.kube.resources import CRDS
 from tests.support.eventually import eventually
 from webhook.policy import binding, policy
 
@@ -22,7 +22,12 @@ DEFAULT_OS: Final = "linux"
 """What the defaults of the cluster say of `dovetail.dev/os`."""
 OLDER: Final = "older-than-the-component"
 """A Provisioner that was there before the component."""
-KEPT: Final = {"app.kubernetes.io/managed-by": "Helm"}
+KEPT: Final[Mapping[str, Mapping[str, str]]] = {
+    "ec2nodeclasses.karpenter.k8s.aws": {"kustomize.toolkit.fluxcd.io/name": "karpenter"},
+    "nodeclaims.karpenter.sh": {"argocd.argoproj.io/instance": "karpenter"},
+    "nodepools.karpenter.sh": {"app.kubernetes.io/managed-by": "Helm"},
+}
+"""The labels by which Flux, Argo CD and Helm keep definitions."""
 _COMPONENT: Final = manifests() / "components" / "conversion"
 
 
@@ -53,7 +58,7 @@ def admission_policy(session: Session) -> None:
 
 
 def kept_and_silent(session: Session) -> None:
-    """kube-scheduler has stopped, and the definitions of the component lie over those that Helm keeps; the policy and the defaults are gone."""
+    """kube-scheduler has stopped, and the definitions of the component lie over those that others keep; the policy and the defaults are gone."""
     for one in (binding(), policy()):
         session.cluster.kubectl("delete", one["kind"], one["metadata"]["name"], "--ignore-not-found")
     session.cluster.kubectl("-n", HOME, "delete", "configmap", names.DEFAULTS_CONFIGMAP, "--ignore-not-found")
@@ -63,23 +68,16 @@ def kept_and_silent(session: Session) -> None:
 
 def beside_karpenter(session: Session) -> None:
     """Karpenter itself leads in kube-system, and nobody else keeps the definitions of the component. A Provisioner is older than the component."""
-    _old_versions(session)
     renewed = session.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "karpenter-7d9c", "renewTime": renewed, "leaseDurationSeconds": 15}
     _apply(session, _metadata("coordination.k8s.io/v1", "Lease", KARPENTER_LEASE, "kube-system") | {"spec": spec})
+    _old_versions(session)  # after the Lease: the webhook of the last group may run
 
 
 def old_versions(session: Session) -> None:
     """The component serves old versions. A Provisioner is older than it."""
     _old_versions(session)
     session.cluster.kubectl("-n", "kube-system", "delete", "lease", KARPENTER_LEASE, "--ignore-not-found")
-
-
-def bundle(session: Session, definition: str) -> bytes:
-    """The CA bundle with which a definition is converted; empty where there is none."""
-    found = session.client.get(CRDS, definition).spec.conversion
-    hook = None if found is None or found.webhook is None else found.webhook.client_config
-    return b"" if hook is None else hook.ca_bundle or b""
 
 
 def old_provisioner(name: str, **spec: Any) -> dict[str, Any]:
@@ -111,14 +109,14 @@ def _old_versions(session: Session) -> None:
         session.cluster.kubectl("apply", "-f", str(_COMPONENT / "since.yaml"))
 
 
-def _component(session: Session, labels: dict[str, str]) -> None:
-    """The definitions of the component, with the address of the webhook's process and these labels instead of Helm's."""
+def _component(session: Session, labels: Mapping[str, Mapping[str, str]]) -> None:
+    """The definitions of the component, with the address of the webhook's process, and these labels alone, by definition."""
     url = f"https://127.0.0.1:{session.cluster.ports['webhook']}/convert"
     made = list(documents({"url": url}).values())
+    for one in made:
+        one["metadata"] |= {"labels": dict(labels.get(one["metadata"]["name"], {}))}
     text = "---\n".join(map(yaml.safe_dump, made))
     session.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    changes = [f"{key}={value}" for key, value in labels.items()] or [f"{key}-" for key in KEPT]
-    session.cluster.kubectl("label", "--overwrite", "crd", *DEFINITIONS, *changes)
     session.cluster.await_definitions(*(one["metadata"]["name"] for one in made))
 
 

@@ -30,6 +30,7 @@ class Group:
 
 
 ADMISSION: Final = "admission"
+ALONE: Final = "alone"
 DEFAULTS, POLICY, SILENT, BESIDE, OLD = "defaults", "policy", "silent", "beside-karpenter", "old-versions"
 GROUPS: dict[str, Group] = {
     DEFAULT: Group(),
@@ -39,6 +40,7 @@ GROUPS: dict[str, Group] = {
     "slow": Group((GATES, "--max-claims-per-minute=2")),
     "gates-off": Group(()),
     "stopped": Group(),
+    ALONE: Group(),
     ADMISSION: Group(webhook=True),
     DEFAULTS: Group(webhook=True, prepare=grounds.defaults),
     POLICY: Group(webhook=True, prepare=grounds.admission_policy),
@@ -48,7 +50,7 @@ GROUPS: dict[str, Group] = {
 }
 """By name; groups run one after another, in this order, on one control plane.
 
-"stopped" is for rows that stop the disruption of the whole cluster; the last six are described where they are prepared.
+"stopped" is for rows that stop the disruption of the whole cluster, "alone" for those that pods of other rows would disturb: it has one; the last six are described where they are prepared.
 """
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -81,14 +82,14 @@ class Facts:
         pods: pods then, by uid.
         guards: of PodDisruptionBudgets that are watched.
         paused: when the API server had acknowledged the last pause.
-        planned: NodeClaims that pods were planned for, by the pods' uids.
+        planned: how many pods were planned for each NodeClaim, by app.
     """
 
     claims: dict[str, NodeClaim] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
-    planned: dict[str, str] = field(default_factory=dict)
+    planned: dict[str, Counter[str]] = field(default_factory=dict)
     allows_orphans: bool = False
     allows_force: bool = False
     paused: datetime | None = None
@@ -139,6 +140,7 @@ class Scene(Plot):
         self._others.append((resource, metadata["name"], namespace))
 
     def _confine(self, template: dict[str, Any], pool: str, more: Mapping[str, Any]) -> None:
+        more = self._filled(more)
         super()._confine(template, pool, {key: value for key, value in more.items() if key != "affinity"})
         template["spec"]["affinity"].update(more.get("affinity", {}))
 
@@ -183,7 +185,7 @@ class Scene(Plot):
         self.client.delete(resource, self.text(name), self.name if resource.namespaced else "", grace_seconds=grace)
 
     def _filled(self, value: Any) -> Any:
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             return {self.text(key): self._filled(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self._filled(inner) for inner in value]

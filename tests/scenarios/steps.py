@@ -408,7 +408,8 @@ def labelled(key: str, *values: str) -> Step:
 
     def step(scene: Scene) -> None:
         found = sorted(one.metadata.labels.get(key, "") for one in scene.nodes())
-        assert found == sorted(values), f"{key}: {found}, not {sorted(values)}"
+        wanted = sorted(map(scene.text, values))
+        assert found == wanted, f"{key}: {found}, not {wanted}"
 
     return step
 
