@@ -933,7 +933,7 @@ REVIEWED: tuple[Row, ...] = (
         "a NodePool whose budgets never open is admitted with a warning",
         reviewed(
             node_pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}),
-            "the budgets allow 0 nodes at all times",
+            "consolidation is enabled (consolidateAfter 0s), but the budgets allow 0 nodes at all times",
         ),
         group=ADMISSION,
     ),
