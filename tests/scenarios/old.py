@@ -159,6 +159,12 @@ BETA_CLAIM: Document = {
 }
 
 
+def is_ready(found: Wire) -> str:
+    """The condition Ready."""
+    told = at(found, "status", "conditions") or ()
+    return "" if any((one["type"], one["status"]) == ("Ready", "True") for one in told) else f"conditions: {told}"
+
+
 def initialized(scene: Scene) -> bool:
     """The row's NodeClaim has its node."""
     return [is_true(one.status.conditions, names.INITIALIZED) for one in scene.claims()] == [True]
@@ -201,6 +207,7 @@ BETA: tuple[Row, ...] = (
         "a NodeClaim at v1beta1 gets its node",
         trusted,
         applied(BETA_CLASS),
+        shows(CLASS, is_ready),  # before that a NodeClaim is deleted, as Karpenter does
         applied(BETA_CLAIM),
         wait("it is initialized", initialized),
         shows(CLAIM, has("EC2NodeClass", "spec", "nodeClassRef", "kind"), has("Never", "spec", "expireAfter")),
