@@ -22,7 +22,7 @@ class FakeNodes:
         store: what the watch has shown, as of the last `sync`.
         requests: how many of each verb the server got.
         failing: raised instead of the next answers, in order.
-        meanwhile: called in the middle of each create, after the Node is stored.
+        meanwhile: called in the middle of each create and delete, after the Node is stored, or gone.
     """
 
     def __init__(self) -> None:
@@ -69,6 +69,7 @@ class FakeNodes:
             self.change(name, deletion_timestamp=NOON)
         else:
             del self.server[name]
+        self.meanwhile()
 
     def change(self, name: str, **metadata: object) -> None:
         """Write some metadata of a Node, as others do."""

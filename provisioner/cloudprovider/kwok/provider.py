@@ -7,6 +7,7 @@ in the next one, finds its Node instead of making a second one.
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Protocol, TypeVar
@@ -243,7 +244,8 @@ class KwokProvider:
                 self._promise_again(claim)
         for orphan in sort_out(self.instances(), every).orphans:
             _log.warning(messages.DELETING_NODE_WITHOUT_NODECLAIM, node=orphan.id)
-            self.end(orphan.provider_id)
+            with suppress(InstanceNotFoundError):  # it went meanwhile
+                self.end(orphan.provider_id)
 
     def instances(self) -> tuple[Instance, ...]:
         """Every Node that was made for a claim, whether that is there or not. No request."""

@@ -28,6 +28,7 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
+from provisioner.cloudprovider.kwok.orphans import sort_out
 from provisioner.cloudprovider.kwok.provider import KwokProvider, node_name_of
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, LaunchedInstance
 from provisioner.kube.errors import ConnectionFailed, ServerError
@@ -547,6 +548,35 @@ def test_a_node_whose_claim_is_gone_is_deleted_at_the_restart_and_no_other() -> 
     world.restart()
     world.provider.resume([kept])
     assert sorted(world.nodes.server) == ["kwok-kept", "stranger"]
+
+
+def test_a_node_that_goes_while_those_without_a_claim_are_deleted_stops_nothing() -> None:
+    world = World()
+    for name in "abc":
+        world.provider.create(claim_of(name=name))
+    world.restart()
+
+    def another_goes() -> None:
+        world.nodes.server.pop("kwok-b", None)
+        world.nodes.sync()
+
+    world.nodes.meanwhile = another_goes
+    world.provider.resume([])
+    assert world.nodes.server == {}
+
+
+def test_an_instance_of_no_claim_is_an_orphan_until_its_node_is_being_deleted() -> None:
+    world = World()
+    instance = world.provider.create(claim_of())
+    world.nodes.change(NODE_NAME, finalizers=(names.TERMINATION_FINALIZER,))
+    world.restart()
+    assert sort_out(world.provider.instances(), [claim_of()]).orphans == ()
+    assert [one.id for one in sort_out(world.provider.instances(), [claim_of(name="other")]).orphans] == [NODE_NAME]
+    world.provider.end(instance.provider_id)
+    world.nodes.sync()
+    assert sort_out(world.provider.instances(), ()).orphans == ()
+    with pytest.raises(InstanceNotFoundError):
+        world.provider.end("kwok://kwok-other")
 
 
 # --- the end of an instance ---------------------------------------------------------------------------------------
