@@ -13,7 +13,7 @@ from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
-from tests.chaos.stage import EXPIRING, FLAGS, STATIC, Stage, stage
+from tests.chaos.stage import EXPIRING, STATIC, Stage, stage
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
 START_SECONDS = 120.0
@@ -71,7 +71,7 @@ def run(
         say: told what begins.
     """
     chance = random.Random(seed)
-    with stage(cloud, random.Random(seed + 1), progress, flags=FLAGS) as place:
+    with stage(cloud, random.Random(seed + 1), progress, every_method=True) as place:
         witness = Witness(place)
         witness.start()
         place.client.raw(

@@ -54,10 +54,13 @@ class Stage:
         restarts: how often each program was started again.
         paused: programs that are stopped by SIGSTOP now.
         broken: names of the Nodes that a fault has broken: nobody is gentle to their pods.
+        every_method: the provisioner has `FLAGS`, and one NodePool is static.
     """
 
-    def __init__(self, cluster: DevCluster, session: Session, ec2: Ec2 | None, chance: random.Random) -> None:
-        self.cluster, self.session, self.ec2 = cluster, session, ec2
+    def __init__(
+        self, cluster: DevCluster, session: Session, ec2: Ec2 | None, chance: random.Random, *, every_method: bool
+    ) -> None:
+        self.cluster, self.session, self.ec2, self.every_method = cluster, session, ec2, every_method
         self.client = session.client
         self.programs = session.programs
         self.proxies = {name: ApiProxy(cluster) for name in ALL_PROGRAMS}
@@ -93,8 +96,7 @@ class Stage:
 
     def apply_pools(self) -> None:
         """Apply NodePools for the churn's pods, and wait until they are Ready."""
-        setup = self.session.setup
-        self.session.apply_pools(_pools(setup.cloud, static=setup.provisioner_flags == FLAGS))
+        self.session.apply_pools(_pools(self.session.setup.cloud, static=self.every_method))
 
     def heal(self) -> None:
         """Start again what of the control plane has ended; the API server too."""
@@ -171,15 +173,16 @@ def stage(
     chance: random.Random,
     progress: Progress = SILENT,
     programs: tuple[str, ...] = ALL_PROGRAMS,
-    flags: tuple[str, ...] = (),
+    *,
+    every_method: bool = False,
 ) -> Iterator[Stage]:
-    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet, without `FLAGS` none is static."""
+    """A stage of its own for one block; `cloud` is kwok or aws. Without programs there are no NodePools yet."""
     cluster = DevCluster(temporary=True, extender=True, audit=True, progress=progress)
     found: Stage | None = None
     ec2: Ec2 | None = None
     try:
         cluster.up()
-        session = Session(Setup("chaos", cloud=cloud, provisioner_flags=flags), cluster)
+        session = Session(Setup("chaos", cloud=cloud, provisioner_flags=FLAGS if every_method else ()), cluster)
         applying.apply_crds(session.client)
         applying.apply(session.client, [SYSTEM_NAMESPACE])
         if cloud == AWS:
@@ -190,7 +193,7 @@ def stage(
                 str(cluster.kubeconfig),
             )
             ec2 = Ec2.start(nodes, log=cluster.log("ec2"))
-        found = Stage(cluster, session, ec2, chance)
+        found = Stage(cluster, session, ec2, chance, every_method=every_method)
         if programs:
             found.start(programs)
             found.apply_pools()

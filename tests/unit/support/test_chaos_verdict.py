@@ -81,6 +81,7 @@ def test_a_node_that_went_with_a_live_pod() -> None:
     lives.take_pod("ADDED", pod(2, "n1"))
     lives.take_node("DELETED", node(5))
     assert len(nodes_ended_with_live_pods(lives)) == 1
+    assert nodes_ended_with_live_pods(lives, {"n1"}) == [], "nobody is gentle to a Node that was broken"
     lives.pods["p"].deleting = 4
     assert nodes_ended_with_live_pods(lives) == []
 
