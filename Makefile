@@ -11,7 +11,7 @@
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
-#                and each law of prepared worlds 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (9).
+#                and each law of prepared worlds 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (12).
 #   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
 #   make scenarios  what users of Karpenter expect of disruption, admission and old manifests, a row each, on a real control plane with the extender and without
 #                (make test: a selection, without).

@@ -7,14 +7,17 @@ What decides is real, from the orchestrator to the queue of commands, on frozen 
 import os
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
 from provisioner.controllers.core import disruption as orchestrator
 from provisioner.controllers.core.budget_ledger import BudgetLedger
@@ -25,12 +28,12 @@ from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.methods import drift as drifted
-from provisioner.disruption.progress import Verdict
+from provisioner.disruption.progress import ReplacementState, Verdict
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.cluster import HOLD_TTL
-from provisioner.state.snapshot import Snapshot
+from provisioner.state.snapshot import NodeView, Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
 from tests.support.upkeep import KINDS, STATIC, Upkeep, nothing
@@ -634,8 +637,32 @@ def _last_look_at_budgets(patch: pytest.MonkeyPatch) -> None:
 
 
 def _stillness(patch: pytest.MonkeyPatch) -> None:
+    def at_once(node: NodeView, pool: NodePool) -> datetime | None:
+        return node.claim.metadata.creation_timestamp if node.claim and pool.spec.replicas is None else None
+
     for module in (emptiness, consolidation):
-        patch.setattr(module, "consolidatable_at", lambda node, _: node.claim.metadata.creation_timestamp)
+        patch.setattr(module, "consolidatable_at", at_once)
+
+
+def _static(patch: pytest.MonkeyPatch) -> None:
+    """Nodes of static NodePools are consolidated as all others."""
+    known = emptiness.consolidatable_at
+
+    def scaled(node: NodeView, pool: NodePool) -> datetime | None:
+        return known(node, changed(pool, spec=changed(pool.spec, replicas=None)))
+
+    patch.setattr(emptiness, "consolidatable_at", scaled)
+
+
+def _replacement_first(patch: pytest.MonkeyPatch) -> None:
+    """What replaces a node counts as initialized from the moment at which it is created."""
+    known = CommandQueue._replacement
+
+    def hasty(self: CommandQueue, *args: Any) -> ReplacementState:
+        state = known(self, *args)
+        return ReplacementState.INITIALIZED if state is ReplacementState.COMING else state
+
+    patch.setattr(CommandQueue, "_replacement", hasty)
 
 
 def _accepted(patch: pytest.MonkeyPatch) -> None:
@@ -685,6 +712,8 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
     "what changed meanwhile is ignored": (_standing, "."),
     "a pass of consolidation ends with its first move": (_first_move, "right after"),
+    "nodes of static NodePools are consolidated": (_static, "is of NodePool static"),
+    "replacements count as soon as they are created": (_replacement_first, "its replacement .* is not there"),
     "nodes with pods count as empty": (_empty, "runs there"),
     "every node has drifted": (_drift, "always something more"),
 }
@@ -701,6 +730,8 @@ QUICK: Final = (
     "consolidateAfter is ignored",
     "what was accepted is forgotten",
     "a pass of consolidation ends with its first move",
+    "nodes of static NodePools are consolidated",
+    "replacements count as soon as they are created",
 )
 """Mutants that are caught within seconds."""
 

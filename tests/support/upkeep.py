@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.command import Phase
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -856,6 +857,10 @@ class Upkeep:
                 self.wrong += [f"{what} for {proposal.method}: {text}" for text in self._held(self.on(name))]
             if proposal is not None and proposal.reason == names.REASON_EMPTY and self._moving(name):
                 self.wrong.append(f"{what}: pods run there")
+            command = self.cluster.command_of(name)
+            if command is not None and command.record.phase is not Phase.DELETING:
+                missing = sorted({*command.record.replacement_names} - self.nodes().keys())
+                self.wrong += [f"{what}: its replacement {one} is not there" for one in missing]
             if self.server.node(name).metadata.annotations.get(names.DO_NOT_DISRUPT) == "true":
                 self.wrong.append(f"{what}: its Node says do-not-disrupt")
 
