@@ -66,7 +66,7 @@ WAYS: Final[dict[Edge, tuple[str, ...]]] = {
     (TERMINATING, "none"): (LINGERS, LOOKS, DELETES, LOOKS, GOES, LOOKS),
 }
 """How a claim comes to go along each edge; it is the last that it goes along."""
-WALKS, STEPS = 100, 10
+STEPS = 10
 LIKELY: Final = (*[LOOKS] * 6, *[PASSES] * 4, *[ENDS] * 3, *[REGISTERS] * 2)
 UNREGISTERED: Final = {"key": names.UNREGISTERED_TAINT.key, "effect": names.UNREGISTERED_TAINT.effect}
 
@@ -265,11 +265,12 @@ def workers() -> Iterator[Pool]:
 
 @pytest.fixture(scope="module")
 def seen(workers: Pool) -> set[Edge]:
-    """Every edge that claims went along, on all of the ways and then wherever it went on from there."""
+    """Every edge that claims went along: on all of the ways, then by each move, and then wherever it went on from there."""
     found: set[Edge] = set()
-    for seed, way in zip(range(WALKS), itertools.cycle(WAYS.values())):
-        play, chance = Play(workers), random.Random(seed)
-        found.update(play.go((*way, *chance.choices((*play.moves(), *LIKELY), k=STEPS))))
+    chance = random.Random(0)
+    moves = list(Play(workers).moves())
+    for way, move in itertools.product(WAYS.values(), moves):
+        found.update(Play(workers).go((*way, move, LOOKS, *chance.choices((*moves, *LIKELY), k=STEPS))))
     return found
 
 
