@@ -23,6 +23,7 @@ COMMITTED, DELETING, GONE = "committed", "deleting", "none"
 BEGINS, COMES_UP, FAILS = "a pass", "its replacement comes up", "its replacement is deleted"
 PASSES = "a moment passes"
 UNREADABLE, READABLE = "pods cannot be listed", "pods can be listed"
+REFUSES, TAKES = "the API server refuses writes of its other candidate", "the API server takes them again"
 DELETES, OTHER_DELETES = "a user deletes its holder", "a user deletes its other candidate"
 SOON_DELETES = "a user deletes its holder just before the next write of it"
 ENDS, OTHER_ENDS = "its holder is gone", "its other candidate is gone"
@@ -32,14 +33,14 @@ WAYS: Final[dict[Edge, tuple[str, tuple[str, ...]]]] = {
     (GONE, "committed, going"): (ONE, (SOON_DELETES, BEGINS)),
     ("committed, going", "deleting, going"): (TWO, (UNREADABLE, BEGINS, SOON_DELETES, READABLE)),
     (COMMITTED, GONE): (ONE, (BEGINS, FAILS)),
-    (COMMITTED, DELETING): (TWO, (BEGINS,)),
+    (COMMITTED, DELETING): (TWO, (UNREADABLE, BEGINS, REFUSES, READABLE)),
     (COMMITTED, "committed, going"): (ONE, (BEGINS, COMES_UP)),
     (DELETING, "deleting, going"): (TWO, (BEGINS,)),
     ("committed, going", GONE): (ONE, (BEGINS, COMES_UP, ENDS)),
     ("deleting, going", GONE): (TWO, (BEGINS, OTHER_ENDS, ENDS)),
 }
 """How a command comes to go along each edge."""
-WALKS, STEPS = 60, 6
+STEPS = 4
 
 
 def together(view: View) -> MethodAnswer:
@@ -106,6 +107,8 @@ class Play:
             FAILS: self.fail,
             UNREADABLE: lambda: server.refuse.update(pods=500),
             READABLE: lambda: server.refuse.pop("pods", None),
+            REFUSES: lambda: server.refuse.update({OTHER: 500}),
+            TAKES: lambda: server.refuse.pop(OTHER, None),
             DELETES: lambda: self.delete(HOLDER),
             OTHER_DELETES: lambda: self.delete(OTHER),
             SOON_DELETES: lambda: setattr(self, "next_write", lambda: self.delete(HOLDER)),
@@ -147,12 +150,13 @@ class Play:
 
 @pytest.fixture(scope="module")
 def seen() -> set[Edge]:
-    """Every edge that commands went along, on all of the ways and then wherever they went on from there."""
+    """Every edge that commands went along: on all of the ways, then by each move, and then wherever they went on from there."""
     found: set[Edge] = set()
+    chance = random.Random(0)
     with staged() as make:
-        for seed, (kind, way) in zip(range(WALKS), itertools.cycle(WAYS.values()), strict=False):
-            play, chance = Play(make, kind), random.Random(seed)
-            found.update(play.go((*way, *chance.choices([*play.moves()], k=STEPS))))
+        moves = list(Play(make, ONE).moves())
+        for (kind, way), move in itertools.product(WAYS.values(), moves):
+            found.update(Play(make, kind).go((*way, move, *chance.choices(moves, k=STEPS))))
     return found
 
 
