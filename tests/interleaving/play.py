@@ -24,6 +24,8 @@ QUIET_SECONDS: Final = 100.0
 """Longer than a node is spared after its command was called off, than a command waits and than a launch is given."""
 PAUSE_SECONDS: Final = 2500.0
 """Longer than a launch is put off for pods that went elsewhere than planned, again and again."""
+RARE_WEIGHT: Final = 20
+"""How much likelier a user deletes a NodeClaim that is seldom where it is than any other one."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ def _is_rare(claim: Wire) -> bool:
     """Whether its Node has joined and is not ready, or it holds the record of a command of several nodes that may still be called off."""
     if claim_state(claim) == "registered":
         return True
-    text = claim["metadata"].get("annotations", {}).get(names.COMMAND_ANNOTATION, "")
-    return bool(text) and len(json.loads(text)["candidates"]) > 1 and Phase.DELETING not in text
+    record = json.loads(claim["metadata"].get("annotations", {}).get(names.COMMAND_ANNOTATION, "{}"))
+    return len(record.get("candidates", ())) > 1 and record.get("phase") != Phase.DELETING
 
 
 class Play:
@@ -286,7 +288,7 @@ class Play:
         claims = self.server.all("nodeclaims")
         if not claims:
             return
-        (chosen,) = self.chance.choices(claims, [_RARE if _is_rare(one) else 1 for one in claims])
+        (chosen,) = self.chance.choices(claims, [RARE_WEIGHT if _is_rare(one) else 1 for one in claims])
         name = chosen["metadata"]["name"]
 
         def delete() -> None:
@@ -435,6 +437,4 @@ _HAPPENINGS: Final = (
     Play.fail,
     Play.mend,
 )
-_RARE: Final = 20
-"""How much rather."""
 _DISTURBING: Final = (Play.lag, Play.blind, Play.cut, Play.kill, Play.lose_lease, Play.delete_claim, Play.scale)
