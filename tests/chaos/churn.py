@@ -18,6 +18,7 @@ MOST_SHARE = 0.25
 INTERVAL_SECONDS = 1.0
 LULLS, LULL_SECONDS = 1 / 40, 35.0
 BUFFERED = 3
+"""Pods that the CapacityBuffer keeps room for."""
 
 
 @dataclass(frozen=True)

@@ -188,15 +188,20 @@ def broken_node(stage: Stage, chance: random.Random) -> Event:
             return Event("no Node to break", 0.0)
         name = chance.choice(sorted(nodes))
         stage.broken.add(name)
-        _label_broken(stage, name, "true")
+        _keep_ready(stage, name, ready=False)
     except (ApiError, OSError):
         return Event("a Node is not Ready (refused)", 0.0)
-    return Event(f"{name} is not Ready", BROKEN_SECONDS, lambda: _label_broken(stage, name, None))
+
+    def mend() -> None:
+        with suppress(ApiError, OSError):  # as a rule it is gone by then
+            _keep_ready(stage, name, ready=True)
+
+    return Event(f"{name} is not Ready", BROKEN_SECONDS, mend)
 
 
-def _label_broken(stage: Stage, name: str, value: str | None) -> None:
-    with suppress(ApiError, OSError):
-        stage.client.patch(NODES, name, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": value}}})
+def _keep_ready(stage: Stage, name: str, *, ready: bool) -> None:
+    label = {"kwok.dovetail.dev/not-ready": None if ready else "true"}
+    stage.client.patch(NODES, name, {"metadata": {"labels": label}})
 
 
 def _pod(
