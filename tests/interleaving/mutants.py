@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis.command import Phase
+from provisioner.apis.pods import DoNotDisrupt, Guard
 from provisioner.controllers.core import commands, drain
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
@@ -96,8 +97,7 @@ def _pod_budgets_fresh() -> None:
 def _do_not_disrupt() -> None:
     """Of pods, for candidates and in the last look; a drain still keeps it."""
     _set(validation, "do_not_disrupt", lambda *_: False)
-    _set(candidates, "protected_until", lambda *_: None)
-    _set(candidates, "do_not_disrupt", lambda *_: False)
+    _set(candidates, "read_do_not_disrupt", lambda _: DoNotDisrupt(Guard.ABSENT, None))
 
 
 def _drain_ignores_protection() -> None:

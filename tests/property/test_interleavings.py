@@ -154,6 +154,13 @@ def is_caught(mutant: str) -> bool:
     return any(play(*look, "--mutant", mutant).returncode == 0 for look in looks)
 
 
+def test_every_mutant_changes_something_that_is_there() -> None:
+    """In a process of its own, for it breaks what it touches."""
+    every = "from tests.interleaving.mutants import MUTANTS\nfor mutate in MUTANTS.values(): mutate()"
+    made = subprocess.run([sys.executable, "-c", every], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(7200)
 def test_every_mutant_is_caught() -> None:
