@@ -708,7 +708,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "a pause is ignored by commands": (_pause_of_commands, "paused"),
     "the last look is left out": (_last_look, "DELETE nodeclaims"),
     "the last look asks no PodDisruptionBudget": (_last_look_at_budgets, "the PodDisruptionBudget of"),
-    "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated|is of NodePool static"),
+    "consolidateAfter is ignored": (_stillness, "after a pod came or went|never consolidated"),
     "what was accepted is forgotten": (_accepted, "too small|cannot be bound|takes pods and goes"),
     "what changed meanwhile is ignored": (_standing, "."),
     "a pass of consolidation ends with its first move": (_first_move, "right after"),
