@@ -15,6 +15,7 @@ from provisioner.controllers.core import commands, drain
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.disruption import Disruption
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.termination import Termination
@@ -49,13 +50,19 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 
 def _ledger_lock() -> None:
-    begin = BudgetLedger.__init__
+    """And the lock under which disruption begins commands: either keeps two threads from the same allowance."""
+    ledger, asker = BudgetLedger.__init__, Disruption.__init__
 
-    def unlocked(self: BudgetLedger, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
+    def unlocked_ledger(self: BudgetLedger, *args: Any, **kwargs: Any) -> None:
+        ledger(self, *args, **kwargs)
         self._lock = NoLock()  # type: ignore[assignment]
 
-    _set(BudgetLedger, "__init__", unlocked)
+    def unlocked_asker(self: Disruption, *args: Any, **kwargs: Any) -> None:
+        asker(self, *args, **kwargs)
+        self._beginning = NoLock()  # type: ignore[assignment]
+
+    _set(BudgetLedger, "__init__", unlocked_ledger)
+    _set(Disruption, "__init__", unlocked_asker)
 
 
 def _ledger_of_proposer() -> None:
