@@ -29,6 +29,7 @@ from extender.answering import Answerer
 from extender.app import create_app as extender_app
 from extender.board import Board
 from extender.facts import Timeline, claim_facts, decode_member, node_facts
+from extender.plan import DISRUPTED_SECONDS
 from extender.protocol import MAX_BODY_BYTES, PreemptionQuestion, ProtocolError, Question
 from extender.server import MEMBERS, known
 from provisioner.apis.conversion.beta import convert
@@ -36,7 +37,7 @@ from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.reports import Report, ReportsError, decode_reports
+from provisioner.apis.reports import Reason, Report, ReportsError, decode_reports
 from provisioner.apis.shares import Share
 from provisioner.cloudprovider.aws.interruption.messages import MessageError
 from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
@@ -565,38 +566,61 @@ def test_every_pull_secret_is_read_or_refused(bodies: Callable[[str], Iterator[r
     assert found > BODIES // 20
 
 
-class _Silent:
-    def put(self, report: Report) -> None: ...
+class _Reports:
+    """Counts what is told of pods that are left without a node."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+
+    def put(self, report: Report) -> None:
+        self.told[report.reason] += 1
+
+
+COMING = tuple(f"coming-{number}" for number in range(20))
+STRANGERS = tuple(f"stranger-{number}" for number in range(200))
+"""The preemption of each is put off once, so there are some of them."""
 
 
 def _known(clock: FakeClock) -> Board:
-    """A board whose watches are live: n1 holds room for two planned pods, n3 is being taken away, a node for a third planned pod is coming."""
+    """A board whose watches are live: n1 holds room for two planned pods, n2 has a pod, n3 is being taken away, a node for others is coming."""
     board = Board(120.0, clock)
     board.depend_on([Watch()])
     board.vetoes.begin(())
     world = World()
     world.table, world.now = board.table, clock.monotonic()
-    world.pods(member("a"), member("b"), member("coming", owner="other"))
+    world.pods(member("a"), member("b"), *(member(one, owner="other") for one in COMING))
     world.planned_node("n1", entry("a", "b"), cores=2)
     world.node("n2")
+    world.pods(member("settled", owner="third", node="n2"))
     world.claim("c-n3", node="n3", disrupted=True)
     world.node("n3")
-    world.claim("c-n4", entry("coming", owner="other"))
+    world.claim("c-n4", entry(*COMING, owner="other"), provider_id="i-4")
     return board
+
+
+def _waiting(uid: str, *, priority: int) -> dict[str, Any]:
+    """A pod that kube-scheduler asks about; room is held against one of priority 0, as the planned pods have it."""
+    pod = document("pods", uid=uid)
+    del pod["metadata"]["deletionTimestamp"], pod["spec"]["nodeName"], pod["spec"]["schedulingGates"]
+    del pod["spec"]["initContainers"]  # their requests cannot be read
+    pod["spec"]["priority"] = priority
+    pod["status"] = {"phase": "Pending", "nominatedNodeName": "n2"}
+    return pod
 
 
 def test_every_question_is_answered(bodies: Callable[[str], Iterator[random.Random]]) -> None:
     victims = {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}
     clock = FakeClock()
     board = _known(clock)
-    answerer = Answerer(board, _Silent())
+    reports = _Reports()
+    answerer = Answerer(board, reports)
     posted = Posted(extender_app(answerer, board.problem), MAX_BODY_BYTES)
     passed = "dovetail_extender_passed_total"
     unjudged = {reason: counted(passed, reason=reason) for reason in ("stale", "breaker")}
     before = all_counted("dovetail_extender_requests_total", "answer")
     judged: Counter[str] = Counter()
     for draw in bodies("questions"):
-        pod = document("pods", uid=draw.choice(("stranger",) * 18 + ("a", "coming")))
+        pod = _waiting(draw.choice((*STRANGERS, *COMING, *("a",) * 20)), priority=draw.choice((0, 100)))
         nodes = {"items": [document("nodes", name=name) for name in ("n1", "n2", "n3")]}
         few = {"Pod": pod, "Nodes": None, "NodeNames": draw.choice((["n1", "n2", "n3"], ["n1", "n3"]))}
         asked = draw.choice((few, {"Pod": pod, "Nodes": nodes, "NodeNames": None}))
@@ -614,11 +638,15 @@ def test_every_question_is_answered(bodies: Callable[[str], Iterator[random.Rand
                 assert not _decodes(verb, body), body
                 is_read = False
             judged[verb] += is_read
-        clock.advance(0.001)
+        clock.advance(DISRUPTED_SECONDS / 2 / BODIES)
     assert unjudged == {reason: counted(passed, reason=reason) for reason in unjudged}
     assert min(judged[verb] for verb in _ANSWERED) > BODIES // 2, "most of the mutants are not judged"
     answers = all_counted("dovetail_extender_requests_total", "answer") - before
-    assert set(answers) >= {"narrowed", "refused", "steered", "echoed", "scored", "kept", "vetoed", "failed"}
+    for answer in ("narrowed", "refused", "steered", "echoed", "scored", "kept", "failed"):
+        assert answers[answer] > BODIES // 100, answer
+    assert answers["vetoed"] > len(STRANGERS) // 10, "each of few"
+    for reason in (Reason.HELD, Reason.EMPTIED, Reason.PREEMPTED):
+        assert reports.told[reason] > BODIES // 500, reason
 
 
 def _filtered(answerer: Answerer, body: bytes) -> bool:
