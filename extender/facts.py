@@ -191,7 +191,7 @@ def _interned(plan: Plan) -> Plan:
     entries = (
         msgspec.structs.replace(one, owner=sys.intern(one.owner), klass=sys.intern(one.klass)) for one in plan.pods
     )
-    return Plan(v=plan.v, pods=tuple(entries))
+    return msgspec.structs.replace(plan, pods=tuple(entries))
 
 
 def _amounts(wire: Mapping[str, str | int | float]) -> tuple[Resources, str]:

@@ -70,6 +70,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         uid: of the pod.
         name: namespace and name of the pod, as the key of a store has them, so that both are one text.
+        namespace: "", for it stands in `name`.
         resource_version: of the object that these facts are from.
         owner: UID of its controller, "" for none.
         klass: key of its class.

@@ -115,7 +115,7 @@ class SharedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         uid: of the pod.
         resource_version: of the object that this is from.
         count: what it counts as; None for one that ends or has no share.
-        review: that decided on it, "" where it does not say.
+        review: that decided on it, "" where it does not say or says more than would be remembered.
     """
 
     name: str
@@ -138,13 +138,14 @@ def decode_shared(data: bytes) -> SharedPod:
 def shared(pod: Bare) -> SharedPod:
     """What is kept of a pod."""
     metadata = pod.metadata
+    review = metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2]
     return SharedPod(
         name=metadata.name,
         namespace=sys.intern(metadata.namespace),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         count=_counted(pod),
-        review=metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2],
+        review=review if len(review) <= LONGEST_UID else "",
     )
 
 

@@ -110,6 +110,11 @@ def test_an_owner_with_a_uid_of_any_length_is_not_remembered() -> None:
     assert len(ledger) == 0
 
 
+def test_a_review_is_kept_with_a_pod_up_to_the_length_that_is_remembered() -> None:
+    seat = ShareLedger(FakeClock()).seat(WEB, THIRD, "a")
+    assert [pod("r" * length, seat).review for length in (LONGEST_UID, LONGEST_UID + 1)] == ["r" * LONGEST_UID, ""]
+
+
 def test_the_successor_of_a_pod_that_ends_takes_its_place() -> None:
     ledger = ShareLedger(FakeClock())
     seats = [ledger.seat(WEB, THIRD, f"a{at}") for at in range(10)]
