@@ -23,7 +23,7 @@ import pytest
 from provisioner.apis.conversion.definitions import BETA, CONVERT_PATH
 from provisioner.apis.openapi import defaulted
 from provisioner.apis.shares import Side
-from provisioner.cli.harness.memory import pss_bytes, tree
+from provisioner.cli.harness.memory import cpu_seconds, pss_bytes, tree
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import NODEPOOLS
@@ -238,18 +238,21 @@ def test_reviews(hook: Hook, registry: Hosts) -> None:
     session(hook, bodies, WARM_UP)
     load, loop = os.getloadavg()[0], calibration()
     slow = slowness(loop)
+    pid = next(entry.pid for entry in hook.plane.status() if entry.name == PROGRAM and entry.pid)
+    used = cpu_seconds(pid)
     alone = session(hook, bodies, REVIEWS)
+    used = cpu_seconds(pid) - used
     started = time.perf_counter()
     with ThreadPoolExecutor(8) as pool:
         crowd = [each for part in pool.map(lambda _: session(hook, bodies, REVIEWS // 4), range(8)) for each in part]
     rate = len(crowd) / (time.perf_counter() - started)
     fresh = handshakes(hook, bodies[0], 200)
     converted = conversions(hook, 5)
-    pid = next(entry.pid for entry in hook.plane.status() if entry.name == PROGRAM and entry.pid)
     worker = max((pss_bytes(one) for one in tree(pid) if one != pid), default=0.0)
     figures = [
         Figure("review of 3 KB, every feature, one connection, p50", percentile(alone, 50), "ms", at_most(0.6 * slow)),
         Figure("review of 3 KB, every feature, one connection, p99", percentile(alone, 99), "ms", at_most(1.5 * slow)),
+        Figure("CPU time of the program for a review, every feature", used / REVIEWS * 1000, "ms"),
         Figure("review of 3 KB, every feature, eight connections, p50", percentile(crowd, 50), "ms"),
         Figure("review of 3 KB, every feature, eight connections, p99", percentile(crowd, 99), "ms", at_most(200)),
         Figure("reviews per second, every feature, eight connections", rate, "1/s", at_least(2000 / slow)),
