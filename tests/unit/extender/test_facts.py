@@ -8,6 +8,7 @@ import pytest
 
 from extender.facts import Timeline, claim_facts, decode_member, node_facts
 from extender.plan import Family
+from extender.server import MEMBERS
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
@@ -151,6 +152,18 @@ def test_a_pod() -> None:
     assert (one.requests, one.priority, one.waiting) == (Resources.of({"cpu": 500, "pods": 1}), 3, True)
     assert one.family == Family("o", one.klass)
     assert one.shape is decode_member(pod(metadata={"uid": "v"})).shape
+
+
+def test_what_many_pods_and_plans_say_is_one_text() -> None:
+    uid = "5b1f2c1e-0000-4000-8000-000000000001"
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": uid, "controller": True}
+    plan = encode_plan(Plan(pods=(PlanEntry(owner=uid, klass="9c6b8901222aca0c", count=1, uids=("u",)),)))
+    one, other = (decode_member(pod(metadata={"uid": each, "ownerReferences": [owner]})) for each in "uv")
+    here, there = (claim_facts(claim(annotations={names.PLAN_ANNOTATION: plan}), TIMELINE).plan.pods[0] for _ in "ab")
+    assert one.owner == uid
+    assert one.owner is other.owner is here.owner is there.owner
+    assert here.klass is there.klass
+    assert MEMBERS.key(one) is one.name
 
 
 def test_pods_that_do_not_wait() -> None:
