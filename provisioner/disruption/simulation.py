@@ -20,8 +20,8 @@ from provisioner.disruption.legality import (
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
-from provisioner.scheduling.reasons import NOT_TRIED
-from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses, PoolsRefuse
+from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.values.resources import Resources
 
 STEPS: Final = 50_000
@@ -273,6 +273,19 @@ def told(result: Result) -> str:
     left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)]
     if not left:
         return messages.NOT_JUDGED_IN_TIME
+    limits = [_limit(one) for one in left]
+    if None not in limits:
+        most = [one.most for one in limits if isinstance(one, NoMoreClaims)]
+        return (
+            messages.several_replacements_needed(max(most) + 1) if len(most) == len(left) else messages.NO_CHEAPER_NODE
+        )
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
     more = messages.more_pods(len(left) - _MOST_TOLD) if len(left) > _MOST_TOLD else ""
     return messages.NOT_ALL_PODS_FIT + "; ".join(reasons) + more
+
+
+def _limit(one: Unplaced) -> NoMoreClaims | NotCheaper | None:
+    """What the question itself says against a new node that the pod could have otherwise; None where there is none to have."""
+    refused = [why.constraint for why in one.reasons if isinstance(why, PoolRefuses | PoolsRefuse)]
+    limits = [why for why in refused if isinstance(why, NoMoreClaims | NotCheaper)]
+    return min(limits, key=lambda why: isinstance(why, NotCheaper), default=None)

@@ -250,6 +250,7 @@ class Attempt:
         in_use: volume claims for one pod only that some pod uses.
         before_late: how many claims there were before hostname spread was settled.
         unfinished: it ended before every class had been tried.
+        refused: classes that were tried and whose pods without a place ended it; nothing that was still to come could have helped them.
     """
 
     def __init__(
@@ -267,6 +268,7 @@ class Attempt:
         self.delayed: Final[set[PodClass]] = set()
         self.waiting: dict[PodClass, int] = {}
         self.unfinished = False
+        self.refused: Final[set[PodClass]] = set()
         self.before_late = 0
         self._setting: Final = setting
         self._work: Final = setting.terms.work
@@ -539,8 +541,10 @@ class Attempt:
         """Whether a pod without a place ends the attempt: no turn that is still to come could help it."""
         if not self._setting.terms.stop or not self.waiting:
             return False
-        if self.placing.topology.empty or any(not self._fits_somewhere(one) for one in self.waiting):
-            self.unfinished = True
+        if not self.unfinished:  # else time was up, and the last class may not have been tried
+            alone = self.placing.topology.empty
+            self.refused.update(one for one in self.waiting if alone or not self._fits_somewhere(one))
+            self.unfinished = bool(self.refused)
         return self.unfinished
 
     def _leave(self, later: Iterable[tuple[PodClass, int]]) -> None:
@@ -713,6 +717,8 @@ class Attempt:
                 break
         if exclusive and start:
             self.in_use.update(exclusive)
+        if start < limit and self._work.over:
+            self.unfinished = True
         return start
 
     def run_for(self, one: PodClass, demand: Demand, start: int, zone: Term | None = None) -> Run:

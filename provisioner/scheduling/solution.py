@@ -248,7 +248,7 @@ class Solution:
             explainer: Explainer | None = None
             for one, start in waiting.items():
                 why: Why | tuple[Reason, ...] = _NOT_TRIED
-                if one not in dropped and not attempt.unfinished:
+                if one not in dropped and (one in attempt.refused or not attempt.unfinished):
                     if explainer is None:
                         explainer = Explainer(attempt)
                     if not explain:

@@ -230,6 +230,20 @@ def test_a_pod_without_a_place_is_answer_enough() -> None:
     result = prepare(asked).solve(asked.pods, stop_at_first_unplaced=True, effort=0, explain=False)
     assert not result.claims
     assert len(result.unplaced) == 51
+    (told,) = _tried(result)
+    assert (told.pod.name, told.reasons) == ("huge-00000", prepare(asked).solve(asked.pods).unplaced[0].reasons)
+
+
+@pytest.mark.parametrize(("budget", "tried"), [(0, 0), (1, 0), (100, 1)])
+def test_a_pod_that_had_no_turn_has_no_reason_where_one_without_a_place_is_answer_enough(
+    budget: int, tried: int
+) -> None:
+    asked = problem([*pods(1, shape("2"), "large"), *pods(1, shape("100m", priority=-1), "small")], ONE)
+    result = prepare(asked).solve(
+        asked.pods, stop_at_first_unplaced=True, effort=0, price_below=0.0, explain=False, budget=budget
+    )
+    assert [one.pod.name for one in _tried(result)] == ["large-00000"] * tried
+    assert len(result.unplaced) == 2
 
 
 # --- nodes that leave, are gone, or are closed ---

@@ -362,6 +362,21 @@ def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
     assert states == {"saving": "Blocked", "karpenter": "Candidate"}
 
 
+def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper(file: pathlib.Path) -> None:
+    """One of its two pods would go to the other node, the second to a new one of the same type."""
+    same: tuple[dict[str, Any], ...] = (
+        {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},
+        {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["on-demand"]},
+    )
+    pods = [wire_pod(name, "1500m", on="n") for name in ("a", "b")]
+    others = [*existing_node("m"), wire_pod("c", "2100m", on="m")]
+    found = Dump(file, pool(disruption=GONE_SOON, requirements=same), *existing_node("n"), *pods, *others).json(
+        "node", "n"
+    )
+    methods = {one["reason"]: one["message"] for one in found["methods"]}
+    assert (found["state"], methods["Underutilized"]) == ("Blocked", "Can't replace with a cheaper node")
+
+
 def test_overlays_change_prices_where_their_gate_is_on(file: pathlib.Path) -> None:
     overlay = {
         "apiVersion": "karpenter.sh/v1alpha1",

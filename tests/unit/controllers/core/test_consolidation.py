@@ -20,7 +20,7 @@ from provisioner.controllers.core.disruption import (
     Method,
     settings_of,
 )
-from provisioner.disruption.messages import LAUNCHED_RECENTLY, WAITS_FOR_TIED
+from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, WAITS_FOR_TIED
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
@@ -331,6 +331,20 @@ def test_why_a_node_stays_is_said_once_of_each_object_and_the_potential_is_told(
     potential = REGISTRY.get_sample_value("dovetail_consolidation_potential_usd_per_hour")
     assert potential is not None
     assert potential > 0
+
+
+def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper(stages: Make) -> None:
+    """A pod of node a would go to node b, its other one to a new node of the only type that there is."""
+    stage = stages("a", "b")
+    (only,) = (one for one in stage.cloud.instance_types(None) if one.name == SMALL)
+    on_demand = tuple(one for one in only.offerings if one.capacity_type == names.CAPACITY_ON_DEMAND)
+    stage.cloud.kinds = (replace(only, offerings=on_demand),)
+    busy(stage, "a", "web-1", "web-2", cpu="1500m")
+    busy(stage, "b", "web-3", cpu="2100m")
+    look(stage)
+    assert [one for one in said(stage, "Unconsolidatable") if "/a: " in one] == [
+        f"{kind}/a: {NO_CHEAPER_NODE}" for kind in ("NodeClaim", "Node")
+    ]
 
 
 def test_a_method_that_fails_leaves_the_other_alone(stages: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption import simulation
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
-from provisioner.disruption.messages import LAUNCHED_RECENTLY, NOT_JUDGED_IN_TIME
+from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, NOT_JUDGED_IN_TIME
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.view import Acceptance, Settings
@@ -77,6 +77,25 @@ def test_a_node_that_is_right_stays_and_says_so() -> None:
     assert answer.proposals == ()
     assert told(answer)["a"] == consolidation.NEVER_PAYS
     assert {one.event for one in answer.blocked} == {"Unconsolidatable"}
+
+
+def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper() -> None:
+    """One pod of node a would go to node b; the other, and with it all of them, to a new node of the same price."""
+    fleet = Fleet(types=(MEDIUM,))
+    fleet.node("a", several(2, "w"))
+    fleet.node("b", several(3, "x"))
+    assert told(consolidation.propose(fleet.view())) == dict.fromkeys("ab", NO_CHEAPER_NODE)
+
+
+def test_a_node_that_would_become_three_says_so() -> None:
+    """Three small ones would cost less: a node becomes two at the most."""
+    small, dear = (
+        instance_type(name, cpu, "8Gi", usd, zones=ABC, capacity_types=("on-demand",))
+        for name, cpu, usd in (("small", "1", 0.1), ("dear", "4", 0.5))
+    )
+    fleet = Fleet(types=(small, dear))
+    fleet.node("a", several(3, "w"), kind=dear)
+    assert told(consolidation.propose(fleet.view())) == {"a": "Can't remove without creating 3 candidates"}
 
 
 def test_one_node_becomes_two_where_that_is_cheaper() -> None:
