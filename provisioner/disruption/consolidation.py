@@ -171,14 +171,20 @@ class Consolidation:
         return not any(self.allowance.lacks(pool, pools.count(pool)) for pool in set(pools))
 
     def sets(self, alone: Collection[str] = ()) -> Sets:
-        """Sets of the nodes that are free by now; those that were bought a moment ago and are not replaced are in none.
+        """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.
 
         Args:
             alone: the keys of those that could be replaced by themselves, however young they are.
         """
-        those = [one for one in self.order if self.free(one) and (one.key in alone or not is_settled(one, self._view))]
-        pools = self._view.prepared.world.pools if self._view.prepared is not None else ()
-        return Sets(those, pools, self._rates, self._rule.evictions_usd, OVERLAP / HORIZON)
+        view = self._view
+        those = [one for one in self.order if self.free(one)]
+        young = {
+            one.key: one.claim.metadata.creation_timestamp or view.snapshot.at
+            for one in those
+            if one.key not in alone and is_settled(one, view)
+        }
+        pools = view.prepared.world.pools if view.prepared is not None else ()
+        return Sets(those, pools, self._rates, self._rule.evictions_usd, OVERLAP / HORIZON, young, view.prices)
 
     def accept(self, move: Move, method: str) -> None:
         """Propose a move; budgets must leave room for it."""

@@ -103,6 +103,23 @@ class PriceHistory:
         open_to_us = [one for one in kind.offerings if asked.conflict(one.requirements) is None]
         return cheapest.price < (1 - _LEAST) * min(_then(ways, one, since).asked for one in open_to_us)
 
+    def last_fall(self, pool: str, kind: InstanceType, asked: Requirements) -> datetime | None:
+        """The instant before which a node must have been bought for `has_fallen` to be possible, of `asked` or any part of it.
+
+        None where nothing has fallen.
+        """
+        ways = self._ways(pool, kind)
+        if not ways:
+            return None
+        falls = (
+            former.until
+            for one in kind.offerings
+            if one.available and asked.conflict(one.requirements) is None
+            for former in ways.get(one.requirements, ())
+            if one.price < (1 - _LEAST) * former.asked
+        )
+        return max(falls, default=None)
+
     def has_risen(self, pool: str, kind: InstanceType, zone: str, capacity_type: str, since: datetime) -> bool:
         """Whether an instance in that zone and of that capacity type costs more now than at an instant, available or not."""
         ways = self._ways(pool, kind)

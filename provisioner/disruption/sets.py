@@ -7,12 +7,14 @@ brings is then found out by a question, which also sees the room on other nodes,
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from statistics import median_low
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import cheapest_offering
 from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
 from provisioner.scheduling.problem import Pool
 
@@ -24,8 +26,11 @@ _BEAM: Final = 3
 """Sets of one size that are grown further."""
 _LULL: Final = 2
 """Sizes in a row that are no better than one before ends the growing."""
+_NOBODY: Final[Mapping[str, datetime]] = {}
 _Load = tuple[int, int, int]
 """CPU in thousandths, memory in bytes, pods."""
+_Priced = tuple[float, int, int, int, datetime | None]
+"""(USD per hour, CPU, memory, pods, `PriceHistory.last_fall`)"""
 _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
 """(what it may bring, its nodes, (their load, price, and what it costs to move their pods))"""
 
@@ -33,27 +38,33 @@ _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
 class NewNode:
     """What one new node for some pods costs, as far as sizes tell."""
 
-    def __init__(self, pools: Iterable[Pool], overhead: _Load) -> None:
+    def __init__(self, pools: Iterable[Pool], overhead: _Load, prices: PriceHistory = NO_PRICE_HISTORY) -> None:
         """Of what pools can make now; `overhead` is what DaemonSets take of a node."""
+        listed = list(pools)
         priced = []
-        for pool in pools:
-            for kind in pool.instance_types:
+        for place, pool in enumerate(listed):
+            for number, kind in enumerate(pool.instance_types):
                 offering = cheapest_offering(kind, pool.requirements)
                 if offering is not None:
                     cpu, memory, pods = _room(kind.allocatable)
-                    priced.append((offering.price, cpu - overhead[0], memory - overhead[1], pods - overhead[2]))
-        kept: list[tuple[float, int, int, int]] = []
-        for one in sorted(priced):
-            if not any(has[1] >= one[1] and has[2] >= one[2] and has[3] >= one[3] for has in kept):
-                kept.append(one)
+                    size = cpu - overhead[0], memory - overhead[1], pods - overhead[2]
+                    priced.append((offering.price, *size, place, number))
+        kept: list[_Priced] = []
+        for price, cpu, memory, pods, place, number in sorted(priced):
+            if not any(has[1] >= cpu and has[2] >= memory and has[3] >= pods for has in kept):
+                pool = listed[place]
+                fell = prices.last_fall(pool.name, pool.instance_types[number], pool.requirements)
+                kept.append((price, cpu, memory, pods, fell))
         self._cheapest: Final = tuple(kept)
+        self.last_fall: Final = max((fell for *_, fell in kept if fell is not None), default=None)
+        """When any of what is the cheapest for something became cheaper or available; None where nothing did."""
 
-    def usd_per_hour(self, cpu: int, memory: int, pods: int) -> float:
-        """The price of the cheapest that holds so much; infinity where none does."""
-        for price, most_cpu, most_memory, most_pods in self._cheapest:
+    def cheapest(self, cpu: int, memory: int, pods: int) -> tuple[float, datetime | None]:
+        """The price of the cheapest that holds so much, and when it became cheaper or available; infinity where none does."""
+        for price, most_cpu, most_memory, most_pods, fell in self._cheapest:
             if most_cpu >= cpu and most_memory >= memory and most_pods >= pods:
-                return price
-        return math.inf
+                return price, fell
+        return math.inf, None
 
 
 class Sets:
@@ -65,6 +76,12 @@ class Sets:
         rates: prices per resource at which nothing is worth more than it costs.
         eviction_usd: what it costs to move the pods of a node.
         overlap: share of its price per hour that a new node costs beside those that it replaces.
+        young: of those that are replaced only by what has become cheaper or available since then, when they were bought. Where that is
+            nothing, they are in no set.
+        prices: what offerings were like.
+
+    Attributes:
+        young: those of them that are in some set.
     """
 
     def __init__(
@@ -74,10 +91,14 @@ class Sets:
         rates: Rates,
         eviction_usd: Callable[[Candidate], float],
         overlap: float,
+        young: Mapping[str, datetime] = _NOBODY,
+        prices: PriceHistory = NO_PRICE_HISTORY,
     ) -> None:
         self._loads: Final = {one.key: _load(one) for one in those}
+        self._new: Final = NewNode(pools, _overhead(those, self._loads), prices)
+        self.young: Final = {key: bought for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
+        those = [one for one in those if one.key in self.young or one.key not in young]
         self._costs: Final = {one.key: eviction_usd(one) for one in those}
-        self._new: Final = NewNode(pools, _overhead(those, self._loads))
         self._overlap: Final = overlap
         worth = rates.for_load(pod for one in those for pod in one.pods)
         self.margins: Final[Mapping[str, float]] = {
@@ -98,8 +119,18 @@ class Sets:
     def grown(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[tuple[float, tuple[Candidate, ...]]]:
         """Sets with this node, each with what it may bring: the most promising first, none that brings nothing.
 
-        Cost: `MOST` times `_BEAM` times `_PARTNERS` estimates.
+        Young nodes do not keep others from a set: sets without them are grown first, by themselves.
+
+        Cost: `MOST` times `_BEAM` times `_PARTNERS` estimates, twice that where some are young.
         """
+        found = [] if seed.key in self.young else self._grown(seed, lambda one: one.key not in self.young and free(one))
+        if self.young:
+            mixed = self._grown(seed, free)
+            found += [entry for entry in mixed if any(one.key in self.young for one in entry[1])]
+            found.sort(key=lambda entry: (-entry[0], [one.key for one in entry[1]]))
+        return found
+
+    def _grown(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[tuple[float, tuple[Candidate, ...]]]:
         partners = {one.key: one for one in (*self._first(self._ranked, seed, free), *self._near(seed, free))}
         beams: list[_Grown] = [(0.0, (seed.key,), (*self._loads[seed.key], seed.usd_per_hour, self._costs[seed.key]))]
         found: list[tuple[float, tuple[str, ...]]] = []
@@ -118,18 +149,23 @@ class Sets:
                         usd + one.usd_per_hour,
                         cost + self._costs[key],
                     )
-                    gain = whole[3] - whole[4] - (1 + self._overlap) * self._new.usd_per_hour(*whole[:3])
+                    gain = whole[3] - whole[4] - (1 + self._overlap) * self._new.cheapest(*whole[:3])[0]
                     if gain > -math.inf:
                         larger[frozenset((*some, key))] = (gain, (*some, key), whole)
             if not larger:
                 break
             beams = heapq.nsmallest(_BEAM, larger.values(), key=lambda entry: (-entry[0], entry[1]))
-            found += [(gain, some) for gain, some, _ in beams if gain > 0]
+            found += [(gain, some) for gain, some, whole in beams if gain > 0 and self._is_news(some, whole[:3])]
             lull = 0 if beams[0][0] > best else lull + 1
             best = max(best, beams[0][0])
         found.sort(key=lambda entry: (-entry[0], entry[1]))
         members = partners | {seed.key: seed}
         return [(gain, tuple([members[key] for key in some])) for gain, some in found]
+
+    def _is_news(self, some: Iterable[str], load: _Load) -> bool:
+        """Whether the new node became cheaper or available since the youngest of these was bought; true where none is young."""
+        bought = max((self.young[key] for key in some if key in self.young), default=None)
+        return bought is None or _is_before(bought, self._new.cheapest(*load)[1])
 
     def _near(self, seed: Candidate, free: Callable[[Candidate], bool]) -> list[Candidate]:
         return self._first(self._by_zone[_zone(seed)], seed, free)
@@ -143,6 +179,10 @@ class Sets:
             if one is not seed and free(one):
                 found.append(one)
         return found
+
+
+def _is_before(bought: datetime, fell: datetime | None) -> bool:
+    return fell is not None and bought < fell
 
 
 def _zone(one: Candidate) -> str:

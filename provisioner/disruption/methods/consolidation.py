@@ -124,7 +124,7 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
     seeds = {move.some[0].key: (move.gain / move.some[0].cost, move.some[0]) for move in alone.values()}
     for one in sets.seeds():
         seeds.setdefault(one.key, (sets.margins[one.key] / one.cost, one))
-    unreached, barren = [], 0
+    unreached, barren = [], {True: 0, False: 0}  # young nodes, of which few may have news, do not end it for others
     for _, one in sorted(seeds.values(), key=lambda entry: (-entry[0], entry[1].key)):
         own = alone.get(one.key)
         if work.over:
@@ -133,9 +133,10 @@ def _replaced(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         together: Move | None = None
-        if left > 0 and barren < _BARREN and one.key in sets.margins:
+        young = one.key in sets.young
+        if left > 0 and barren[young] < _BARREN and one.key in sets.margins:
             together, asked = _together(work, sets, one, alone, min(left, _TRIES))
-            left, barren = left - asked, 0 if asked else barren + 1
+            left, barren[young] = left - asked, 0 if asked else barren[young] + 1
         if together is not None:
             work.accept(together, MULTI)
         elif own is not None:

@@ -52,6 +52,7 @@ FALLEN: dict[str, tuple[list[Offering | None], float, bool]] = {
     "it became cheaper in that instant": ([usd(1), usd(0.9)], 1, False),
     "it became hardly cheaper": ([usd(1), usd(0.96)], 0.5, False),
     "it became cheaper little by little": ([usd(1), usd(0.97), usd(0.94)], 0.5, True),
+    "it became cheaper once more": ([usd(1), usd(0.9), usd(0.8)], 1.5, True),
     "it became dearer": ([usd(1), usd(2)], 0.5, False),
     "it became dearer and is as it was": ([usd(1), usd(2), usd(1)], 0.5, False),
     "it was bought while it was dearer": ([usd(1), usd(2), usd(1)], 1.5, True),
@@ -71,6 +72,8 @@ FALLEN: dict[str, tuple[list[Offering | None], float, bool]] = {
 def test_what_can_be_had_for_less_than_then(states: list[Offering | None], bought: float, fallen: bool) -> None:
     history, kind = one_by_one(states)
     assert history.has_fallen("general", kind, NONE, minutes(bought)) is fallen
+    last = history.last_fall("general", kind, NONE)
+    assert not fallen or (last is not None and minutes(bought) < last)
 
 
 RISEN: dict[str, tuple[list[Offering | None], float, bool]] = {
@@ -103,6 +106,9 @@ def test_only_what_is_asked_for_counts_and_where_one_place_opens_another_that_wa
     assert not history.has_fallen("general", after, zone["b"], NOON)
     assert not history.has_fallen("general", after, NONE, NOON)
     assert not history.has_fallen("other", after, zone["a"], NOON)
+    told = [history.last_fall("general", after, asked) for asked in (zone["a"], zone["b"], NONE)]
+    assert told == [minutes(1), None, minutes(1)], "of a part of what is asked for it may be news"
+    assert history.last_fall("other", after, NONE) is None
 
 
 def test_a_new_leader_knows_no_change_nor_what_it_learns_at_first() -> None:

@@ -1,14 +1,19 @@
 """Which nodes may be worth replacing together, found without a question."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from provisioner.disruption.acceptance import HORIZON
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation
+from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.sets import MOST, Sets
 from provisioner.disruption.waste import Rates
 from provisioner.values.resources import Resources
+from tests.support.clock import NOON
 from tests.support.fleets import ABC, SMALL, Fleet, several
 from tests.support.problems import instance_type, offering, pool, shape
 
@@ -90,3 +95,26 @@ def test_what_daemons_take_of_a_node_they_take_of_a_new_one() -> None:
         work, sets = of(fleet)
         found = sets.grown(work.order[0], work.free)
         assert bool(found) is (daemons == 100), "three of them cost as much as the new one"
+
+
+def test_young_nodes_that_something_else_became_cheaper_for_keep_no_others_from_a_set() -> None:
+    """They have more to bring than the four that go together, and nothing of a size that is news for them."""
+    huge, dear = (
+        instance_type("huge", "64", "128Gi", usd, zones=ABC, capacity_types=("on-demand",)) for usd in (2.4, 4.0)
+    )
+    fleet = Fleet(types=(SMALL, CHEAP, huge))
+    for name in "abcd":
+        fleet.node(name, several(1, name, THREE), kind=SMALL)
+    spec = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    for number in range(60):
+        pods = several(1, f"p{number}", shape("1500m", "1Gi"))
+        fleet.node(f"young{number:02d}", pods, kind=SMALL, created=NOON - timedelta(minutes=5), claim_spec=spec)
+    known = NO_PRICE_HISTORY.noted({"general": (SMALL, CHEAP, dear)}, NOON - timedelta(days=1), HORIZON)
+    view = replace(fleet.view(), prices=known.noted({"general": fleet.types}, NOON, HORIZON))
+    assert view.prepared is not None
+    work = Consolidation(view, view.prepared)
+    sets = work.sets()
+    assert len(sets.young) == 60
+    (seed,) = (one for one in work.order if one.key == "a")
+    (first, *_) = keys(sets.grown(seed, work.free))
+    assert first[1] == set("abcd")

@@ -347,6 +347,29 @@ def test_young_nodes_are_replaced_together_where_each_could_be_by_itself(new: bo
     assert gone(answer) == ([("a", "b", "c", "d")] if new else [])
 
 
+SETS: dict[str, tuple[float, timedelta, bool]] = {
+    "a type became cheaper than all of them": (0.8, timedelta(minutes=1), True),
+    "it did so before they were bought": (0.8, timedelta(minutes=6), False),
+    "nothing changed": (0.5, timedelta(minutes=1), False),
+}
+
+
+@pytest.mark.parametrize(("was", "ago", "goes"), SETS.values(), ids=SETS)
+def test_young_nodes_of_which_none_is_replaced_by_itself_are_replaced_together(
+    was: float, ago: timedelta, goes: bool
+) -> None:
+    """Three nodes of 4 CPUs for 0.2 each, and one of 8 for 0.5."""
+    eight, before = (
+        instance_type("eight", "8", "16Gi", usd, zones=ABC, capacity_types=("on-demand",)) for usd in (0.5, was)
+    )
+    fleet = Fleet(types=(MEDIUM, eight))
+    spec = {"resources": {"requests": {"cpu": "2600m", "memory": "1Gi"}}}
+    for name in "abc":
+        fleet.node(name, [running(name, shape("2600m"))], created=YOUNG, claim_spec=spec)
+    answer = consolidation.propose(replace(fleet.view(), prices=market((MEDIUM, before), fleet.types, ago)))
+    assert [gist(one)[:2] for one in answer.proposals] == ([(("a", "b", "c"), ["eight"])] if goes else [])
+
+
 @pytest.mark.parametrize("ago", [1, 6])
 def test_a_young_node_moves_into_a_reservation_that_appeared_since(ago: int) -> None:
     """For its own type and zone, as on EC2."""
