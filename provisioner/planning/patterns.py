@@ -25,6 +25,10 @@ _AT_ONCE: Final = 256
 """Slots that are compared with all others in one step."""
 _MOST: Final = 1 << 20
 """Stands for any number of pods."""
+_TINY: Final = np.float32(1e-6)
+"""Keeps quotients finite."""
+_COMPACT: Final = 0.75
+"""Rows are put together anew once fewer than such a share of them still take something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,32 @@ def weights_of(names: Sequence[str], rows: NDArray[np.float32] = WEIGHTS) -> Flo
     return rows[:, [place.get(name, 3) for name in names]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Where a step of `fill` writes what the next one does not need: arrays of this size cost as much to make as to fill.
+
+    Attributes:
+        pulls: dimensions and a row of ones, by rows: what a unit of each resource weighs.
+        density: rows by items: worth for weighted need.
+        over: rows by items: what no longer fits.
+        base: of each row, where it begins in the flat arrays.
+    """
+
+    pulls: Floats
+    density: Floats
+    over: Bits
+    base: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: int, items: int, width: int) -> "_Work":
+        return cls(
+            np.ones((width + 1, rows), dtype=np.float32),
+            np.empty((rows, items), dtype=np.float32),
+            np.empty((rows, items), dtype=bool),
+            np.arange(rows) * items,
+        )
+
+
 def fill(
     need: Floats, worth: Floats, room: Floats, allowed: Bits, most: Counts, weights: Floats, share: Floats
 ) -> Counts:
@@ -136,40 +166,56 @@ def fill(
 
     Cost: rows x items x dimensions for each time that a row takes some of an item.
     """
-    rows, width = len(room), need.shape[1]
-    counts = np.zeros((rows, len(need)), dtype=np.int32)
-    inverse = np.where(need > 0, 1 / np.maximum(need, np.float32(1e-9)), np.float32(0))
-    endless = np.where(need > 0, np.float32(0), np.float32(_MOST))
-    columns = [np.ascontiguousarray(need[:, d]) for d in range(width)]
-    transposed = np.ascontiguousarray(need.T)
-    live = np.arange(rows)
-    left = room.astype(np.float32)
-    rank = np.where(allowed & (most > 0), worth, np.float32(0)).astype(np.float32)  # 0 for what no longer fits
-    rest = np.broadcast_to(most, counts.shape).copy()
-    tiny = np.float32(1e-6)
-    while live.size:
-        density = rank / ((weights / np.maximum(left, 1)) @ transposed + tiny)
-        best = density.argmax(1)
-        at = np.arange(len(best))
-        going = density[at, best] > 0
-        if not going.all():
-            live, rank, left, best, rest = live[going], rank[going], left[going], best[going], rest[going]
-            weights, share = weights[going], share[going]
-            if not live.size:
-                break
-            at = np.arange(len(best))
-        own = need[best]
-        fits = np.floor(np.min(left * inverse[best] + endless[best], axis=1) + np.float32(1e-3)).astype(np.int32)
-        fits = np.minimum(fits, rest[at, best])
-        take = np.ceil(fits * share).astype(np.int32)
-        left -= take[:, None] * own
-        over = (left < 0).any(1)  # a rounded quotient may be one too many
-        if over.any():
+    rows, width, items = len(room), need.shape[1], len(need)
+    counts = np.zeros((rows, items), dtype=np.int32)
+    columns, most_needed = np.ascontiguousarray(need.T), need.max(0).tolist()
+    needed = columns > 0
+    inverse = np.where(needed, 1 / np.maximum(columns, np.float32(1e-9)), np.float32(0))
+    table = np.concatenate([columns, inverse, np.where(needed, np.float32(0), np.float32(_MOST))])
+    pulled = np.concatenate([columns, np.full((1, items), _TINY)])
+    uneven = bool((share != 1).any())
+    live, left = np.arange(rows), np.array(room.T, dtype=np.float32, order="C")
+    weights = np.ascontiguousarray(weights.T)
+    worth = np.where(allowed & (most > 0), worth, np.float32(0))
+    rank = np.array(worth, dtype=np.float32, order="C")  # 0 for what no longer fits
+    rest = np.repeat(most.astype(np.float32)[None, :], rows, axis=0)
+    work = _Work.of(rows, items, width)
+    while True:
+        np.divide(weights, np.maximum(left, 1, out=work.pulls[:width]), out=work.pulls[:width])
+        np.divide(rank, np.matmul(work.pulls.T, pulled, out=work.density), out=work.density)
+        best = work.density.argmax(1)
+        at = work.base + best
+        going = work.density.ravel().take(at) > 0
+        count = int(np.count_nonzero(going))
+        if not count:
+            return counts
+        if count < _COMPACT * len(live):
+            live, rank, rest, best, share = live[going], rank[going], rest[going], best[going], share[going]
+            left, weights = np.ascontiguousarray(left[:, going]), np.ascontiguousarray(weights[:, going])
+            work, going = _Work.of(count, items, width), going[going]
+            at = work.base + best
+        own, quotient, endless = table.take(best, axis=1).reshape(3, width, -1)
+        quotient *= left
+        quotient += endless
+        take = quotient.min(0)
+        take += np.float32(1e-3)
+        np.floor(take, out=take)
+        open_to = rest.ravel().take(at)
+        np.minimum(take, open_to, out=take)
+        if uneven:
+            take *= share
+            np.ceil(take, out=take)
+        take *= going
+        left -= own * take
+        least = left.min(1).tolist()
+        if min(least) < 0:  # a rounded quotient may be one too many
+            over = (left < 0).any(0)
             take[over] -= 1
-            left[over] += own[over]
-        counts[live, best] += take
-        rest[at, best] -= take
-        rank[at, best] *= (rest[at, best] > 0) & (take > 0)
-        for d, column in enumerate(columns):
-            rank *= column[None, :] <= left[:, d : d + 1]
-    return counts
+            left[:, over] += own[:, over]
+        counts[live, best] += take.astype(np.int32)
+        open_to -= take
+        rest.ravel()[at] = open_to
+        rank.ravel()[at[np.minimum(open_to, take) <= 0]] = 0
+        for d in range(width):
+            if least[d] < most_needed[d]:
+                np.copyto(rank, 0, where=np.greater(columns[d], left[d][:, None], out=work.over))

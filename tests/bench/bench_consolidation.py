@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
+from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.world import Policies
-from tests.bench.bench_planning import ENDS, SEEDS, improved
+from tests.bench.bench_planning import SEEDS, improved
 from tests.bench.machine import calibration, slowness
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
@@ -58,7 +59,10 @@ def consolidated(economy: Economy, passes: list[float], most: int | None = None)
 
 
 def in_batches(kind: str, count: int, seed: int) -> tuple[Economy, float]:
-    """The fleet that the planner bought for five batches, each beside the nodes of those before, and the bound of all pods at once."""
+    """The fleet that the planner bought for five batches, each beside the nodes of those before, and the bound of all pods at once.
+
+    The search takes as long as the product lets it.
+    """
     types = priced_fleets.ec2_types()
     pods = priced_fleets.workload(kind, count, seed)
     empty = prepare(priced_fleets.world_of(types))
@@ -70,7 +74,7 @@ def in_batches(kind: str, count: int, seed: int) -> tuple[Economy, float]:
     for number in range(5):
         prepared, batch = economy.view().prepared, pods[number::5]
         assert prepared is not None
-        _, plan, _ = improved(prepared.world, batch, ENDS[count] / 2, seed)
+        _, plan, _ = improved(prepared.world, batch, PATIENCE.seconds(len(batch)) * SEARCH_SHARE, seed)
         fleet.nodes = [added(node, plan.result.existing.get(str(node.key), ())) for node in fleet.nodes]
         for claim in plan.result.claims:
             launch(fleet, f"b{number}n{len(fleet.nodes):04d}", claim)

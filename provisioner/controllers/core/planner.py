@@ -22,8 +22,8 @@ USEFUL_PODS: Final = 10
 """For fewer pods on new nodes nobody is asked."""
 NEAR: Final = 1.005
 """Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
-_SEARCH_SHARE: Final = 0.6
-"""Of that time, for the search; the rest is for the question, the answer and the judge."""
+SEARCH_SHARE: Final = 0.6
+"""Of a batch's time, for the search; the rest is for the question, the answer and the judge."""
 _ROUNDS: Final = 100
 _SEED: Final = 0
 _EPSILON: Final = 1e-9  # USD per hour
@@ -162,7 +162,7 @@ class Planner:
         reply = self._process.ask(
             prepared.world,
             result,
-            search_until=now + own * _SEARCH_SHARE,
+            search_until=now + own * SEARCH_SHARE,
             wait_until=now + own + self._patience.grace,
             rounds=_ROUNDS,
             seed=_SEED,
