@@ -30,10 +30,8 @@ def plane() -> Iterator[DevCluster]:
 @pytest.fixture(scope="module")
 def program(plane: DevCluster, client: Client) -> Iterator[InProcess]:
     del client  # the CRDs are there
-    one = InProcess(str(plane.kubeconfig))
-    one.start()
-    yield one
-    one.stop()
+    with InProcess(str(plane.kubeconfig)) as one:
+        yield one
 
 
 @pytest.fixture

@@ -22,10 +22,8 @@ BUSY = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 
 @pytest.fixture
 def program(audited: DevCluster, audited_client: Client) -> Iterator[InProcess]:
-    one = InProcess(str(audited.kubeconfig), command_timeout=timedelta(seconds=20))
-    one.start()
-    yield one
-    one.stop()
+    with InProcess(str(audited.kubeconfig), command_timeout=timedelta(seconds=20)) as one:
+        yield one
 
 
 @pytest.fixture

@@ -333,10 +333,8 @@ def test_images_with_nothing_in_common_are_an_event(hook: Hook, public: RealRegi
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client, hook: Hook) -> Iterator[InProcess]:
     """It plans what the webhook admits."""
-    one = InProcess(str(plane.kubeconfig))
-    one.start()
-    yield one
-    one.stop()
+    with InProcess(str(plane.kubeconfig)) as one:
+        yield one
 
 
 @pytest.fixture

@@ -27,16 +27,12 @@ ASKS: Final = {**SHARE, "dovetail.dev/on-demand-repair": "evict"}
 @pytest.fixture
 def plot(plane: DevCluster, client: Client) -> Iterator[Plot]:
     """A provisioner that leads, and a NodePool of both capacity types."""
-    provisioner = InProcess(str(plane.kubeconfig))
-    provisioner.start()
-    plot = Plot(client)
-    both = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot", "on-demand"]}
-    try:
+    with InProcess(str(plane.kubeconfig)):
+        plot = Plot(client)
+        both = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["spot", "on-demand"]}
         plot.pool(cpu=8, requirements=[both])
         yield plot
         plot.clear()
-    finally:
-        provisioner.stop()
 
 
 @pytest.fixture

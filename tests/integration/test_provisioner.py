@@ -42,12 +42,9 @@ NEVER = {"consolidateAfter": "Never"}
 
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
-    one = InProcess(
-        str(plane.kubeconfig), feature_gates=FeatureGates(static_capacity=True, node_overlay=True, capacity_buffer=True)
-    )
-    one.start()
-    yield one
-    one.stop()
+    gates = FeatureGates(static_capacity=True, node_overlay=True, capacity_buffer=True)
+    with InProcess(str(plane.kubeconfig), feature_gates=gates) as one:
+        yield one
 
 
 @pytest.fixture

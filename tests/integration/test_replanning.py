@@ -24,10 +24,8 @@ CLOSED = {"key": "dovetail.example/closed", "effect": "NoSchedule"}
 
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
-    one = InProcess(str(plane.kubeconfig))
-    one.start()
-    yield one
-    one.stop()
+    with InProcess(str(plane.kubeconfig)) as one:
+        yield one
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from provisioner.apis import names
 from provisioner.apis.core import Event, Node
@@ -51,7 +51,7 @@ SYSTEM_NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name"
 
 
 class InProcess:
-    """The controllers in this process, so that a test can read what they wrote; they lead without a Lease.
+    """The controllers in this process, so that a test can read what they wrote; they lead without a Lease. As a context they run.
 
     `cloud` is what stands around the provider of kwok; `watching` is what the watches go through instead of the connection.
     """
@@ -82,6 +82,13 @@ class InProcess:
         self.controllers = Controllers(
             self._caches, self.client, cloud(self._provider), self._recorder, Metrics(), self._options, clock
         )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         assert self._caches.start(threading.Event())
