@@ -13,7 +13,7 @@ import urllib3
 
 from provisioner.apis import names
 from provisioner.cli.demo import placement_figures
-from provisioner.cli.harness import applying
+from provisioner.cli.harness import applying, figures
 from provisioner.cli.harness.bench import PODS_RUNNING, Bench, Case
 from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.results import Figure, at_least
@@ -228,8 +228,7 @@ def scheduled_per_second(samples: Sequence[Sample]) -> float:
 
 def attempts(page: str) -> float:
     """The pods of all profiles that were given a node, of kube-scheduler's metrics."""
-    lines = (line for line in page.splitlines() if line.startswith(f"{ATTEMPTS}{{") and 'result="scheduled"' in line)
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
+    return sum(value for labels, value in figures.series(page, ATTEMPTS) if labels.get("result") == "scheduled")
 
 
 @contextmanager

@@ -210,10 +210,11 @@ def _touched(
 ) -> list[tuple[object, ...]]:
     """Everything that an overlay says something about: prices of offerings, resources of types."""
     found: list[tuple[object, ...]] = []
+    subjects = sorted(overlay.subjects)
     for number, (labels, types) in enumerate(pools):
         for kind in types:
             indexes = matcher(overlay, kind, labels)
-            for subject in sorted(overlay.subjects):
+            for subject in subjects:
                 places = indexes if subject == PRICE_SUBJECT else indexes[:1] and (None,)
                 found += [(number, kind.name, subject, place) for place in places]
     return found

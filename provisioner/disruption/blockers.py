@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -48,7 +48,7 @@ class Blocker:
     """
 
     cause: Cause
-    pods: tuple[str, ...]
+    pods: tuple[str, ...] = ()
     owner: str = ""
     budgets: tuple[str, ...] = ()
     until: datetime | None = None
@@ -96,46 +96,39 @@ def blockers(
 
     Cost: O(pods), and O(budgets of their namespaces) once.
     """
-    found: dict[tuple[Cause, str, tuple[str, ...], datetime | None, str, datetime | None], list[str]] = {}
+    found: dict[Blocker, list[str]] = {}
     for pod in pods:
         why = _why(pod, budgets, now)
         if why is None:
             continue
-        cause, mine, until, detail, since = why
-        if begun is None or cause is Cause.TERMINATING:
-            since = None
-        else:
-            since = max(begun, since) if since is not None else begun
-        owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner is not None else ""
-        found.setdefault((cause, owner, mine, until, detail, since), []).append(pod.key)
-    made = (
-        Blocker(cause, tuple(sorted(keys)), owner, mine, until, detail, since)
-        for (cause, owner, mine, until, detail, since), keys in found.items()
-    )
+        since = None
+        if begun is not None and why.cause is not Cause.TERMINATING:
+            since = max(begun, why.since or begun)
+        found.setdefault(replace(why, since=since), []).append(pod.key)
+    made = (replace(one, pods=tuple(sorted(keys))) for one, keys in found.items())
     return tuple(sorted(made, key=lambda one: (one.cause is Cause.TERMINATING, one.pods)))
 
 
-def _why(
-    pod: Pod, budgets: PodBudgets, now: datetime
-) -> tuple[Cause, tuple[str, ...], datetime | None, str, datetime | None] | None:
-    """(cause, budgets, until, detail, since when it would hold a drain); None where nothing holds it."""
+def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> Blocker | None:
+    """What holds the pod, naming no pod, and since when it would hold any drain; None where nothing does."""
     if not is_waiting_for_eviction(pod, now):
         return None
+    owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner is not None else ""
     if pod.deleted is not None:
-        return Cause.TERMINATING, (), pod.deleted, "", None
+        return Blocker(Cause.TERMINATING, owner=owner, until=pod.deleted)
     if (protection := read_do_not_disrupt(pod)).holds(now):
-        return Cause.POD_PROTECTED, (), protection.until, "", None
+        return Blocker(Cause.POD_PROTECTED, owner=owner, until=protection.until)
     mine = () if asks_no_budget(pod) else budgets.of(pod)
     keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
     if len(mine) > 1:
-        return Cause.SEVERAL_POD_BUDGETS, keys, None, "", None
+        return Blocker(Cause.SEVERAL_POD_BUDGETS, owner=owner, budgets=keys)
     for one in mine:
         if not refuses(one, pod):
             continue
         cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
         told = condition(one.status.conditions, _DISRUPTION_ALLOWED)
         since = told.last_transition_time if told is not None and told.status == "False" else None
-        return cause, keys, None, _numbers(one), since
+        return Blocker(cause, owner=owner, budgets=keys, detail=_numbers(one), since=since)
     return None
 
 

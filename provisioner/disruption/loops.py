@@ -129,9 +129,8 @@ class Loops:
             if owner.decided is not None and known.at < owner.decided:
                 continue  # it was there when the last cycle ended
             before = _is_loop(owner, now)
-            owner.cycles = [*owner.cycles, now.replace(microsecond=0)][
-                -CYCLES:
-            ]  # as `marks` tells it: else it counts twice
+            told = now.replace(microsecond=0)  # as `marks` tells it: else it counts twice
+            owner.cycles = [*owner.cycles, told][-CYCLES:]
             owner.decided = known.decided or now
             if not before and _is_loop(owner, now):
                 found.append(uid)

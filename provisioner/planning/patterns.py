@@ -176,8 +176,8 @@ def fill(
     uneven = bool((share != 1).any())
     live, left = np.arange(rows), np.array(room.T, dtype=np.float32, order="C")
     weights = np.ascontiguousarray(weights.T)
-    worth = np.where(allowed & (most > 0), worth, np.float32(0))
-    rank = np.array(worth, dtype=np.float32, order="C")  # 0 for what no longer fits
+    # 0 for what no longer fits
+    rank = np.ascontiguousarray(np.where(allowed & (most > 0), worth, np.float32(0)), dtype=np.float32)
     rest = np.repeat(most.astype(np.float32)[None, :], rows, axis=0)
     work = _Work.of(rows, items, width)
     while True:

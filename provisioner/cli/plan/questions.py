@@ -200,9 +200,8 @@ def _offered(
     for overlay in objects.overlays:
         overlays.changed(None, overlay)
     by_name = {pool.name: pool for pool in pools}
-    base: dict[
-        tuple[str, NodeClassReference], tuple[InstanceType, ...]
-    ] = {}  # the same tuple each time: overlays remember by it
+    # the same tuple each time: overlays remember by it
+    base: dict[tuple[str, NodeClassReference], tuple[InstanceType, ...]] = {}
 
     def listed(pool: NodePool) -> tuple[InstanceType, ...]:
         key = pool.name, pool.node_class_ref

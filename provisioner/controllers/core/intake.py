@@ -203,9 +203,8 @@ class Intake:
         """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""
         while self._deferrals and self._deferrals[0][0] <= now:
             ends, uid = self._deferrals.popleft()
-            if (
-                self._deferred_until.get(uid) == ends and uid in self._since
-            ):  # else it was answered, is gone or still gated
+            # else it was answered, is gone or still gated
+            if self._deferred_until.get(uid) == ends and uid in self._since:
                 self._window.add(uid, now)
         return self._deferrals[0][0] if self._deferrals else None
 
