@@ -27,7 +27,8 @@ def settled(
     """The claims with only those types whose launch costs less than the candidates whatever becomes of it; else why there are none.
 
     Each of several claims may cost its share of what the candidates cost, by its planned price. Where spot and on-demand remain,
-    spot is demanded, so that a shortage never ends in a dearer on-demand node.
+    spot is demanded, so that a shortage never ends in a dearer on-demand node. Whether a claim replaces spot by spot is a matter of the
+    nodes whose pods it takes: that others go at the same time makes no difference.
 
     Args:
         some: the nodes that go.
@@ -42,7 +43,7 @@ def settled(
     found: list[PlannedClaim] = []
     for claim in claims:
         share = total / len(claims) if planned <= 0 else total * claim.usd_per_hour / planned
-        one = _settled(some, claim, types.of_pool(claim.pool), settings, share, alone=len(some) == len(claims) == 1)
+        one = _settled(some, claim, types.of_pool(claim.pool), settings, share)
         if isinstance(one, str):
             return one
         found.append(one)
@@ -55,14 +56,14 @@ def _settled(
     catalogue: Mapping[str, InstanceType],
     settings: Settings,
     below: float,
-    *,
-    alone: bool,
 ) -> PlannedClaim | str:
     asked = claim.requirements
+    takes = {pod.uid for pod in claim.pods}
+    sources = [one for one in some if any(pod.uid in takes for pod in one.pods)]
     types = [catalogue[name] for name in claim.instance_types if name in catalogue]
     spot, others = _with(asked, names.CAPACITY_SPOT), _buys(types, asked, names.CAPACITY_ON_DEMAND)
     may_be_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT)
-    from_spot = spot is not None and may_be_spot and all(one.spot for one in some)
+    from_spot = spot is not None and may_be_spot and all(one.spot for one in sources)
     if from_spot:
         if not settings.spot_to_spot:
             return SPOT_DISABLED
@@ -72,7 +73,7 @@ def _settled(
         cheaper = _no_type_again(some, cheaper, asked)
     if not cheaper:
         return NOT_CHEAPER
-    if from_spot and alone:
+    if from_spot and len(sources) == 1:
         if len(cheaper) < SPOT_TYPES:
             return messages.too_few_spot_types(SPOT_TYPES, len(cheaper))
         cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]

@@ -9,8 +9,9 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import OwnerReference
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.disruption import simulation
+from provisioner.disruption import messages, simulation
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
+from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, NOT_JUDGED_IN_TIME
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
@@ -424,6 +425,32 @@ def test_row_105_fifteen_cheaper_types_are_needed() -> None:
     assert told(answer)["a"] == (
         "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 9"
     )
+
+
+@pytest.mark.parametrize("count", [20, 10])
+def test_row_105_counts_in_company_too(count: int) -> None:
+    """Nodes that have nothing to do with each other may be found to pay together; what takes the place of the spot node is still spot for spot."""
+    types = spot_types(count)
+    fleet = Fleet(types=types)
+    for name, zone, capacity_type in (("a", "a", "on-demand"), ("b", "b", "spot")):
+        own = of_app(name, selector={names.ZONE_LABEL: zone})
+        fleet.node(name, several(2, name, own), kind=types[-1], zone=zone, capacity_type=capacity_type)
+    assert judged_together(fleet) == messages.SPOT_TO_SPOT_DISABLED
+    fleet.settings = Settings(spot_to_spot=True)
+    move = judged_together(fleet)
+    if count < 15:
+        assert move == messages.too_few_spot_types(15, 9)
+        return
+    assert isinstance(move, Move)
+    of_spot = next(one for one in move.result.claims if one.planned_zone == "b")
+    assert len(of_spot.instance_types) == 15
+
+
+def judged_together(fleet: Fleet) -> Move | str:
+    view = fleet.view()
+    assert view.prepared is not None
+    work = Consolidation(view, view.prepared)
+    return work.judge(work.order, max_new=2)
 
 
 def test_row_105_spot_may_be_deleted_whatever_the_gate_says() -> None:
