@@ -33,6 +33,8 @@ _OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_
 class Rule:
     """Says which moves pay. A move of nodes of a Balanced pool needs that pool's consent, others what the flag demands.
 
+    Moves that bring more than they cost come first under either flag: only when it is relaxed the rule lets any saving pay.
+
     Cost: the sums of a Balanced pool are taken once, over all of its nodes.
     """
 
@@ -40,8 +42,17 @@ class Rule:
         self._view: Final = view
         self._types: Final = types
         self._totals: Final[dict[str, tuple[float, float]]] = {}
+        self._relaxed = False
         self.rejected: Final[list[Score]] = []
         """Of the moves that a Balanced pool refused."""
+
+    def relax(self) -> bool:
+        """Let any saving pay from now on if the flag says so; returns whether that is new. What was rejected is to be asked again then."""
+        if self._relaxed or self._view.settings.acceptance is not Acceptance.KARPENTER:
+            return False
+        self._relaxed = True
+        self.rejected.clear()
+        return True
 
     def gain(self, some: Sequence[Candidate], saving: float, new_usd: float) -> float:
         """USD that the move brings within the horizon less what it costs; only where this is above 0 it pays.
@@ -58,13 +69,13 @@ class Rule:
         if saving <= 0:
             return saving
         worth = saving * (self._hours(some))
-        if self._view.settings.acceptance is Acceptance.KARPENTER or all(_is_balanced(one) for one in some):
+        if self._relaxed or all(_is_balanced(one) for one in some):
             return worth
         return worth - sum(map(self.evictions_usd, some)) - new_usd * (OVERLAP / _HOUR)
 
     def evictions_usd(self, one: Candidate) -> float:
         """What it costs to evict the pods of a node; 0 where every saving pays."""
-        if self._view.settings.acceptance is Acceptance.KARPENTER:
+        if self._relaxed:
             return 0.0
         return EVICTION_USD * sum(max(0.0, costs.eviction_cost(pod)) for pod in one.pods)
 

@@ -5,14 +5,14 @@ less one, and one node may become two; what cannot pay by a proved bound is not 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
-from provisioner.apis.pods import is_reschedulable
-from provisioner.disruption import messages, replacement
+from provisioner.apis.pods import Pod, is_reschedulable
+from provisioner.disruption import costs, messages, replacement
 from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_news, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
@@ -28,6 +28,7 @@ from provisioner.scheduling.result import Result
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
 _ROOM_SHARE: Final = 0.95
 """Of what room is worth. With all of it nodes of the best types are left however few pods they have; from 0.9 on fleets come out alike."""
+Ranked: TypeAlias = Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]]
 _REFRESH: Final = 64
 """Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
 
@@ -53,20 +54,14 @@ class Consolidation:
     """One pass of one method.
 
     Attributes:
-        order: who may be consolidated: those that the last pass did not come to, then as `in_turns` says.
+        order: who may be consolidated: those that the last pass did not come to, then in the order that is asked for.
         proposals: accepted so far.
         gain: of these together, see `Move`.
     """
 
-    def __init__(
-        self,
-        view: View,
-        prepared: Prepared,
-        ranked: Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]] | None = None,
-    ) -> None:
+    def __init__(self, view: View, prepared: Prepared, ranked: Ranked | None = None) -> None:
         """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
-        self._order: Final = ranked or in_turns
         self.gain = 0.0
         budgets = PodBudgets(view.snapshot.pod_budgets)
         self._found: Final = candidates(view, budgets, eventual=False)
@@ -75,12 +70,12 @@ class Consolidation:
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._rechecks: Final[list[datetime]] = []
         self._blocked: Final[list[Blocked]] = []
-        turns = self._ranked(tuple(self._consolidatable(self._found)))
-        self.order: Final = tuple(sorted(turns, key=lambda one: one.key not in view.first))
+        self._refused: Final[dict[str, Blocked]] = {}
+        self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
         self.allowance: Final = Allowance(view, names.REASON_UNDERUTILIZED)
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
-        last = [str(one.node.key) for one in turns]
+        self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
         self._simulation = Simulation(view, prepared, budgets, self._closed(view), last) if self.order else None
         self._openings = (
             Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
@@ -104,8 +99,17 @@ class Consolidation:
             elif due is not None:
                 self._rechecks.append(due)
 
-    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        return self._order(some, self._rates)
+    def _ranked(self, some: Sequence[Candidate], ranked: Ranked) -> tuple[tuple[Candidate, ...], list[str]]:
+        """Who is judged when, and the names of the nodes in the order in which they would rather go."""
+        turns = ranked(some, self._rates)
+        first = self._view.first
+        return tuple(sorted(turns, key=lambda one: one.key not in first)), [str(one.node.key) for one in turns]
+
+    def reorder(self, ranked: Ranked) -> None:
+        """Go on in another order."""
+        self.order, last = self._ranked(self.order, ranked)
+        if self._simulation is not None:
+            self._simulation.prefer(last)
 
     def _closed(self, view: View) -> set[str]:
         """Nodes that take no pod of a candidate: those that saw a pod come or go of late, and empty ones that will go themselves."""
@@ -125,6 +129,15 @@ class Consolidation:
         return one.key not in self._gone and not (
             simulation is not None and str(one.node.key) in simulation.destinations
         )
+
+    def gone(self, one: Candidate) -> bool:
+        """Whether the node goes by what was proposed so far."""
+        return one.key in self._gone
+
+    def by_now(self, one: Candidate) -> Candidate:
+        """The node with the pods that it takes by what was proposed so far."""
+        taken = self._taken.get(str(one.node.key))
+        return replace(one, pods=one.pods + taken, cost=one.cost + costs.reschedule_cost(taken) - 1) if taken else one
 
     # ------------------------------------------------------------------ what
 
@@ -195,6 +208,8 @@ class Consolidation:
         for one in move.some:
             self._gone.add(one.key)
             self.allowance.take(one.node)
+        for name, pods in move.result.existing.items():
+            self._taken[name] = (*self._taken.get(name, ()), *pods)
         self.proposals.append(
             Proposal(
                 names.REASON_UNDERUTILIZED,
@@ -214,9 +229,13 @@ class Consolidation:
         """Whether the time of the pass is up."""
         return self._view.expired()
 
+    def relax(self) -> bool:
+        """See `acceptance.Rule.relax`."""
+        return self._rule.relax()
+
     def refuse(self, one: Candidate, why: str) -> None:
-        """Say why a node stays."""
-        self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
+        """Say why a node stays; what is said last counts."""
+        self._refused[one.key] = Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE)
 
     def answer(self, unreached: Iterable[Candidate] = ()) -> MethodAnswer:
         """All that was found out; whoever asks sees by itself when budgets leave more.
@@ -228,7 +247,10 @@ class Consolidation:
             tuple(self.proposals),
             (
                 *self._found.blocked,
-                *(one for one in self._blocked if one.key not in self._gone),  # alone it stays; with others it goes
+                *self._blocked,
+                *(
+                    one for key, one in self._refused.items() if key not in self._gone
+                ),  # alone it stays; with others it goes
                 *self.allowance.blocked,
             ),
             soonest(self._found.recheck_at, *self._rechecks),
@@ -257,7 +279,7 @@ def _unconsolidatable(one: Candidate) -> str | None:
     return None
 
 
-def in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
+def in_turns(some: Sequence[Candidate], rates: Rates, /) -> tuple[Candidate, ...]:
     """Those first that cost most above what their room is worth for each unit of disruption; pools take turns.
 
     Room on the nodes that stay is what lets others go, so it counts: a node of a good size and price keeps it for the pods of others.
@@ -268,7 +290,7 @@ def in_turns(some: Sequence[Candidate], rates: Rates) -> tuple[Candidate, ...]:
     )
 
 
-def by_price(some: Sequence[Candidate], _rates: Rates) -> tuple[Candidate, ...]:
+def by_price(some: Sequence[Candidate], _rates: Rates | None = None, /) -> tuple[Candidate, ...]:
     """Those first that cost most for each unit of disruption, as in Karpenter; pools take turns."""
     return _turns(some, {one.key: one.usd_per_hour / one.cost for one in some})
 

@@ -174,6 +174,10 @@ class Simulation:
                 return Answer(after, late=True)
         return Answer(None, str(stuck) if stuck is not None else told(result))
 
+    def prefer(self, last: Sequence[str]) -> None:
+        """From now on nodes take pods in another order; `last` as of the class."""
+        self._prepared = _reordered(self._prepared, last)
+
     def reopened(self, closed: Collection[str]) -> "Simulation":
         """The same world by now, where nodes that were closed for this pass take pods again, as far as they stay."""
         other = copy.copy(self)

@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.consolidation import Consolidation, Move
+from provisioner.disruption.consolidation import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -147,18 +147,14 @@ def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
     return Economy(fleet)
 
 
-class _Karpenters(Consolidation):
-    def _ranked(self, some: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        return tuple(sorted(some, key=lambda one: (-one.usd_per_hour / one.cost, one.key)))
-
-
 def karpenters(economy: Economy) -> Iterator[Economy]:
     """The fleet after each command of Karpenter's, until nothing pays."""
     hopeless: set[tuple[str, int]] = set()
     while True:
         view = economy.view()
         assert view.prepared is not None
-        work = _Karpenters(view, view.prepared)
+        work = Consolidation(view, view.prepared, by_price)
+        work.relax()
         most = min(_MOST, max(1, round(_BUDGET * len(economy.fleet.nodes))))
         move = _of_many(work, work.order[:most]) or _of_one(work, hopeless)
         if move is None:

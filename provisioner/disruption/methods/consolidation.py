@@ -1,13 +1,16 @@
 """Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Pure. Source: core spec 6.9-6.11."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.consolidation import Consolidation, Move, by_price
+from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns
+from provisioner.disruption.foresight import Play, ahead
+from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.sets import Sets
 from provisioner.disruption.view import MethodAnswer, View
+from provisioner.scheduling.prepared import Prepared
 
 SINGLE: Final = "single"
 MULTI: Final = "multi"
@@ -15,10 +18,14 @@ MULTI: Final = "multi"
 NEW: Final = 2
 """Most nodes that take the place of one."""
 NEVER_PAYS: Final = messages.SAVES_TOO_LITTLE
-SMALL: Final = 500
-"""With so many candidates or fewer, a pass is made in Karpenter's order as well, and the better one of the two counts,"""
+SMALL: Final = 250
+"""With so many candidates or fewer, passes are made after Karpenter's sequence as well, and the best one counts,"""
 _MANY: Final = 10
-"""if one candidate in so many can go: else the order hardly matters."""
+"""if one candidate in so many can go: else the beginning hardly matters."""
+_NEAR: Final = 0.95
+"""Of what the best pass brings by itself: those that bring less are behind. Of the others the next passes are played:"""
+_PASSES: Final = 2
+"""so many."""
 _TRIES: Final = 3
 """Sets that are asked about for each node from which they grow."""
 _BARREN: Final = 64
@@ -28,6 +35,8 @@ _MOST_TOGETHER, _SHARE_TOGETHER = 100, 0.1
 _QUESTIONS: Final = 100
 """Questions about sets in one pass, and one more for every so many candidates:"""
 _CANDIDATES_A_QUESTION: Final = 5
+_Found: TypeAlias = tuple[Consolidation, list[Candidate]]
+"""A pass, and whom it did not come to."""
 
 
 def propose(view: View) -> MethodAnswer:
@@ -38,38 +47,68 @@ def propose(view: View) -> MethodAnswer:
     and nodes that were found to be too dear are replaced one by one. Then replacements: of one node by one or two, and of sets of m nodes
     by any number below m, whatever brings most. A set is taken where it brings more than its nodes do alone.
 
-    No order is best for every fleet. So where the fleet is small enough, many nodes can go and there is time, all of this is done three times:
-    in the order of `in_turns`, in Karpenter's, and so again after what Karpenter would do of several nodes at once. The pass that brings
-    more, less what it costs, is proposed.
+    Where any saving pays, all of this is done with what brings more than it costs, and then with what is left: a move that saves next to
+    nothing takes no node from one that saves much.
+
+    No order is best for every fleet. So where the fleet is small enough, many nodes can go and there is time, all of this is also done after
+    what Karpenter would do, in two ways: pods go to the nodes last that are the next to go in its order, or in ours. Of these passes the one
+    is proposed after which most is saved by as many evictions once the next passes are played, too, unless one brings clearly most by itself.
 
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
 
-    Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; three times
-    that with more orders.
+    Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; up to
+    twice that where any saving pays, and nine times for small fleets.
     """
     if view.prepared is None:
         return MethodAnswer()
-    work, left = _searched(Consolidation(view, view.prepared))
-    if len(work.proposals) * _MANY >= len(work.order) > 0 and len(work.order) <= SMALL:
-        for several_first in (False, True):
-            if work.over:
-                break
-            other = Consolidation(view, view.prepared, by_price)
-            if several_first:
-                _prefixes(other)
-            other, others = _searched(other)
-            if other.gain > work.gain and not other.over:
-                work, left = other, others
+    found = [_searched(Consolidation(view, view.prepared))]
+    work = found[0][0]
+    if not len(work.proposals) * _MANY >= len(work.order) > 0 or len(work.order) > SMALL:
+        return work.answer(found[0][1])
+    for order in (by_price, in_turns):
+        other = Consolidation(view, view.prepared, order)
+        _karpenters(other)
+        other.reorder(in_turns)
+        found.append(_searched(other))
+    if not work.over:  # else what others have found is cut off
+        least = _NEAR * max(one.gain for one, _ in found)
+        found = [one for one in found if one[0].gain >= least]
+    work, left = found[0] if work.over or len(found) == 1 else _ahead(view, view.prepared, found)
     return work.answer(left)
 
 
+def _ahead(view: View, prepared: Prepared, found: Sequence[_Found]) -> _Found:
+    """The pass that leads to most saved by as many evictions: what follows each is played."""
+    plays = []
+    for one in found:
+        play = Play(view, prepared)
+        play.carry_out(one[0].proposals)
+        play.go_on(_going_on, _PASSES)
+        plays.append((one, play.curve))
+    return ahead(plays)
+
+
+def _going_on(view: View, prepared: Prepared) -> Sequence[Proposal]:
+    """What is played after the first pass; what brings less than it costs decides nothing."""
+    work = Consolidation(view, prepared)
+    _searched_once(work)
+    return work.proposals
+
+
 def _searched(work: Consolidation) -> tuple[Consolidation, list[Candidate]]:
-    """A pass in one order; and whom it did not come to."""
+    """A pass over what is free, and whom it did not come to: what brings more than it costs, then what is accepted besides."""
+    left = _searched_once(work)
+    if not left and work.relax():
+        left = _searched_once(work)
+    return work, left
+
+
+def _searched_once(work: Consolidation) -> list[Candidate]:
     alone: dict[str, Move] = {}
     for number, one in enumerate(work.order):
         if work.over:
-            return work, [*_at_once(work, alone), *work.order[number:]]
+            return [*_at_once(work, alone), *work.order[number:]]
         if not work.free(one) or work.allowance.lacks(one.node.pool):
             continue
         if not work.can_pay((one,)):
@@ -82,25 +121,48 @@ def _searched(work: Consolidation) -> tuple[Consolidation, list[Candidate]]:
             alone[one.key] = found
         else:
             work.accept(found, SINGLE)
-    return work, _replaced(work, alone)
+    return _replaced(work, alone)
 
 
-def _prefixes(work: Consolidation) -> None:
-    """Accept what Karpenter would propose one after another: as many of the next nodes as can go together for one new node."""
+def _karpenters(work: Consolidation) -> None:
+    """Accept what Karpenter would do one after another, until it would give up a node whose pods it has only just placed."""
+    hopeless: set[tuple[str, int]] = set()
+    together = True
     while not work.over:
-        listed = [one for one in work.order if work.free(one)]
-        most = min(_MOST_TOGETHER, max(1, round(_SHARE_TOGETHER * len(work.order))))
-        low, high, best = 2, min(most, len(listed)), None
-        while low <= high:
-            middle = (low + high) // 2
-            found = work.judge(listed[:middle], max_new=1) if work.allows(listed[:middle]) else ""
-            if isinstance(found, Move):
-                best, low = found, middle + 1
-            else:
-                high = middle - 1
-        if best is None:
+        order = by_price([work.by_now(one) for one in work.order if not work.gone(one)])
+        move = _several(work, order) if together else None
+        together = move is not None
+        move = move or _next(work, order, hopeless)
+        if move is None or not all(map(work.free, move.some)):
             return
-        work.accept(best, MULTI)
+        work.accept(move, MULTI if together else SINGLE)
+
+
+def _several(work: Consolidation, order: Sequence[Candidate]) -> Move | None:
+    """As many of the first nodes as can go together for one new node, by bisection; None where two cannot."""
+    most = min(_MOST_TOGETHER, max(1, round(_SHARE_TOGETHER * len(order))))
+    low, high, best = 2, min(most, len(order)), None
+    while low <= high:
+        middle = (low + high) // 2
+        found = work.judge(order[:middle], max_new=1) if work.allows(order[:middle]) else ""
+        if isinstance(found, Move):
+            best, low = found, middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def _next(work: Consolidation, order: Sequence[Candidate], hopeless: set[tuple[str, int]]) -> Move | None:
+    """The first node that can go by itself for one new node or none. `hopeless`: those that could not, with so many pods; it grows."""
+    for one in order:
+        looks = one.key, len(one.pods)
+        if looks in hopeless or work.over:
+            continue
+        found = work.judge((one,), max_new=1) if work.can_pay((one,)) else ""
+        if isinstance(found, Move) and work.allows((one,)):
+            return found
+        hopeless.add(looks)
+    return None
 
 
 def _at_once(work: Consolidation, alone: Mapping[str, Move]) -> list[Candidate]:
