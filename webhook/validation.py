@@ -22,10 +22,9 @@ from provisioner.apis.verdicts import (
     among_pools,
     missing_class,
     reference_of,
-    verdict,
     worsened,
 )
-from provisioner.cloudprovider.node_classes import NODE_CLASSES
+from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
@@ -109,8 +108,8 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
         old is not None and old.spec == obj.spec and not _limited_anew(obj, old)
     ):
         return Opinion("unchanged")
-    found, together = verdict(obj, NODE_CLASSES), _overlays(obj, beside)
-    before = () if old is None else (*verdict(old, NODE_CLASSES).errors, *_overlays(old, beside).errors)
+    found, together = verdict(obj), _overlays(obj, beside)
+    before = () if old is None else (*verdict(old).errors, *_overlays(old, beside).errors)
     new, known = worsened(before, (*found.errors, *together.errors))
     if new:
         return Opinion("denied", tuple(new))

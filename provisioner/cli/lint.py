@@ -18,9 +18,9 @@ from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, verdict, well_known_of
+from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.node_classes import NODE_CLASSES
+from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import one_line
 
 ERROR: Final = "error"
@@ -268,12 +268,12 @@ def report_on(items: Iterable[Item]) -> Report:
         errors = [*violations(one.definition, one.document)]
         errors += [Violation(path, "is set more than once") for path in one.item.repeated]
         warnings: list[Violation] = []
-        value = None if errors else _decoded(one, errors)
+        value = _decoded(one, errors)
         if value is not None:
-            said = verdict(value, NODE_CLASSES)
-            errors += said.errors
-            warnings += said.warnings
-            decoded.append((one, value))
+            decoded += [] if errors else [(one, value)]
+            said = verdict(value)
+            errors += _others(said.errors, errors)
+            warnings += _others(said.warnings, errors)
         findings += (_finding(one.item, ERROR, one.label, each) for each in errors)
         findings += (_finding(one.item, WARNING, one.label, each) for each in warnings)
     findings += _together(checked, decoded)
@@ -309,8 +309,14 @@ def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:
     try:
         return msgspec.convert(one.document, one.definition.type)
     except msgspec.ValidationError as error:
-        errors.append(Violation("", str(error)))
+        errors += [] if errors else [Violation("", str(error))]
         return None
+
+
+def _others(found: Iterable[Violation], errors: list[Violation]) -> list[Violation]:
+    """Those about fields of which nothing is said by these errors, other than of all fields together."""
+    said = [one.path for one in errors if one.path not in ("", "spec")]
+    return [one for one in found if not any(one.path.startswith(path) or path.startswith(one.path) for path in said)]
 
 
 def _together(checked: list[_Checked], decoded: list[tuple[_Checked, msgspec.Struct]]) -> Iterator[Finding]:

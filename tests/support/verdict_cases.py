@@ -62,10 +62,10 @@ def overlay(*requirements: Document, name: str = "cheaper", **spec: Any) -> Docu
     }
 
 
-def node_class(alias: str) -> Document:
-    """`CLASS` with another image."""
+def node_class(alias: str = "al2023@v20250715", **spec: Any) -> Document:
+    """`CLASS` with another image and fields."""
     made = copy.deepcopy(CLASS)
-    made["spec"]["amiSelectorTerms"] = [{"alias": alias}]
+    made["spec"] |= {"amiSelectorTerms": [{"alias": alias}], **spec}
     return made
 
 
@@ -220,5 +220,33 @@ CASES = {
     ),
     "the latest image": Case(
         node_class("al2023@latest"), warnings=(("spec.amiSelectorTerms[0].alias", "pin a version"),), beside=()
+    ),
+    "what no kubelet takes": Case(
+        node_class(
+            kubelet={
+                "maxPods": -1,
+                "evictionSoft": {"memory.available": "5%"},
+                "kubeReserved": {"gpu": "1"},
+                "podsPerCore": "a",
+            }
+        ),
+        errors=(
+            ("spec.kubelet.maxPods", "is negative"),
+            ("spec.kubelet.evictionSoft[memory.available]", "no grace period"),
+            ("spec.kubelet.kubeReserved[gpu]", "can be reserved"),
+            ("spec.kubelet.podsPerCore", "expected"),
+        ),
+        beside=(),
+    ),
+    "a field of kubelets to come": Case(
+        node_class(kubelet={"brandNew": 1}), warnings=(("spec.kubelet.brandNew", "unknown to the kubelet"),), beside=()
+    ),
+    "tags that are not for users": Case(
+        node_class(tags={"aws:x": "y", "a": "b" * 300}),
+        errors=(("spec.tags[aws:x]", "reserved by AWS"), ("spec.tags[a]", "longer than AWS allows")),
+        beside=(),
+    ),
+    "user data that cannot be read": Case(
+        node_class("bottlerocket@v1.30.0", userData="[settings"), errors=(("spec.userData", "TOML"),), beside=()
     ),
 }

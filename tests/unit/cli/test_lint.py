@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from provisioner.cli.lint import MAX_FILE_BYTES, Item, command, items_of, report_on
 from provisioner.cli.main import dovetail
-from tests.support.verdict_cases import CASES, Case
+from tests.support.verdict_cases import CASES, Case, node_class, pool
 
 ROOT = Path(__file__).parents[3]
 POOL = """\
@@ -95,6 +95,21 @@ def test_a_warning_alone_is_no_failure(tmp_path: Path) -> None:
 def test_what_the_controllers_refuse_later_is_an_error(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, POOL.replace("kubernetes.io/arch", "karpenter.sh/capacity-type").replace("amd64", "SPOT"))
     assert "error: NodePool/general: spec.template.spec.requirements[0].values: none of SPOT is a capacity type" in line
+
+
+def test_one_rule_of_the_schema_hides_no_other_field(tmp_path: Path) -> None:
+    both = node_class(instanceProfile="both", kubelet={"maxPods": -1})
+    (first, second) = lines(tmp_path, json.dumps(both))
+    assert "spec: expected exactly one of 'role' and 'instanceProfile'" in first
+    assert "spec.kubelet.maxPods: -1 is negative" in second
+    heavy = pool(meta={"labels": {"kubernetes.io/hostname": "a"}}, weight=101)
+    heavy["metadata"]["annotations"] = {"dovetail.dev/max-usd-per-hour": "much"}
+    told = lines(tmp_path, json.dumps(heavy))
+    assert [one.split(": ")[3] for one in told] == [
+        "metadata.annotations[dovetail.dev/max-usd-per-hour]",
+        "spec.template.metadata.labels",
+        "spec.weight",
+    ]
 
 
 def test_json_has_every_part(tmp_path: Path) -> None:

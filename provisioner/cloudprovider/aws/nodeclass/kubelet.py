@@ -9,7 +9,7 @@ Differs: the provider checks against the one version that it is compiled with, s
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import resources
@@ -38,14 +38,18 @@ EVICTION_SIGNALS: Final = (
     "pid.available",
 )
 RESERVED_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+ANY: Final = -1
+"""Instead of a minor version: the cluster's is not known."""
 
 _RESERVED: Final = ("kubeReserved", "systemReserved")
 _THRESHOLDS: Final = ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
+_SOFT: Final = ("evictionSoft", "evictionSoftGracePeriod")
 _PERCENTS: Final = ("imageGCHighThresholdPercent", "imageGCLowThresholdPercent")
 _NOT_NEGATIVE: Final = ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods")
 _OWNED: Final = "registerWithTaints"
 _TYPE_META: Final = {"apiVersion": "string", "kind": "string"}
 _INTEGERS: Final = {"int32": 2**31, "int64": 2**63, "uint32": 2**32}
+_END_OF_FIELD: Final = re.compile(r"[.:[]")
 _MAP: Final = re.compile(r"map\[string\](.+)")
 _FOREIGN: Final[Mapping[str, Mapping[str, str] | str]] = {
     "v1.Taint": {"key": "string", "value": "string", "effect": "string", "timeAdded": "string"},
@@ -88,45 +92,49 @@ class Findings:
 
     Attributes:
         reason: of the condition ValidationSucceeded; "" when the fields can be used.
-        message: every problem of that reason, joined by "; ".
-        warnings: what does no harm, one sentence each.
+        problems: every one of that reason, each begins with its field.
+        warnings: what does no harm, one sentence each, which begins with its field.
     """
 
     reason: str = ""
-    message: str = ""
+    problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def message(self) -> str:
+        """All problems in one line."""
+        return "; ".join(self.problems)
 
-def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
+
+def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> Findings:
     """Judge the fields of one class.
 
     Args:
         kubelet: `spec.kubelet`, whatever stands in it.
         family: the class's AMI family.
-        minor: of the cluster's version, e.g. 33 for 1.33.
+        minor: of the cluster's version, e.g. 33 for 1.33; where it is not known, a field that no kubelet knows is a warning.
     """
     try:
         return _checked(kubelet, family, minor)
     except RecursionError:
-        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, messages.KUBELET_NESTED_TOO_DEEPLY)
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, (messages.KUBELET_NESTED_TOO_DEEPLY,))
 
 
 def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
-    unknown = tuple(_unknown(kubelet, minor))
-    late = minor > max(tables())
-    problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
+    late = minor == ANY or minor > max(tables())
+    unknown = tuple(_unknown(kubelet, max(tables()) if minor == ANY else minor))
+    problems = [*(() if late else unknown), *_wrong_types(kubelet, max(tables()) if minor == ANY else minor)]
     if _OWNED in kubelet:
         problems.append(messages.taints_cannot_be_set(_OWNED))
-    if not problems:
-        problems += _wrong_values(kubelet)
+    problems += _wrong_values(_readable(kubelet, problems))
     warnings = unknown if late else ()
     if problems:
-        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, "; ".join(problems), warnings)
+        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, tuple(problems), warnings)
     if expressions := tuple(_expressions(kubelet)):
-        message = "; ".join(messages.expression_not_supported(path, text) for path, text in expressions)
-        return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, message, warnings)
+        found = tuple(messages.expression_not_supported(path, text) for path, text in expressions)
+        return Findings(ec2.KUBELET_EXPRESSIONS_DISABLED, found, warnings)
     if unsupported := tuple(_unsupported(kubelet, family)):
-        return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, "; ".join(unsupported), warnings)
+        return Findings(ec2.UNSUPPORTED_KUBELET_CONFIGURATION, unsupported, warnings)
     return Findings(warnings=warnings)
 
 
@@ -264,6 +272,14 @@ def _name(value: Any) -> str:
 
 
 # --- values; every type is right from here on ------------------------------------------------------------------
+
+
+def _readable(kubelet: Mapping[str, Any], problems: Iterable[str]) -> dict[str, Any]:
+    """Without fields that have problems, and those that are judged together with them."""
+    wrong = {_END_OF_FIELD.split(one, maxsplit=1)[0] for one in problems}
+    for pair in (_SOFT, _PERCENTS):
+        wrong.update(pair if wrong.intersection(pair) else ())
+    return {name: value for name, value in kubelet.items() if name not in wrong}
 
 
 def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,8 @@ from typing import Final
 
 from msgspec import UnsetType
 
-from provisioner.apis import ec2
+from provisioner.apis import ec2, verdicts
+from provisioner.apis.openapi import Violation
 from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
 from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, size_of
@@ -56,7 +57,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
         The first reason in the provider's order (kubelet, tags), then ours.
     """
     kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor)
-    user_data = "" if isinstance(node_class.spec.user_data, UnsetType) else node_class.spec.user_data
+    user_data = _user_data(node_class)
     reason, message = "", ""
     if node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
@@ -77,6 +78,34 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
             *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
         ),
     )
+
+
+def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
+    """What is to be said of a class whatever the cluster is: for its errors `validate` finds no cluster that could use it."""
+    kubelet = check_kubelet(node_class.kubelet, node_class.family)
+    problem = _unreadable(node_class.family, _user_data(node_class))
+    return verdicts.Verdict(
+        (
+            *(_of_kubelet(one) for one in kubelet.problems),
+            *map(_violation, _restricted_tags(node_class.tags)),
+            *([Violation("spec.userData", problem)] if problem else []),
+        ),
+        (
+            *map(_violation, _odd_terms(node_class.spec)),
+            *map(_violation, _odd_devices(node_class)),
+            *(_of_kubelet(one) for one in kubelet.warnings),
+        ),
+    )
+
+
+def _of_kubelet(problem: str) -> Violation:
+    return Violation("spec.kubelet", problem) if ": " not in problem else _violation(f"spec.kubelet.{problem}")
+
+
+def _violation(text: str) -> Violation:
+    """Of a sentence that begins with its field."""
+    path, _, rest = text.partition(": ")
+    return Violation(path, rest)
 
 
 def size_problem(text: str) -> str:
@@ -102,6 +131,10 @@ def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
     if family == ec2.WINDOWS_2025 and minor < FIRST_MINOR_OF_WINDOWS_2025:
         return messages.alias_begins_later(minor, FIRST_MINOR_OF_WINDOWS_2025)
     return ""
+
+
+def _user_data(node_class: ec2.EC2NodeClass) -> str:
+    return "" if isinstance(node_class.spec.user_data, UnsetType) else node_class.spec.user_data
 
 
 def _unreadable(family: str, user_data: str) -> str:
