@@ -373,7 +373,7 @@ def observability(base: Base) -> Observability:
     return Observability(
         observer,
         Transitions(base.recorder, clock),
-        SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client),
+        SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client, cluster.is_unanswered),
         OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
     )
 

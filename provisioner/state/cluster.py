@@ -416,6 +416,11 @@ class Cluster:
         with self._lock:
             return self._plans.assignments.of_pod(uid) is not None
 
+    def is_unanswered(self, uid: str) -> bool:
+        """Whether the node that came for this pod is open to it, and its scheduler has neither bound it nor refused it there since."""
+        with self._lock:
+            return self._plans.is_unanswered(uid, self._clock.monotonic())
+
     def is_unneeded(self, claim: str) -> bool:
         """Whether a claim that is not launched was made for pods of which none needs it any more."""
         with self._lock:

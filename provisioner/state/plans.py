@@ -420,6 +420,18 @@ class Plans:
 
     # ------------------------------------------------------------------ time
 
+    def is_unanswered(self, uid: str, now: float) -> bool:
+        """Whether the Node that came for this pod is open to it, and its scheduler has neither bound it nor refused it there since.
+
+        Of a node that was open before it was planned there, a scheduler may have nothing new to say.
+        """
+        one, pod = self.assignments.of_pod(uid), self._pods.get(uid)
+        openness = self._openness.get(one.key) if one is not None else None
+        if one is None or pod is None or pod.node_name or openness is None or openness.joined is None:
+            return False
+        came = openness.open_since is not None and openness.open_since == one.open_since
+        return came and not is_evidence(self._look(one, pod, now))
+
     def expire(self, now: float) -> list[Effect]:
         """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
         done: list[Effect] = []

@@ -4,12 +4,15 @@
 and without an event. A scheduler that lives writes one or the other for some pod; where it wrote nothing for a minute while pods
 waited all that time, they are counted and told. Only what is seen here counts, by our own clock: no Lease, no other machine's time.
 
+What waits is a pod that no scheduler has looked at, or whose node came and opened after it was refused: a scheduler that lives binds it then, or
+gives another reason. Once a scheduler is silent, all pods that it refused wait for it too.
+
 Pods that opt in (`dovetail.dev/recreate-unscheduled: "true"`) are deleted, if they have a controller that makes them again: the webhook
 gives the new ones to no scheduler that is not alive. A deletion demands the very pod that was seen here, at its version, so one that is
 bound in the meantime stays.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from provisioner.apis import names
@@ -66,6 +69,7 @@ class SchedulerLiveness:
         recorder: for the pods' events.
         clock: measures the silence.
         client: deletes pods that opted in.
+        is_unanswered: whether the node of a pod, by UID, has come and opened, and its scheduler has said nothing since.
         scheduler: whose pods are watched over.
     """
 
@@ -75,10 +79,11 @@ class SchedulerLiveness:
         recorder: Recorder,
         clock: Clock,
         client: Deleter,
+        is_unanswered: Callable[[str], bool],
         scheduler: str = names.SCHEDULER_NAME,
     ) -> None:
         self._waiting, self._recorder, self._clock, self._scheduler = waiting, recorder, clock, scheduler
-        self._client = client
+        self._client, self._is_unanswered = client, is_unanswered
         self._sign_at = clock.monotonic()
         self._since: dict[str, float] = {}
         self._told = ToldPods()
@@ -100,11 +105,12 @@ class SchedulerLiveness:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
-        unseen = [pod for pod in self._waiting() if self._is_unseen(pod)]
+        theirs = [pod for pod in self._waiting() if pod.shape.scheduler_name == self._scheduler]
         before = self._since
-        self._since = {pod.uid: before.get(pod.uid, now) for pod in unseen}
+        self._since = {pod.uid: before.get(pod.uid, now) for pod in theirs if self._waits(pod, before)}
         silent = now - self._sign_at >= SILENCE_SECONDS
-        left = [pod for pod in unseen if silent and now - self._since[pod.uid] >= SILENCE_SECONDS]
+        long = {uid for uid, since in self._since.items() if silent and now - since >= SILENCE_SECONDS}
+        left = [pod for pod in theirs if pod.uid in long or _is_looked_at(pod)] if long else []
         WITHOUT_SCHEDULER.labels(self._scheduler).set(len(left))
         if bool(left) != self._silent:
             self._silent = bool(left)
@@ -122,7 +128,8 @@ class SchedulerLiveness:
             self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
     def _recreate(self, left: Iterable[Pod]) -> None:
-        wanted = sorted(filter(_may_be_recreated, left), key=lambda pod: self._since[pod.uid])
+        last = float("inf")
+        wanted = sorted(filter(_may_be_recreated, left), key=lambda pod: self._since.get(pod.uid, last))
         for pod in wanted[:MAX_DELETIONS]:
             if self._clock.monotonic() >= self._look_at:
                 return  # an API server that is slow holds nobody up for longer than until the next look
@@ -136,9 +143,15 @@ class SchedulerLiveness:
             RECREATED.labels(self._scheduler).inc()
             self._recorder.publish(pod_reference(pod), *messages.recreated(self._scheduler, SILENCE_SECONDS), ttl=0)
 
-    def _is_unseen(self, pod: Pod) -> bool:
-        looked_at = pod.scheduled or pod.scheduled_reason not in _NOT_OF_A_SCHEDULER
-        return pod.shape.scheduler_name == self._scheduler and not looked_at
+    def _waits(self, pod: Pod, before: Mapping[str, float]) -> bool:
+        """Whether it is the scheduler's turn; of a pod that it refused also once the time of its plan is over, until there is a sign of life."""
+        if not _is_looked_at(pod):
+            return True
+        return before.get(pod.uid, float("-inf")) >= self._sign_at or self._is_unanswered(pod.uid)
+
+
+def _is_looked_at(pod: Pod) -> bool:
+    return pod.scheduled or pod.scheduled_reason not in _NOT_OF_A_SCHEDULER
 
 
 def _may_be_recreated(pod: Pod) -> bool:
@@ -154,4 +167,4 @@ def _may_be_recreated(pod: Pod) -> bool:
 
 def _seen_to(pod: Pod) -> tuple[object, ...]:
     """What the scheduler of a pod writes about it."""
-    return pod.node_name, pod.scheduled_reason, pod.scheduled
+    return pod.node_name, pod.scheduled_reason, pod.scheduled, pod.scheduled_message

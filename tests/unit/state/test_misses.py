@@ -324,6 +324,36 @@ def test_a_pod_whose_room_is_held_until_others_are_bound_is_not_missed_at_once()
     ]
 
 
+def test_a_pod_is_unanswered_from_when_its_node_opens_until_its_scheduler_says_something_about_that() -> None:
+    world, one = arranged()
+    assert not world.cluster.is_unanswered("one"), "the node has its taint"
+    fall(world)
+    assert world.cluster.is_unanswered("one")
+    late = told(one, BEFORE_IT_JOINED)
+    world.cluster.pod_changed(one, late)
+    assert world.cluster.is_unanswered("one"), "what is said is from before"
+    world.cluster.pod_changed(late, told(one, HELD))
+    assert world.cluster.is_planned("one")
+    assert not world.cluster.is_unanswered("one")
+
+
+def test_a_pod_is_not_unanswered_on_a_node_that_was_open_before_it_was_planned_there() -> None:
+    """Its scheduler may have nothing new to say."""
+    world, one = World(), told(pod("one"), BEFORE_IT_JOINED)
+    world.existing_node("a", pods=())
+    world.add(one)
+    world.clock.advance(5)
+    world.cluster.assign(A, [one])
+    assert not world.cluster.is_unanswered("one")
+    world, one = arranged()
+    fall(world)
+    world.clock.advance(1)
+    world.add(told(pod("two"), BEFORE_IT_JOINED))
+    world.cluster.assign(A, [pod("two")])
+    assert world.cluster.is_planned("two")
+    assert not world.cluster.is_unanswered("two")
+
+
 def crowd(world: World, *uids: str) -> list[Pod]:
     """Pods planned for the claim `b`, in the same moment; its Node has joined with its taint."""
     pods = [pod(uid) for uid in uids]

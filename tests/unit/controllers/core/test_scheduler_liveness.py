@@ -20,7 +20,7 @@ from provisioner.kube.errors import ApiError, Conflict
 from provisioner.kube.resources import Resource
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
-from tests.support.cluster import World, bound, node, pod
+from tests.support.cluster import World, bound, node, pod, refused
 from tests.support.tinyserver import TinyServer
 
 
@@ -41,7 +41,10 @@ class Bench:
         self.deleted: list[str] = []
         self.refusal: ApiError | None = None
         self.seconds = 0.0  # that a deletion takes
-        self.liveness = SchedulerLiveness(lambda: self.pods, self.recorder, self.clock, self)
+        self.unanswered: set[str] = set()
+        self.liveness = SchedulerLiveness(
+            lambda: self.pods, self.recorder, self.clock, self, self.unanswered.__contains__
+        )
         self.liveness.look()
 
     def delete(
@@ -95,16 +98,22 @@ def test_they_are_told_once_in_five_minutes_and_counted_until_they_are_gone() ->
     assert counted() == 0
 
 
-SIGNS: dict[str, Callable[[Pod], Pod]] = {"judged": judged, "bound": lambda one: bound(one, "n")}
+SIGNS: dict[str, Callable[[Pod], Pod]] = {
+    "judged": judged,
+    "bound": lambda one: bound(one, "n"),
+    "judged anew": lambda one: refused(one, "0/4 nodes are available: 4 Insufficient cpu."),
+}
 
 
-@pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS.keys())
-def test_a_scheduler_that_is_only_busy_does_something_for_somebody(sign: Callable[[Pod], Pod]) -> None:
+@pytest.mark.parametrize(
+    ("sign", "again"), [(sign, name == "judged anew") for name, sign in SIGNS.items()], ids=SIGNS.keys()
+)
+def test_a_scheduler_that_is_only_busy_does_something_for_somebody(sign: Callable[[Pod], Pod], again: bool) -> None:
     """Ten thousand pods take it longer than a minute."""
     bench = Bench(ours("a"))
     for _ in range(5):
         assert bench.after(SILENCE_SECONDS / 2) == []
-        other = ours("other")
+        other = refused(ours("other"), "0/3 nodes are available: 3 Insufficient cpu.") if again else ours("other")
         bench.liveness.heard(PodChanged(other, sign(other)))
     assert sorted(bench.after(SILENCE_SECONDS * 2)) == ["a"]
 
@@ -129,6 +138,36 @@ def test_it_is_no_sign_of_life(change: Change) -> None:
 def test_others_are_not_ours_to_watch_over() -> None:
     bench = Bench(pod("of-another-scheduler"), judged(ours("that-was-looked-at")))
     assert bench.after(SILENCE_SECONDS * 3) == []
+
+
+def test_a_pod_that_was_refused_waits_for_its_scheduler_once_its_node_is_there() -> None:
+    """The scheduler died while the node was launched: the pod stood there with its old condition for ever."""
+    bench = Bench(judged(opted_in("a")))
+    assert bench.after(SILENCE_SECONDS * 3) == []
+    bench.unanswered.add(bench.pods[0].uid)
+    assert bench.after(SILENCE_SECONDS - LOOK_SECONDS) == []
+    assert bench.after(LOOK_SECONDS * 2) == ["a"]
+    assert bench.deleted == ["a"]
+
+
+def test_it_waits_on_when_the_time_of_its_plan_is_over_and_until_there_is_a_sign_of_life() -> None:
+    one = judged(ours("a"))
+    bench = Bench(one)
+    bench.unanswered.add(one.uid)
+    bench.after(SILENCE_SECONDS / 2)
+    bench.unanswered.clear()
+    assert bench.after(SILENCE_SECONDS) == ["a"]
+    assert counted() == 1
+    other = ours("other")
+    bench.liveness.heard(PodChanged(other, bound(other, "n")))
+    bench.after(SILENCE_SECONDS * 3)
+    assert counted() == 0
+
+
+def test_all_that_a_silent_scheduler_refused_wait_for_it() -> None:
+    bench = Bench(ours("a"), judged(ours("b")))
+    assert sorted(bench.after(SILENCE_SECONDS + LOOK_SECONDS)) == ["a", "b"]
+    assert counted() == 2
 
 
 def test_a_pod_that_has_just_come_is_given_its_minute() -> None:
