@@ -308,6 +308,8 @@ class _Draft:
     """By stamp, the entry of the record."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Those that the pod gets."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Those that the pod gets."""
     warnings: list[str] = field(default_factory=list)
     scheduler_held_back: bool = False
 
@@ -377,6 +379,7 @@ def decide(pod: Pod, facts: Facts) -> Decision:
     _spread(pod, settings, draft)
     _protect_job(pod, settings, draft)
     _choose_scheduler(pod, settings, facts, draft)
+    _label(pod, draft)
     if draft.stamped and not _record(pod, draft):
         return Decision(StampOutcome.UNCHANGED, warnings=(messages.ANNOTATIONS_TOO_LARGE,))
     return Decision(
@@ -636,11 +639,7 @@ def common_architectures(pod: Pod, images: Images) -> frozenset[str] | None:
 
 def _mark_pending(pod: Pod, draft: _Draft, *, gate: bool) -> None:
     """The label by which the pod is found again, and the gate that holds it until then."""
-    labels = pod.metadata.labels
-    if labels is None:
-        draft.operations.append(review.add("metadata", "labels", value={names.IMAGE_ARCH_PENDING: "true"}))
-    elif labels.get(names.IMAGE_ARCH_PENDING) != "true":
-        draft.operations.append(review.add("metadata", "labels", names.IMAGE_ARCH_PENDING, value="true"))
+    draft.labels[names.IMAGE_ARCH_PENDING] = "true"
     gates = pod.spec.scheduling_gates
     if gate and not any(one.name == names.IMAGE_ARCH_GATE for one in gates or ()):
         values = [{"name": names.IMAGE_ARCH_GATE}]
@@ -779,11 +778,8 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
     if asked.problem or facts.seat is None or controller is None:
         draft.warnings.append(messages.share_not_applied(str(found), asked.problem or messages.PODS_ARE_NOT_COUNTED))
         return None
-    seat, labels = facts.seat, pod.metadata.labels
-    if labels is None:
-        draft.operations.append(review.add("metadata", "labels", value={names.ON_DEMAND_SHARE_LABEL: seat.side.value}))
-    else:
-        draft.operations.append(review.add("metadata", "labels", names.ON_DEMAND_SHARE_LABEL, value=seat.side.value))
+    seat = facts.seat
+    draft.labels[names.ON_DEMAND_SHARE_LABEL] = seat.side.value
     draft.annotations[names.ON_DEMAND_TICKET] = asked.owner.ticket(seat, facts.review)
     if controller.kind == "ReplicaSet" and names.POD_DELETION_COST not in (pod.metadata.annotations or {}):
         draft.annotations[names.POD_DELETION_COST] = str(-seat.rank)  # the least goes first when it is scaled down
@@ -1058,6 +1054,17 @@ def _terms(affinity: NodeAffinity) -> Iterator[tuple[tuple[str | int, ...], Term
             yield (*root, _REQUIRED, "nodeSelectorTerms", index), term
     for index, preferred in enumerate(affinity.preferred or ()):
         yield (*root, _PREFERRED, index, "preference"), preferred.preference
+
+
+def _label(pod: Pod, draft: _Draft) -> None:
+    """All labels at once: where the pod has none, a second addition of the whole map would take the first one away."""
+    labels = pod.metadata.labels
+    if labels is None and draft.labels:
+        draft.operations.append(review.add("metadata", "labels", value=draft.labels))
+        return
+    for key, value in draft.labels.items():
+        if (labels or {}).get(key) != value:
+            draft.operations.append(review.add("metadata", "labels", key, value=value))
 
 
 # --- the record -----------------------------------------------------------------------------------------------------

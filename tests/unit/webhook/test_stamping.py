@@ -899,6 +899,16 @@ def test_a_pod_is_held_where_it_asks_for_that_and_somebody_can_let_it_go() -> No
     assert stamped(running("web"), built(images(), GATE)) == running("web"), "nobody will know it"
 
 
+def test_a_pod_without_labels_that_is_held_and_shared_keeps_its_mark() -> None:
+    """Without it nobody would find the pod again, and its gate would stay."""
+    document = running("web")
+    document["metadata"]["ownerReferences"] = [REPLICA_SET]
+    facts = replace(SPOT, namespace_labels={**SPOT.namespace_labels, **GATE}, images=images("web"))
+    after = stamped(document, facts)
+    assert after["spec"]["schedulingGates"] == [{"name": "dovetail.dev/image-arch"}]
+    assert after["metadata"]["labels"] == {PENDING: "true", "dovetail.dev/on-demand-share": "spot"}
+
+
 def settled(document: dict[str, Any], facts: Facts, *, late: bool = False) -> dict[str, Any] | None:
     """The marked pod after what is found out was written; None while it waits."""
     decision = settle(decode_pod(msgspec.json.encode(document)), facts, late=late)
