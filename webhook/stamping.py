@@ -78,9 +78,13 @@ MAX_PULL_SECRETS = 4
 ARCHITECTURES = frozenset({"amd64", "arm64"})
 """Those that nodes of ours can have: an image for all of them needs no stamp."""
 
+_AMD64 = "amd64"
+_I386 = "386"
+"""Runs on amd64 too. Source: containerd's `platforms.Only`. Differs: arm is not taken to run on arm64, whose newer processors have no 32-bit mode."""
+
 _LINUX = "linux"
 _WINDOWS = "windows"
-_WINDOWS_ARCHITECTURES = ("amd64",)
+_WINDOWS_ARCHITECTURES = (_AMD64,)
 """What Kubernetes' Windows nodes can be."""
 
 NODEPOOL_NAME_PATTERN = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
@@ -631,6 +635,8 @@ def common_architectures(pod: Pod, images: Images) -> frozenset[str] | None:
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
         platforms = images.found.get(container.image)
         theirs = frozenset(architecture for theirs, architecture in platforms or () if theirs == os)
+        if _I386 in theirs:
+            theirs |= {_AMD64}
         if not theirs:
             return None
         common = theirs if common is None else common & theirs

@@ -764,7 +764,7 @@ def test_without_any_opt_in_the_patch_is_empty(document: dict[str, Any]) -> None
 
 # --- architectures of images ----------------------------------------------------------------------------------------
 
-LINUX = {one: ("linux", one) for one in ("amd64", "arm64", "s390x")}
+LINUX = {one: ("linux", one) for one in ("386", "amd64", "arm", "arm64", "s390x")}
 STAMP, GATE = {"dovetail.dev/image-arch": "stamp"}, {"dovetail.dev/image-arch": "gate"}
 PENDING = "dovetail.dev/image-arch-pending"
 
@@ -792,6 +792,9 @@ KNOWN: dict[str, tuple[dict[str, Any], Images, list[str] | None]] = {
     "all that nodes have": (running("web"), images(web=BOTH), None),
     "more than nodes have": (running("web"), images(web=(*BOTH, LINUX["s390x"])), None),
     "one of two and another": (running("web"), images(web=(LINUX["amd64"], LINUX["s390x"])), ["amd64", "s390x"]),
+    "32-bit x86 alone, which amd64 runs": (running("web"), images(web=(LINUX["386"],)), ["386", "amd64"]),
+    "32-bit x86 beside amd64": (running("web", "log"), images(web=(LINUX["386"],), log=BOTH), ["amd64"]),
+    "32-bit ARM, which not every arm64 runs": (running("web"), images(web=(LINUX["amd64"], LINUX["arm"])), ["amd64", "arm"]),
     "what containers have in common": (running("web", "log"), images(web=BOTH, log=(LINUX["arm64"],)), ["arm64"]),
     "init containers count": (running("web", init=("set",)), images(web=BOTH, set=(LINUX["amd64"],)), ["amd64"]),
     "one image is unknown": (running("web", "log"), images(web=(LINUX["amd64"],)), None),
