@@ -190,7 +190,7 @@ def _variables() -> Iterator[tuple[str, str]]:
     yield "spread", _value(names.STAMP_SPREAD)
     yield (
         "shared",
-        f"variables.labels.transformMap(k, v, !(k in {sorted(names.PER_POD_LABELS)!r}), v)",
+        f"variables.labels.transformMap(k, v, !(k in {sorted(stamping.NOT_OF_BROTHERS)!r}), v)",
     )
     zones = _aliases(names.ZONE_LABEL)
     yield (

@@ -92,6 +92,8 @@ _NODEPOOL_NAME = re.compile(NODEPOOL_NAME_PATTERN)
 _NOT_INTERRUPTED = tuple(sorted({names.CAPACITY_ON_DEMAND, names.CAPACITY_RESERVED}))
 _SHARING = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps"), ("Job", "batch")})
 """Controllers whose pods are alike, by kind and group."""
+NOT_OF_BROTHERS = names.PER_POD_LABELS | {names.ON_DEMAND_SHARE_LABEL}
+"""Labels that tell the pods of one owner apart: nothing selects brothers by them."""
 _SPOT_WEIGHT = 100
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -864,7 +866,7 @@ def _spread(pod: Pod, settings: _Settings, draft: _Draft) -> None:
     constraints = pod.spec.topology_spread_constraints
     if any(renamed_label(one.topology_key) == names.ZONE_LABEL for one in constraints or ()):
         return
-    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in names.PER_POD_LABELS}
+    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in NOT_OF_BROTHERS}
     if not labels:
         draft.warnings.append(messages.spread_without_label(str(found)))
         return

@@ -443,7 +443,10 @@ HOSTS = {**SOFT_ZONE, "topologyKey": "kubernetes.io/hostname"}
 
 
 def test_a_soft_spread_over_zones_of_the_pods_equals() -> None:
-    document = stamped(pod(labels=LABELS), SPREAD)
+    side = {
+        "dovetail.dev/on-demand-share": "spot"
+    }  # copied into a template, or given before another webhook changed the pod
+    document = stamped(pod(labels=LABELS | side), SPREAD)
     assert document["spec"]["topologySpreadConstraints"] == [SOFT_ZONE]
     assert record_of(document) == "spread=zone (namespace)"
 
