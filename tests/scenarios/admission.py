@@ -6,6 +6,7 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.cli.harness.workload import Document, manifests
+from provisioner.kube.resources import PODS
 from tests.scenarios.admitting import (
     DEFINITION,
     PREFERRED,
@@ -198,6 +199,24 @@ def remember(scene: Scene) -> None:
     """The pods that are there, for `replaced` and events about them."""
     scene.await_true(scene.pods, "there are pods")
     scene.facts.pods = {one.uid: one for one in scene.pods()}
+
+
+def refused(app: str) -> Step:
+    """The app's pods have the condition that their scheduler wrote before it died."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient cpu.",
+    }
+    body = {"status": {"conditions": [condition]}}
+
+    def step(scene: Scene) -> None:
+        for one in scene.pods(app):
+            path = f"{PODS.path(one.namespace, one.name)}/status"
+            scene.client.raw("PATCH", path, body, content_type="application/strategic-merge-patch+json")
+
+    return step
 
 
 def same_pods(scene: Scene) -> None:
@@ -1020,6 +1039,17 @@ NEVER_HANG: tuple[Row, ...] = (
             **NO_NODE_WANTED,
         ),
         remember,
+        replaced("web"),
+        event("RecreatedUnscheduled", "the controller of the pod creates it again", kind="Pod"),
+        group=SILENT,
+    ),
+    row(
+        "a pod that its scheduler refused is created again once its node is there and the scheduler is silent",
+        may_force,
+        pool(),
+        deploy("web", 1, annotations={names.RECREATE_UNSCHEDULED: "true"}, schedulerName=names.SCHEDULER_NAME),
+        remember,
+        refused("web"),
         replaced("web"),
         event("RecreatedUnscheduled", "the controller of the pod creates it again", kind="Pod"),
         group=SILENT,
