@@ -7,8 +7,10 @@ pod running. Measured, 1,000 pods on 2 cores: 20 s without, 24 s with nomination
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 
 HEARD_SECONDS: Final = 10.0
@@ -21,12 +23,30 @@ PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
 WATCHED: Final = 10_000
 """Pods whose landing is waited for at once; it takes far fewer to judge."""
+MOST_SCHEDULERS: Final = 16
+"""Of which it is remembered how their pods landed, the latest; whoever creates a pod may name any."""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What is known of one scheduler.
+
+    Attributes:
+        landed: whether its pods landed as planned without a nomination, the latest.
+        pause: how long the extender is not relied on for it next time.
+        paused_until: the extender is not relied on for it before.
+    """
+
+    landed: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKED_AT))
+    pause: float = PAUSE_SECONDS
+    paused_until: float = float("-inf")
 
 
 class Steering:
-    """Judges by what is seen: an extender that is heard of but does not steer (no scheduler asks it) is not relied on.
+    """Judges by what is seen: an extender that is heard of but does not steer (the scheduler of the pods does not ask it) is not relied on.
 
-    What is seen are the pods that were let in without a nomination though they might have had one. While all of them are
+    What is seen are the pods that were let in without a nomination though they might have had one, each scheduler's by themselves: where only some
+    pods are given to the scheduler with the extender, those say nothing of the others. While all of a scheduler's pods are
     nominated nothing is seen, so an extender that was misjudged, or has been mended, gets another chance after a pause.
 
     Args:
@@ -37,10 +57,8 @@ class Steering:
         self._mode, self._clock = mode, clock
         self._lock = threading.Lock()
         self._heard_at: float | None = None
-        self._watched: set[str] = set()
-        self._landed: deque[bool] = deque(maxlen=LOOKED_AT)
-        self._pause = PAUSE_SECONDS
-        self._paused_until: float | None = None
+        self._watched: dict[str, str] = {}  # UID -> name of its scheduler
+        self._judged: dict[str, _Judged] = {}  # by scheduler, the one that was judged last at the end
 
     @property
     def learns(self) -> bool:
@@ -52,37 +70,45 @@ class Steering:
         with self._lock:
             self._heard_at = self._clock.monotonic()
 
-    def left(self, uids: Iterable[str]) -> None:
-        """These planned pods are let in without a nomination, and nothing but the extender was in its way."""
+    def left(self, scheduler: str, uids: Iterable[str]) -> None:
+        """These planned pods of a scheduler are let in without a nomination, and nothing but the extender was in its way."""
         with self._lock:
             for uid in uids:
                 if len(self._watched) >= WATCHED:
                     return
-                self._watched.add(uid)
+                self._watched[uid] = scheduler
 
     def settled(self, uid: str, outcome: str) -> None:
         """A planned pod's wait ended (`PodSettled.outcome`); one that was bound tells whether the extender steers."""
         with self._lock:
-            if uid not in self._watched:
+            scheduler = self._watched.pop(uid, None)
+            if scheduler is None or outcome not in ("planned", "absorbed"):
                 return
-            self._watched.discard(uid)
-            if outcome not in ("planned", "absorbed"):
-                return
-            self._landed.append(outcome == "planned")
-            if self._landed.count(False) >= MISLED:
-                self._paused_until = self._clock.monotonic() + self._pause
-                self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-                self._landed.clear()
-                self._watched.clear()
-            elif len(self._landed) == LOOKED_AT:
-                self._pause = PAUSE_SECONDS
+            judged = self._judged[scheduler] = self._judged.pop(scheduler) if scheduler in self._judged else _Judged()
+            forget_oldest(self._judged, MOST_SCHEDULERS)
+            judged.landed.append(outcome == "planned")
+            if judged.landed.count(False) >= MISLED:
+                judged.paused_until = self._clock.monotonic() + judged.pause
+                judged.pause = min(2 * judged.pause, LONGEST_PAUSE_SECONDS)
+                judged.landed.clear()
+                self._watched = {other: its for other, its in self._watched.items() if its != scheduler}
+            elif len(judged.landed) == LOOKED_AT:
+                judged.pause = PAUSE_SECONDS
 
-    def nominates(self) -> bool:
-        """Whether to nominate now."""
+    def nominates(self, scheduler: str) -> bool:
+        """Whether to nominate the pods of a scheduler now."""
+        with self._lock:
+            judged = self._judged.get(scheduler)
+            return self._nominates(() if judged is None else (judged,))
+
+    def nominates_any(self) -> bool:
+        """Whether to nominate the pods of some scheduler now."""
+        with self._lock:
+            return self._nominates(self._judged.values())
+
+    def _nominates(self, judged: Iterable[_Judged]) -> bool:
         if self._mode != "auto":
             return self._mode == "true"
         now = self._clock.monotonic()
-        with self._lock:
-            there = self._heard_at is not None and now - self._heard_at <= HEARD_SECONDS
-            paused = self._paused_until is not None and now < self._paused_until
-            return not there or paused
+        there = self._heard_at is not None and now - self._heard_at <= HEARD_SECONDS
+        return not there or any(now < one.paused_until for one in judged)

@@ -101,7 +101,7 @@ class Nominations:
     @property
     def wanted(self) -> bool:
         """Whether pods are nominated now."""
-        return self._steering.nominates()
+        return self._steering.nominates_any()
 
     def begin(self) -> None:
         """Take over what an earlier leader wrote: nominations to Nodes of our claims, of pods that their plans name."""
@@ -130,22 +130,26 @@ class Nominations:
             patience: seconds that one round of writes is waited for; None for any time.
 
         Returns:
-            By claim, how many of its pods were withheld: their room is not kept. Empty where nobody is nominated.
+            By claim, how many of its pods were withheld: their room is not kept. Those that the extender steers do not count.
         """
         joining = list(joining)
         withheld: Counter[str] = Counter()
-        nominating = self._steering.nominates()
-        if not (nominating or self._steering.learns):
+        if not (self.wanted or self._steering.learns):
             return withheld
         policy = self._policy()
-        if not nominating:
-            pods = (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name)))
-            self._steering.left(pod.uid for pod in pods if not policy.is_tied(pod))
+        by_scheduler: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name))):
+            by_scheduler[pod.shape.scheduler_name].append(pod)
+        steered = {name for name in by_scheduler if not self._steering.nominates(name)}
+        for name in steered:
+            self._steering.left(name, (pod.uid for pod in by_scheduler[name] if not policy.is_tied(pod)))
+        if steered == by_scheduler.keys():
             return withheld
         for number in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
             for claim, node in joining:
-                planned = self._cluster.assigned(NodeKey(claim.name))
+                assigned = self._cluster.assigned(NodeKey(claim.name))
+                planned = [pod for pod in assigned if pod.shape.scheduler_name not in steered]
                 kept = policy.withheld(planned)
                 if number == 0:
                     withheld[claim.name] += len(kept)
@@ -173,7 +177,7 @@ class Nominations:
         claim = self._cluster.claim(claim_name)
         node = self._cluster.node_of(claim) if claim is not None else None
         if (
-            self._steering.nominates()
+            self._steering.nominates(pod.shape.scheduler_name)
             and node is not None
             # while a wave is let in its claims do not say so yet; before, kube-scheduler would only clear it again
             and all(taint.key != names.UNREGISTERED_TAINT.key for taint in node.spec.taints)

@@ -179,7 +179,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         "karpenter",
     ),
     "--packing": (["--packing=greedy"], lambda made: made._provisioning.planner._wanted, False),
-    "--nominate": (["--nominate=false"], lambda made: made._joining.steering.nominates(), False),
+    "--nominate": (["--nominate=false"], lambda made: made._joining.steering.nominates_any(), False),
     "--max-claims-per-minute": (
         ["--max-claims-per-minute=7"],
         lambda made: there(made._provisioning.creator._growth)._limits.claims_per_minute,

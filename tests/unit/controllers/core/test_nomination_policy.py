@@ -7,11 +7,14 @@ from provisioner.controllers.core.nomination_policy import (
     LONGEST_PAUSE_SECONDS,
     LOOKED_AT,
     MISLED,
+    MOST_SCHEDULERS,
     PAUSE_SECONDS,
     WATCHED,
     Steering,
 )
 from tests.support.clock import FakeClock
+
+OURS, DEFAULT = "dovetail-scheduler", "default-scheduler"
 
 
 class Auto:
@@ -26,16 +29,16 @@ class Auto:
         self.clock.advance(seconds)
         self.steering.heard()
 
-    def landed(self, count: int, outcome: str = "absorbed") -> None:
+    def landed(self, count: int, outcome: str = "absorbed", scheduler: str = OURS) -> None:
         """So many pods, let in without a nomination, were bound."""
         uids = [f"pod-{number}" for number in range(count)]
-        self.steering.left(uids)
+        self.steering.left(scheduler, uids)
         for uid in uids:
             self.steering.settled(uid, outcome)
 
     @property
     def nominates(self) -> bool:
-        return self.steering.nominates()
+        return self.steering.nominates(OURS)
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def auto() -> Auto:
 
 
 def test_without_an_extender_pods_are_nominated() -> None:
-    assert Steering("auto", FakeClock()).nominates()
+    assert Steering("auto", FakeClock()).nominates(OURS)
 
 
 def test_an_extender_that_was_just_heard_of_needs_no_nominations(auto: Auto) -> None:
@@ -99,7 +102,7 @@ def test_one_that_steers_again_begins_anew(auto: Auto) -> None:
 
 
 def test_what_was_seen_before_a_pause_does_not_count_after_it(auto: Auto) -> None:
-    auto.steering.left([f"old-{number}" for number in range(MISLED)])
+    auto.steering.left(OURS, [f"old-{number}" for number in range(MISLED)])
     auto.landed(MISLED)
     auto.later(PAUSE_SECONDS)
     for number in range(MISLED):
@@ -126,15 +129,45 @@ def test_plans_that_ended_otherwise_tell_nothing_about_the_extender(auto: Auto, 
     assert not auto.nominates
 
 
+def test_pods_of_a_scheduler_without_the_extender_are_nominated_however_well_it_steers_those_of_another(
+    auto: Auto,
+) -> None:
+    """Where a namespace opts in to our scheduler, the default one has the others; a few of those among many of ours were never nominated."""
+    for _ in range(MISLED):
+        auto.landed(LOOKED_AT, "planned")
+        auto.landed(1, scheduler=DEFAULT)
+    assert auto.steering.nominates(DEFAULT)
+    assert not auto.nominates
+    assert auto.steering.nominates_any()
+    auto.later(PAUSE_SECONDS)
+    assert not auto.steering.nominates_any()
+
+
+def test_a_pause_of_one_scheduler_forgets_nobody_of_another(auto: Auto) -> None:
+    auto.steering.left(OURS, [f"mine-{number}" for number in range(MISLED)])
+    auto.landed(MISLED, scheduler=DEFAULT)
+    for number in range(MISLED):
+        auto.steering.settled(f"mine-{number}", "absorbed")
+    assert auto.nominates
+
+
+def test_only_so_many_schedulers_are_remembered(auto: Auto) -> None:
+    for number in range(2 * MOST_SCHEDULERS):
+        auto.landed(MISLED, scheduler=f"scheduler-{number}")
+    assert len(auto.steering._judged) == MOST_SCHEDULERS
+    assert auto.steering.nominates(f"scheduler-{2 * MOST_SCHEDULERS - 1}")
+
+
 def test_only_so_many_pods_are_remembered(auto: Auto) -> None:
-    auto.steering.left(f"pod-{number}" for number in range(2 * WATCHED))
+    auto.steering.left(OURS, (f"pod-{number}" for number in range(2 * WATCHED)))
     assert len(auto.steering._watched) == WATCHED
 
 
 @pytest.mark.parametrize(("mode", "answer"), [("true", True), ("false", False)])
 def test_a_fixed_answer_stays(mode: str, answer: bool) -> None:
     steering = Steering(mode, FakeClock())
-    assert steering.nominates() is answer
+    assert steering.nominates(OURS) is answer
     steering.heard()
-    assert steering.nominates() is answer
+    assert steering.nominates(OURS) is answer
+    assert steering.nominates_any() is answer
     assert not steering.learns

@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
-from provisioner.controllers.core.nomination_policy import Steering
+from provisioner.controllers.core.nomination_policy import MISLED, Steering
 from provisioner.controllers.core.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
@@ -312,7 +312,21 @@ def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spr
     stage.existing_node("a", pod("plain"), web("spread"))
     stage.nominate("a")
     assert stage.api.sent == []
-    assert stage.steering._watched == {"plain"}
+    assert stage.steering._watched.keys() == {"plain"}
+
+
+def test_of_two_schedulers_the_pods_of_the_one_without_the_extender_are_nominated(workers: Pool) -> None:
+    stage = Stage(workers, mode="auto")
+    stage.steering.heard()
+    theirs = pod("theirs")
+    ours = msgspec.structs.replace(pod("ours"), shape=msgspec.structs.replace(theirs.shape, scheduler_name="ours"))
+    for number in range(MISLED):
+        stage.steering.left(theirs.shape.scheduler_name, [str(number)])
+        stage.steering.settled(str(number), "absorbed")
+    stage.existing_node("a", ours, theirs)
+    stage.nominate("a")
+    assert stage.field == {"theirs": "a"}
+    assert stage.steering._watched == {"ours": "ours"}
 
 
 # --- when it is taken back ---
