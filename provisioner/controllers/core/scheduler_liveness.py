@@ -9,10 +9,12 @@ gives another reason. Once a scheduler is silent, all pods that it refused wait 
 
 Pods that opt in (`dovetail.dev/recreate-unscheduled: "true"`) are deleted, if they have a controller that makes them again: the webhook
 gives the new ones to no scheduler that is not alive. A deletion demands the very pod that was seen here, at its version, so one that is
-bound in the meantime stays.
+bound in the meantime stays. A pod that came after the first deletion stays too, until there is a sign of life: its template names the scheduler, or
+the scheduler renews its Lease and does nothing else, so it would be deleted once a minute for ever.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from provisioner.apis import names
@@ -88,6 +90,9 @@ class SchedulerLiveness:
         self._since: dict[str, float] = {}
         self._told = ToldPods()
         self._silent = False
+        self._newest: datetime | None = (
+            None  # of the pods that there were at the first deletion since the last sign of life
+        )
         self._look_at = 0.0
 
     def heard(self, change: Change) -> None:
@@ -95,7 +100,7 @@ class SchedulerLiveness:
         match change:
             case PodChanged(old=Pod() as old, new=Pod() as new) if new.shape.scheduler_name == self._scheduler:
                 if _seen_to(old) != _seen_to(new):
-                    self._sign_at = self._clock.monotonic()
+                    self._sign_at, self._newest = self._clock.monotonic(), None
             case _:
                 return
 
@@ -122,7 +127,9 @@ class SchedulerLiveness:
                 )
             else:
                 _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
-        self._recreate(left)
+        if left and self._newest is None:
+            self._newest = max(pod.created for pod in theirs)
+        self._recreate(pod for pod in left if self._newest is not None and pod.created <= self._newest)
         message = messages.scheduler_not_running(self._scheduler, SILENCE_SECONDS)
         for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
             self._recorder.publish(pod_reference(pod), *message, ttl=0)

@@ -1,6 +1,7 @@
 """Pods whose scheduler is gone: when they are counted and told, and when not."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from provisioner.controllers.core.scheduler_liveness import (
 from provisioner.kube.errors import ApiError, Conflict
 from provisioner.kube.resources import Resource
 from provisioner.support.metrics import REGISTRY
-from tests.support.clock import FakeClock
+from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import World, bound, node, pod, refused
 from tests.support.tinyserver import TinyServer
 
@@ -194,6 +195,20 @@ def test_pods_that_opted_in_are_deleted_and_told() -> None:
     bench.after(LOOK_SECONDS + 1)
     assert bench.deleted == ["a"]
     assert [name for _, name, _, reason in bench.recorder.events if reason == "RecreatedUnscheduled"] == ["a"]
+
+
+def test_a_pod_that_is_given_to_the_silent_scheduler_again_is_not_deleted_again() -> None:
+    """Its template names that scheduler, or the Lease is renewed by one that does nothing: a Job would have failed in minutes."""
+    bench = Bench(opted_in("first", created=NOON))
+    bench.after(SILENCE_SECONDS + 1)
+    bench.pods = [opted_in("second", created=NOON + timedelta(seconds=70))]
+    bench.after(SILENCE_SECONDS * 3)
+    assert bench.deleted == ["first"]
+    assert counted() == 1
+    other = ours("other")
+    bench.liveness.heard(PodChanged(other, bound(other, "n")))
+    bench.after(SILENCE_SECONDS + LOOK_SECONDS)
+    assert bench.deleted == ["first", "second"], "the scheduler lived, and is gone again"
 
 
 def test_no_more_than_a_few_are_deleted_at_a_time() -> None:
