@@ -23,6 +23,8 @@ MAX_AT_ONCE: Final = 2
 WAIT_SECONDS: Final = 1.0
 MAX_WAITING: Final = 2
 """How many wait at a time; the next are told to try again at once. With those that are converted that is half of the threads."""
+MAX_VALUES: Final = 400_000
+"""Of a review's JSON: 3 MB of objects as people write them have fewer. Those of empty lists have more, and take 100 MB when they are decoded."""
 
 _log = logs.get_logger(__name__)
 
@@ -96,6 +98,8 @@ class Conversion:
             self._waiting.release()
 
     def _reply(self, body: bytes) -> tuple[str, bytes]:
+        if jsontext.most_values(body) > MAX_VALUES:
+            return "failed", _failed(_uid(body), messages.TOO_MANY_VALUES_TO_CONVERT)
         try:
             review = _decode(body)
         except msgspec.DecodeError as error:

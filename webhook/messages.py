@@ -9,6 +9,12 @@ FAILED_TO_READ_ADMISSION_REVIEW: Final = "Failed to read an admission review; th
 FAILED_TO_READ_POD: Final = "Failed to read a pod; it was admitted unchanged"
 FAILED_TO_PROCESS_ADMISSION_REVIEW: Final = "Failed to process an admission review; the pod was admitted unchanged"
 
+
+def too_many_values_in_pod(most: int) -> str:
+    """What `ReviewError` says."""
+    return f"the pod may have more than {most} fields and list items, too many to be decoded"
+
+
 # stamping.py
 STAMPED_FOR_IMAGES: Final = "architectures of the images"
 IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
@@ -171,6 +177,9 @@ FAILED_TO_CONVERT_OBJECTS: Final = "Failed to convert objects"
 OBJECT_NESTED_TOO_DEEPLY: Final = "a field of an object is nested too deeply to be converted; remove it"
 CONVERSION_FAILED: Final = "the objects could not be converted; see the logs of the webhook"
 TOO_MANY_CONVERSIONS: Final = "too many conversions at a time; try again"
+TOO_MANY_VALUES_TO_CONVERT: Final = (
+    "the objects have too many fields and list items to be converted together; list them in pages"
+)
 
 
 def not_a_conversion_review(problem: str) -> str:

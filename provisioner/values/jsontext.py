@@ -89,6 +89,14 @@ def trim(data: bytes, depth: int = MAX_DEPTH) -> bytes:
     return b"".join((*pieces, view[taken:]))
 
 
+def most_values(data: bytes) -> int:
+    """More values than the text can hold, counted without decoding it: decoded, each takes some 100 to 200 bytes.
+
+    Commas and brackets in strings count too. Cost: 2 ms a MB of brackets, a tenth of that for usual text.
+    """
+    return data.count(b",") + data.count(b"{") + data.count(b"[") + 1
+
+
 def strings_at(data: bytes, paths: Collection[Path]) -> Mapping[Path, str]:
     """The strings at these paths of object keys, as far as they can be found in text that may be damaged anywhere.
 

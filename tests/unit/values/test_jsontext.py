@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.values import jsontext
-from provisioner.values.jsontext import MAX_DEPTH, TooDeepError, decode_trimmed, elements, pointer, strings_at, trim
+from provisioner.values.jsontext import (
+    MAX_DEPTH,
+    TooDeepError,
+    decode_trimmed,
+    elements,
+    most_values,
+    pointer,
+    strings_at,
+    trim,
+)
 from tests.support.kube import nested
 
 json_values = st.recursive(
@@ -83,6 +92,16 @@ def test_trimming_is_cutting_at_a_depth(value: Any, depth: int) -> None:
         return {key: cut(inner, left - 1) for key, inner in one.items()}
 
     assert json.loads(trim(json.dumps(value).encode(), depth)) == cut(value, depth)
+
+
+def _values(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_values, inner))
+
+
+@given(json_values)
+def test_no_text_holds_more_values_than_are_counted(value: Any) -> None:
+    assert _values(value) <= most_values(json.dumps(value).encode())
 
 
 @given(st.binary(max_size=300))

@@ -12,7 +12,7 @@ from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.kube import deep
 from tests.unit.webhook.test_review import body
-from webhook.app import Admission, create_app
+from webhook.app import MAX_VALUES, Admission, create_app
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.shares import Owner, Seat
@@ -197,17 +197,25 @@ def with_terms(count: int, annotations: dict[str, str]) -> dict[str, Any]:
 
 
 def test_a_huge_pod_gets_a_small_answer() -> None:
-    """It asked for 62 MB, by its own annotations."""
+    """It asked for 14 MB, by its own annotations."""
     asked = {"dovetail.dev/arch": "amd64", "dovetail.dev/os": "linux", "dovetail.dev/capacity-type": "spot"}
     admission = Admission(SOURCE, FakeClock())
-    reply = admission.answer(body(object=with_terms(40_000, asked)))
+    reply = admission.answer(body(object=with_terms(9_000, asked)))
     response = json.loads(reply)["response"]
     assert response["allowed"] is True
     assert "patch" not in response
-    assert "has 40000 required node selector terms; pods with at most 256 are planned" in response["warnings"][0]
+    assert "has 9000 required node selector terms; pods with at most 256 are planned" in response["warnings"][0]
     assert len(reply) < 1_000
     patch = json.loads(admission.answer(body(object=with_terms(256, asked))))["response"]["patch"]
     assert len(json.loads(base64.b64decode(patch))) > 3 * 256
+
+
+@pytest.mark.parametrize("many", ["tolerations", "nodeSelector"])
+def test_a_pod_of_so_many_values_that_they_would_take_all_memory_is_not_decoded(many: str) -> None:
+    values = {"tolerations": [{}] * (MAX_VALUES // 2), "nodeSelector": dict.fromkeys(map(str, range(MAX_VALUES)), "")}
+    before, unchanged = counted("bad-pod"), counted("unchanged")
+    assert post(body(object={"spec": {many: values[many]}})) == (200, json.loads(_allowed("u1")))
+    assert (counted("bad-pod"), counted("unchanged")) == (before + 1, unchanged)
 
 
 def test_a_pod_that_would_get_too_large_a_patch_is_admitted_unchanged() -> None:

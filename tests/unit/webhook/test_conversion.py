@@ -14,8 +14,9 @@ from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.openapi import defaulted
 from tests.support.clock import FakeClock
 from tests.unit.webhook.test_app import SOURCE, Nothing
+from webhook import messages
 from webhook.app import Admission, create_app
-from webhook.conversion import MAX_AT_ONCE, MAX_WAITING, Conversion
+from webhook.conversion import MAX_AT_ONCE, MAX_VALUES, MAX_WAITING, Conversion
 from webhook.review import MAX_BODY_BYTES
 from webhook.validation import Validation
 
@@ -89,6 +90,12 @@ def test_a_mutated_review_is_never_a_5xx(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 5))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     assert answer(bytes(body))[0] < 500
+
+
+def test_objects_of_so_many_values_that_they_would_take_all_memory_are_not_decoded() -> None:
+    code, response = answer(review({**POOL, "spec": [[]] * (MAX_VALUES // 2)}))
+    assert (code, response["uid"], response["convertedObjects"]) == (200, "r", [])
+    assert response["result"] == {"status": "Failed", "message": messages.TOO_MANY_VALUES_TO_CONVERT}
 
 
 def test_a_crowd_is_answered_so_that_it_asks_again() -> None:
