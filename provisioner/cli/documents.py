@@ -1,6 +1,8 @@
 """Files to plain values: YAML and JSON as kubectl reads and writes them, bounded in size, depth, and what aliases may unfold to."""
 
 import functools
+import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +20,24 @@ MAX_UNFOLDED: Final = 1_000_000
 """Values that all aliases of a document stand for together; a text counts again for every `_TEXT` characters."""
 _TEXT: Final = 100
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+TEXT: Final = "tag:yaml.org,2002:str"
+_TEXTS: Final = frozenset({TEXT, "!", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:timestamp"})
+_WORDS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+}
+_NUMERIC: Final = frozenset("+-.0123456789")
+_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0[bB][01]+)", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_BASES: Final = {"0x": 16, "0o": 8, "0b": 2}
+_LONGEST: Final = 70
+"""Characters of an integer of 64 bits, in base 2, and more."""
+_INT64, _UINT64 = -(2**63), 2**64
+_AS_INTEGER: Final = 1e21
+"""From here on Go writes floating-point numbers with an exponent."""
 _MERGE: Final = "<<"
 TOO_DEEP: Final = f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is"
-_plain: Final[Any] = yaml.SafeLoader("")
 
 
 class DocumentError(Exception):
@@ -121,7 +138,7 @@ class _Reader:
     def take(self, event: Any) -> None:
         match event:
             case yaml.ScalarEvent():
-                value = _scalar(event.value, event.tag, event.implicit[0])
+                value = scalar(event.value, event.tag or ("" if event.implicit[0] else TEXT))
                 size = 1 + len(event.value) // _TEXT
                 if event.anchor:
                     self._anchors[event.anchor] = value, size, 0
@@ -189,23 +206,24 @@ def _merge(into: dict[str, object], value: object) -> None:
 
 
 @functools.lru_cache(maxsize=65536)  # the same few keys and values in every object
-def _scalar(text: str, tag: str | None, implicit: bool) -> object:
-    """As kubectl reads it: null, true or false, a number, or text."""
-    if not implicit and tag is None:
-        return text  # quoted
-    kind = tag or _plain.resolve(yaml.ScalarNode, text, (True, False))
-    node = yaml.ScalarNode(kind, text)
-    try:
-        match kind.rpartition(":")[2]:
-            case "null":
-                return None
-            case "bool":
-                return bool(_plain.construct_yaml_bool(node))
-            case "int":
-                return int(_plain.construct_yaml_int(node))
-            case "float":
-                return float(_plain.construct_yaml_float(node))
-            case _:
-                return text
-    except (ValueError, KeyError, IndexError, OverflowError):
+def scalar(text: str, tag: str = "") -> object:
+    """As kubectl reads it: null, true or false, a number, or text.
+
+    Args:
+        text: as it stands there, without quotes.
+        tag: "" without one, `TEXT` where it is quoted.
+
+    Source: `resolve` of go-yaml v2, which sigs.k8s.io/yaml contains; numbers as JSON has them.
+    """
+    if tag in _TEXTS:
         return text
+    if text in _WORDS:
+        return _WORDS[text]
+    digits = text.replace("_", "") if text[:1] in _NUMERIC else ""
+    if _INTEGER.fullmatch(digits):
+        base = _BASES.get(digits.lstrip("+-")[:2].lower(), 8 if digits.lstrip("+-").startswith("0") else 10)
+        if len(digits) <= _LONGEST and _INT64 <= (whole := int(digits, base)) < _UINT64:
+            return whole
+    if not _FLOAT.fullmatch(digits) or math.isinf(number := float(digits)):
+        return text
+    return int(number) if number.is_integer() and abs(number) < _AS_INTEGER else number

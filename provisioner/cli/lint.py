@@ -19,6 +19,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
+from provisioner.cli.documents import scalar
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import one_line
@@ -29,6 +30,8 @@ WARNING: Final = "warning"
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 64
+_IN_ITEM: Final = re.compile(r"items\[([0-9]{1,6})\]\.?(.*)", re.DOTALL)
+"""The path of something in an object of a List."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 _REPLACED: Final = {
@@ -117,23 +120,14 @@ class UnreadableFileError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars as kubectl reads them: no dates, no base-60 numbers."""
+    """Scalars without tag and quotes are told apart, for `documents.scalar`; merge keys are."""
 
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag.rpartition(":")[2] in ("bool", "null", "merge")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    "<": [(_MERGE, re.compile("<<\\Z"))],
+    None: [("!plain", re.compile(""))],
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
-_Loader.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0x[0-9a-fA-F]+)\Z"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
-    list("-+.0123456789"),
-)
 
 
 def items_of(file: str, text: bytes) -> Iterator[Item]:
@@ -148,7 +142,7 @@ def items_of(file: str, text: bytes) -> Iterator[Item]:
     try:
         loader = _Loader(text)
         while loader.check_node():
-            reading = _Reading(loader)
+            reading = _Reading()
             node = loader.get_node()
             if node is None:
                 continue
@@ -175,22 +169,22 @@ def _items(item: Item) -> Iterator[Item]:
     if document.get("kind") != "List" and not str(document.get("kind", "")).endswith("List"):
         yield item
         return
+    lines: dict[int, dict[str, int]] = {}
+    repeated: dict[int, list[str]] = {}
+    for path, line in item.lines.items():
+        if (found := _IN_ITEM.fullmatch(path)) is not None:
+            lines.setdefault(int(found[1]), {})[found[2]] = line
+    for path in item.repeated:
+        if (found := _IN_ITEM.fullmatch(path)) is not None and found[2]:
+            repeated.setdefault(int(found[1]), []).append(found[2])
     for position, one in enumerate(document["items"]):
-        start = f"items[{position}]"
-        inside = {
-            path.removeprefix(start).removeprefix("."): line
-            for path, line in item.lines.items()
-            if path.startswith(start)
-        }
-        repeated = tuple(path.removeprefix(f"{start}.") for path in item.repeated if path.startswith(f"{start}."))
-        yield Item(item.file, one, inside, repeated)
+        yield Item(item.file, one, lines.get(position, {}), tuple(repeated.get(position, ())))
 
 
 class _Reading:
     """Nodes of one document -> values, with their lines."""
 
-    def __init__(self, loader: _Loader) -> None:
-        self._loader = loader
+    def __init__(self) -> None:
         self._left = MAX_NODES
         self.lines: dict[str, int] = {}
         self.repeated: list[str] = []
@@ -207,26 +201,36 @@ class _Reading:
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(one, f"{path}[{position}]", depth + 1) for position, one in enumerate(node.value)]
-        if node.tag == "tag:yaml.org,2002:float":
-            number = float(node.value)
-            return int(number) if number.is_integer() else number
-        try:
-            return self._loader.construct_object(node)
-        except ValueError:
-            return str(node.value)
+        return scalar(node.value, node.tag)
 
     def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
-        own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        self._loader.flatten_mapping(node)
-        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for key, value in node.value:
+            if key.tag == _MERGE:
+                for one in self._merged(value):
+                    for name, inner in self.value(one, path, depth + 1).items():
+                        merged.setdefault(name, inner)
+        found: dict[str, Any] = {}
+        repeated: dict[str, None] = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                continue
             if not isinstance(key, yaml.ScalarNode):
                 raise UnreadableFileError(key.start_mark.line + 1, "has a key that is not a string")
             where = child(path, key.value)
+            if key.value in found:
+                repeated[where] = None
             self.lines[where] = key.start_mark.line + 1
             found[key.value] = self.value(value, where, depth + 1)
-        self.repeated += (child(path, one) for one in dict.fromkeys(own) if own.count(one) > 1)
-        return found
+        self.repeated += repeated
+        return {**merged, **found}
+
+    def _merged(self, node: yaml.Node) -> list[yaml.Node]:
+        """The mappings that a merge key names; of equal keys the first counts."""
+        every = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not all(isinstance(one, yaml.MappingNode) for one in every):
+            raise UnreadableFileError(node.start_mark.line + 1, "has a merge key (<<) for something that is no mapping")
+        return every
 
 
 # --- checking -------------------------------------------------------------------------------------------------------

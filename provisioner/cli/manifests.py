@@ -5,7 +5,7 @@ That is: CustomResourceDefinitions, those of old versions, the admission policy,
 
 import pathlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import click
 import yaml
@@ -13,6 +13,7 @@ import yaml
 from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
+from provisioner.cli.documents import TEXT, scalar
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
 from webhook import policy
 
@@ -23,6 +24,7 @@ DEFINITIONS: Final = pathlib.Path("crds")
 INFRASTRUCTURE: Final = pathlib.Path("aws")
 CONVERSION: Final = pathlib.Path("components", "conversion")
 SERVICE, NAMESPACE = "dovetail-webhook", "dovetail-system"
+_OTHER: Final = "!other"
 POLICY: Final = pathlib.Path("components") / "admission-policy" / "policy.yaml"
 
 
@@ -34,6 +36,12 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - yaml's signature
         super().increase_indent(flow=flow, indentless=False)
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Also in quotes: what kubectl would take for a number or a boolean, but PyYAML for text."""
+        found: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_bare = kind is yaml.ScalarNode and implicit[0] and found == TEXT
+        return _OTHER if is_bare and not isinstance(scalar(value), str) else found
 
 
 def text_of(*documents: Document, header: str = HEADER) -> str:

@@ -1,13 +1,18 @@
 """`dovetail convert` on every seed manifest: the YAML on standard output, every decision on standard error, or exit status 1 with the field."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provisioner.apis.openapi import defaulted, definition_of, violations
 from provisioner.cli.convert import command
+from provisioner.cli.documents import documents
 from tests.support.converted import CLUSTER, FILES, GOLDEN, expected
 
 
@@ -61,6 +66,18 @@ def test_what_a_server_added_is_left_out_and_what_is_converted_converts_to_itsel
     )
     assert result.exit_code == 0, result.stderr
     assert written(result) == [{**pool, "metadata": {"name": "default"}}]
+
+
+ODD_TEXTS = ["089123456789", "12345e7", "1e3", "y", "N", "0o17", "+1e5", ".5e3", "22:00", "on", "1_000", "0b1", "~", ""]
+
+
+@given(st.lists(st.sampled_from(ODD_TEXTS) | st.text(alphabet="0123456789eExXobyYnN_.:+-~=<", max_size=8), max_size=9))
+def test_text_stays_text_for_kubectl(texts: list[str]) -> None:
+    """Account IDs and commits look like numbers, and kubectl takes more for numbers than PyYAML does."""
+    source = {"apiVersion": "v1", "kind": "ConfigMap", "data": {f"k{at}": text for at, text in enumerate(texts)}}
+    source |= {"also": {text: text for text in texts if text}}
+    result = run("-", stdin=json.dumps(source))
+    assert list(documents(Path("a.yaml"), result.stdout_bytes)) == [source]
 
 
 def test_a_kubelet_of_v1beta1_is_kept_and_said() -> None:

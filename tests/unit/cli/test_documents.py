@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.cli.documents import MAX_DEPTH, DocumentError, documents
+from provisioner.cli.lint import items_of
 
 YAML = Path("some.yaml")
 
@@ -14,7 +15,7 @@ def read(text: str | bytes, path: Path = YAML) -> list[object]:
 
 
 def test_scalars_are_what_kubectl_makes_of_them() -> None:
-    text = "{a: 1, b: 1.5, c: 'yes', d: yes, e: ~, f: 500m, g: 2024-01-01T00:00:00Z, h: 0x10, 8080: x, true: y}"
+    text = "{a: 1, b: 1.5, c: 'yes', d: yes, e: ~, f: 500m, g: 2024-01-01T00:00:00Z, h: 0x10, 8080: x, true: z}"
     (one,) = read(text)
     assert one == {
         "a": 1,
@@ -26,8 +27,57 @@ def test_scalars_are_what_kubectl_makes_of_them() -> None:
         "g": "2024-01-01T00:00:00Z",
         "h": 16,
         "8080": "x",
-        "true": "y",
+        "true": "z",
     }
+
+
+KUBECTL: dict[str, object] = {
+    "22:00": "22:00",
+    "1:30.5": "1:30.5",
+    "1e9": 10**9,
+    "1.e5": 10**5,
+    ".5e3": 500,
+    "-.5": -0.5,
+    "1e400": "1e400",
+    "08": 8,
+    "089123456789": 89123456789,
+    "010": 8,
+    "0o10": 8,
+    "-0o7": -7,
+    "0b11": 3,
+    "0X1F": 31,
+    "0xfffffffffffffffff": "0xfffffffffffffffff",
+    "1_000": 1000,
+    "_1": "_1",
+    "18446744073709551615": 18446744073709551615,
+    "99999999999999999999999": 1e23,
+    "0777777777777777777777777": 7.777777777777778e23,
+    "y": True,
+    "NO": False,
+    "nO": "nO",
+    "NULL": None,
+    "=": "=",
+    "2001-01-01": "2001-01-01",
+    "!!str 1": "1",
+    "!!int '1'": 1,
+    "!foo 1": 1,
+    "'1'": "1",
+}
+"""What `kubectl label --local -o json` 1.36 makes of them."""
+
+
+@pytest.mark.parametrize("text", KUBECTL)
+def test_odd_scalars_are_what_kubectl_makes_of_them(text: str) -> None:
+    (one,) = read(f"a: {text}")
+    (item,) = items_of("f", f"a: {text}".encode())
+    assert (one, item.document) == ({"a": KUBECTL[text]}, {"a": KUBECTL[text]})
+
+
+@pytest.mark.parametrize("text", ["0x" + "f" * 100_000, "0" + "7" * 100_000, "9" * 100_000, f"!!int 1{':00' * 10_000}"])
+def test_a_number_of_many_digits_is_no_number(text: str) -> None:
+    wanted = {"a": text.removeprefix("!!int ")}
+    (item,) = items_of("f", f"a: {text}".encode())
+    assert (read(f"a: {text}"), item.document) == ([wanted], wanted)
 
 
 def test_documents_without_content_are_left_out() -> None:

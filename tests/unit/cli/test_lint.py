@@ -2,6 +2,7 @@
 
 import copy
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provisioner.cli.lint import MAX_FILE_BYTES, Item, command, items_of, report_on
+from provisioner.cli.lint import MAX_FILE_BYTES, Item, UnreadableFileError, command, items_of, report_on
 from provisioner.cli.main import dovetail
 from tests.support.verdict_cases import CASES, Case, node_class, pool
 
@@ -242,6 +243,43 @@ def test_aliases_cannot_make_a_small_file_large(tmp_path: Path) -> None:
     bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
     (line,) = lines(tmp_path, bomb)
     assert "has more than 100000 values" in line
+
+
+def test_merge_keys_cannot_make_a_small_file_large() -> None:
+    """The inner ones are merged first, so all of them were unfolded before one value was counted."""
+    keys = ", ".join(f"k{at}: 1" for at in range(300))
+    inner = f"<<: [&a {{{keys}}}, {', '.join(['*a'] * 300)}]"
+    text = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]\n".encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFileError, match="has more than 100000 values"):
+            list(items_of("f", text))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_merge_key_gives_way_and_an_alias_of_what_has_one_repeats_nothing() -> None:
+    (item,) = items_of("f", b"a: &a {x: 1, y: 1}\nb: &b {<<: [*a, {x: 2, z: 2}], y: 3}\nc: *b\n")
+    assert item.document["b"] == item.document["c"] == {"x": 1, "y": 3, "z": 2}
+    assert item.repeated == ()
+    assert item.lines["c.z"] == 2
+
+
+def test_a_merge_key_for_a_text_is_an_error_of_the_file(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, "a:\n  <<: text\n")
+    assert line == "0.yaml:2: error: has a merge key (<<) for something that is no mapping"
+
+
+def test_an_object_of_a_list_has_its_own_lines_and_repeated_keys() -> None:
+    text = "kind: List\nitems:\n" + "- {a: 1}\n" * 10 + "- {a: {b: 1,\n  b: 2}}\n- text\n"
+    items = list(items_of("f", text.encode()))
+    assert [one.lines for one in (items[1], items[10], items[11])] == [
+        {"": 4, "a": 4},
+        {"": 13, "a": 13, "a.b": 14},
+        {"": 15},
+    ]
+    assert [one.repeated for one in items] == [()] * 10 + [("a.b",), ()]
 
 
 def test_standard_input_and_a_file_that_is_not_there() -> None:

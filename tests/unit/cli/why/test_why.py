@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodePool
+from provisioner.cli.manifests import plain_yaml
 from provisioner.cli.why.command import command
 from provisioner.cli.why.gathering import from_cluster
 from provisioner.kube.client import Client
@@ -31,7 +32,7 @@ class Dump:
 
     def __init__(self, path: pathlib.Path, *things: Any) -> None:
         items = [plain(one) for one in (pool(), *things)]
-        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+        path.write_text(plain_yaml({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
         self._path = path
 
     def ask(self, *arguments: str) -> str:
