@@ -111,6 +111,7 @@ def answer_too_large(most: int) -> str:
     return f"the response is larger than {most} bytes"
 
 
+ANSWER_IN_TOO_MANY_PIECES: Final = "the response consists of too many pieces"
 CONNECTION_ENDED: Final = "the connection ended before the response was complete"
 
 # trust.py

@@ -418,6 +418,18 @@ def test_headers_without_end_are_given_up(at: Hosts) -> None:
     assert not fails(at.registry(), at.reference(), "RemoteProtocolError").ours
 
 
+@pytest.mark.parametrize(
+    ("status", "piece"), [(200, b"1\r\n \r\n"), (103, b"HTTP/1.1 103 -\r\n\r\n")], ids=["chunks", "information"]
+)
+def test_an_answer_in_too_many_pieces_is_given_up(at: Hosts, status: int, piece: bytes) -> None:
+    """Four megabytes in chunks of a byte took seconds, in which hardly a pod was admitted."""
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" if status == 103 else b"2\r\n{}\r\n0\r\n\r\n"
+    at.respond = lambda _: Answer(status, piece * 17_000 + answer, {"transfer-encoding": "chunked"})
+    assert not fails(at.registry(), at.reference(), "too many pieces").ours
+    at.respond = lambda _: Answer(status, piece * 7_000 + answer, {"transfer-encoding": "chunked"})
+    fails(at.registry(), at.reference(), "neither an index nor a manifest")
+
+
 def test_bytes_that_drip_end_with_the_deadline(at: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKUP_SECONDS", 0.5)
     at.respond = lambda _: Answer(200, b"x" * 1000, drip=0.05)
