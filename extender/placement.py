@@ -75,8 +75,8 @@ def judge(
         disrupted: nodes that a command takes away.
         supposed: pods that may be bound to one of several nodes in this moment.
 
-    Cost: O(sites of the pod's family + held nodes), for held nodes that are nearly full O(supposed), and the decoding of the names where something is held
-    or disrupted.
+    Cost: O(sites of the pod's family + held nodes + supposed), once O(nodes of all supposed) where held nodes are nearly full, and the decoding of the names
+    where something is held or disrupted.
     """
     if is_exempt(pod):
         return PASS
@@ -90,11 +90,13 @@ def judge(
     asked = sorted(names.as_set().intersection(holds).difference(going))
     requests = dict(pod.requests)
     crowd = Resources.total(one.requests for one in supposed)
+    at_node: Mapping[str, Sequence[Resources]] | None = None
     refused = {}
     for name in asked:
         reason = refusal(requests, pod.priority, holds[name], waits, crowd)
         if reason and supposed and not waits:  # not all of them may go there
-            reason = refusal(requests, pod.priority, holds[name], waits, beside(name, supposed))
+            at_node = beside(set(asked), supposed) if at_node is None else at_node
+            reason = refusal(requests, pod.priority, holds[name], waits, Resources.total(at_node.get(name, ())))
         if reason:
             refused[name] = reason
     if going:

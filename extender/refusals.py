@@ -6,11 +6,12 @@ otherwise; then one of the refused nodes is to be touched (`due`).
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from extender.placement import avoids_disrupted, refusal
 from extender.plan import Member, PlanTable, Standing, beside
+from provisioner.values.resources import Resources
 
 MAX_KINDS: Final = 2000
 MAX_NODES: Final = 64
@@ -100,7 +101,7 @@ class Refusals:
         """A node to touch, because a pod of this kind was refused there and would be let in now; "" for none.
 
         One node suffices: touching it makes kube-scheduler try every refused pod again. The kind is forgotten then, and
-        also when none of its pods waits any longer. O(nodes it was refused on).
+        also when none of its pods waits any longer. O(nodes it was refused on + nodes of all supposed).
         """
         refused = self._kinds.get(kind)
         if refused is None:
@@ -109,17 +110,20 @@ class Refusals:
         present = sorted(node for node in refused.nodes if table.knows(node))
         going = table.disrupted(now) if avoids_disrupted(refused.pod) else frozenset()
         stay = [node for node in present if node not in going]
-        opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node, now)), "")
+        others = beside(refused.nodes, (one for one in table.supposed if now < one.until))
+        opened = next((node for node in stay if _would_pass(table, refused.pod, standing, node, others)), "")
         if opened or not present:
             del self._kinds[kind]
         return opened if opened and refused.matters(table) else ""
 
 
-def _would_pass(table: PlanTable, pod: Member, standing: Standing, node: str, now: float) -> bool:
+def _would_pass(
+    table: PlanTable, pod: Member, standing: Standing, node: str, others: Mapping[str, Sequence[Resources]]
+) -> bool:
     if node == standing.home or node in standing.others:
         return True
     hold = table.holds.get(node)
-    others = beside(node, [one for one in table.supposed if now < one.until])
-    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, others):
+    crowd = Resources.total(others.get(node, ()))
+    if hold is not None and refusal(pod.requests, pod.priority, hold, standing.coming, crowd):
         return False
     return pod.requests.fits(table.ledger.room(node))  # full by now: nothing to wake it for
