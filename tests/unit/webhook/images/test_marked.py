@@ -165,6 +165,19 @@ def test_a_pod_that_runs_is_told_too_so_that_its_successor_is_simulated_right() 
     assert at.pod["metadata"]["annotations"] == {"dovetail.dev/image-architectures": "amd64"}
 
 
+def test_a_namespace_with_thousands_of_marked_pods_leaves_turns_to_others() -> None:
+    at = Bench(None)
+    for number in range(2000):
+        at.pods.on_event(EventKind.ADDED, None, PartialIdentity(f"flood-{number}", "flood", f"u{number}", "7"))
+    at.seen()
+    due = list(iter(lambda: at.pods.queue._schedule.pop(at.clock.monotonic()), None))
+    assert due[-1] == "shop/web-1"
+    assert len(due) == module.AHEAD_SECONDS / module.TURN_SECONDS + 1
+    at.clock.advance(2000 * module.TURN_SECONDS)
+    late = list(iter(lambda: at.pods.queue._schedule.pop(at.clock.monotonic()), None))
+    assert len({*due, *late}) == 2001
+
+
 def test_nothing_in_common_is_an_event() -> None:
     at = Bench(pod("web", "log"), web=AMD64, log=ARM64).seen()
     at.look_up("web", "log")
