@@ -91,7 +91,7 @@ class Transport:
 
         Raises:
             RefusedError: every address of the host is one that is never connected to.
-            TooLargeError: the body has more bytes than `most`.
+            TooLargeError: the body has more bytes than `most`, or the answer too many pieces.
             TransportError: it does not answer in time, or not in HTTP/1.1 over TLS.
         """
         request = h11.Request(
@@ -145,7 +145,7 @@ class Transport:
             event = http.next_event()
             events += 1
             if events > _MAX_EVENTS:
-                raise TransportError(messages.ANSWER_IN_TOO_MANY_PIECES)
+                raise TooLargeError(messages.ANSWER_IN_TOO_MANY_PIECES)
             if event is h11.NEED_DATA:
                 connection.settimeout(self._left(deadline))
                 http.receive_data(connection.recv(_READ))
