@@ -17,7 +17,7 @@ MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
 MAX_DEPTH: Final = 64
 MAX_UNFOLDED: Final = 1_000_000
-"""Values that all aliases of a document stand for together; a text counts again for every `_TEXT` characters."""
+"""Values that all aliases of a file stand for together; a text counts again for every `_TEXT` characters."""
 _TEXT: Final = 100
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEXT: Final = "tag:yaml.org,2002:str"
@@ -99,7 +99,7 @@ def _yaml(data: bytes) -> Iterator[object]:
     try:
         for event in yaml.parse(data, Loader=_Loader):
             if isinstance(event, yaml.DocumentStartEvent):
-                reader = _Reader()
+                reader = _Reader(reader.unfolded)
             elif isinstance(event, yaml.DocumentEndEvent):
                 if reader.value is not None:
                     yield reader.value
@@ -127,13 +127,17 @@ class _Open:
 
 
 class _Reader:
-    """One document out of the parser's events, without recursion: nesting and aliases cost what they are allowed to."""
+    """One document out of the parser's events, without recursion: nesting and aliases cost what they are allowed to.
 
-    def __init__(self) -> None:
+    Args:
+        unfolded: values that aliases of earlier documents stand for.
+    """
+
+    def __init__(self, unfolded: int = 0) -> None:
         self.value: object = None
+        self.unfolded = unfolded
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[object, int, int]] = {}  # value, size, height
-        self._unfolded = 0
 
     def take(self, event: Any) -> None:
         match event:
@@ -158,8 +162,8 @@ class _Reader:
                     raise DocumentError(
                         f"line {_line(event)}: *{event.anchor} stands for nothing that ends before it; define it with &{event.anchor} above"
                     )
-                self._unfolded += known[1]
-                if self._unfolded > MAX_UNFOLDED:
+                self.unfolded += known[1]
+                if self.unfolded > MAX_UNFOLDED:
                     raise DocumentError(
                         f"line {_line(event)}: its aliases unfold to more than {MAX_UNFOLDED:,} values; write them out, in several files"
                     )

@@ -139,14 +139,16 @@ def items_of(file: str, text: bytes) -> Iterator[Item]:
     if len(text) > MAX_FILE_BYTES:
         raise UnreadableFileError(1, f"has more than {MAX_FILE_BYTES} bytes; split the file")
     loader: _Loader | None = None
+    left = MAX_NODES + len(text)  # of all documents: what is written out takes a character a value
     try:
         loader = _Loader(text)
         while loader.check_node():
-            reading = _Reading()
+            reading = _Reading(min(MAX_NODES, left))
             node = loader.get_node()
             if node is None:
                 continue
             document = reading.value(node, "", 0)
+            left -= reading.values
             if document is not None:
                 yield from _items(Item(file, document, reading.lines, tuple(reading.repeated)))
     except yaml.MarkedYAMLError as error:
@@ -182,17 +184,22 @@ def _items(item: Item) -> Iterator[Item]:
 
 
 class _Reading:
-    """Nodes of one document -> values, with their lines."""
+    """Nodes of one document -> values, with their lines.
 
-    def __init__(self) -> None:
-        self._left = MAX_NODES
+    Args:
+        most: values that it may have.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.values = 0
         self.lines: dict[str, int] = {}
         self.repeated: list[str] = []
 
     def value(self, node: yaml.Node, path: str, depth: int) -> Any:
         line = node.start_mark.line + 1
-        self._left -= 1
-        if depth > MAX_DEPTH or self._left < 0:  # aliases may make a small text large, and endless
+        self.values += 1
+        if depth > MAX_DEPTH or self.values > self._most:  # aliases may make a small text large, and endless
             raise UnreadableFileError(
                 line, f"is nested more than {MAX_DEPTH} levels deep, or has more than {MAX_NODES} values"
             )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.cli.documents import MAX_DEPTH, DocumentError, documents
-from provisioner.cli.lint import items_of
+from provisioner.cli.lint import UnreadableFileError, items_of
 
 YAML = Path("some.yaml")
 
@@ -101,6 +101,16 @@ def test_aliases_may_not_unfold_without_end() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(DocumentError, match="aliases unfold to more than"):
         read("\n".join(lines))
+
+
+def test_aliases_of_many_documents_may_not_unfold_without_end() -> None:
+    """A file of 1 MB took lint 20 GB, and convert wrote ten times that."""
+    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 5)]
+    text = f"---\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{''.join(lines)}" * 20
+    with pytest.raises(DocumentError, match="aliases unfold to more than"):
+        read(text)
+    with pytest.raises(UnreadableFileError, match="has more than 100000 values"):
+        list(items_of("f", text.encode()))
 
 
 def test_aliases_may_not_unfold_to_text_without_end() -> None:
