@@ -246,6 +246,11 @@ CASES = {
         errors=(("spec.tags[aws:x]", "reserved by AWS"), ("spec.tags[a]", "longer than AWS allows")),
         beside=(),
     ),
+    "user data that is longer than EC2 takes is not read": Case(
+        node_class("bottlerocket@v1.30.0", userData=f"[settings{'#' * 16384}"),
+        warnings=(("spec.userData", "exceeds the EC2 limit of 16384 bytes"),),
+        beside=(),
+    ),
     "user data that cannot be read": Case(
         node_class("bottlerocket@v1.30.0", userData="[settings"), errors=(("spec.userData", "TOML"),), beside=()
     ),

@@ -83,7 +83,9 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
 def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
     """What is to be said of a class whatever the cluster is: for its errors `validate` finds no cluster that could use it."""
     kubelet = check_kubelet(node_class.kubelet, node_class.family)
-    problem = _unreadable(node_class.family, _user_data(node_class))
+    user_data = _user_data(node_class)
+    too_long = size_problem(user_data)  # rendered, it may be shorter; but it is not worth being read here
+    problem = "" if too_long else _unreadable(node_class.family, user_data)
     return verdicts.Verdict(
         (
             *(_of_kubelet(one) for one in kubelet.problems),
@@ -94,6 +96,7 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
             *map(_violation, _odd_terms(node_class.spec)),
             *map(_violation, _odd_devices(node_class)),
             *(_of_kubelet(one) for one in kubelet.warnings),
+            *([Violation("spec.userData", too_long)] if too_long else []),
         ),
     )
 

@@ -111,11 +111,25 @@ def _yaml(document: bytes) -> str:
     )
 
 
+class Loader(yaml.SafeLoader):
+    """For looking at what others wrote: a merge key (<<) is left as it is, since a few of them unfold to any size."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Nothing."""
+
+
+def _merge_key(_: Loader, __: yaml.Node) -> str:
+    return "<<"
+
+
+Loader.add_constructor("tag:yaml.org,2002:merge", _merge_key)
+
+
 def _is_mapping(text: str) -> bool:
     if text.lstrip().startswith("#!"):
         return False
     try:
-        return isinstance(yaml.safe_load(text), dict)
+        return isinstance(yaml.load(text, Loader), dict)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError):  # ValueError: a scalar such as 2026-99-99 that looks like a date
         return False
     except RecursionError:

@@ -37,12 +37,18 @@ _TEXTS: Final = {
 }
 
 
+_LONG_KEY: Final = re.compile(r"""(?:\.[ \t]*[\w"'-]++[ \t]*){100}""")
+"""A key with a hundred dots."""
+
+
 def settings_of(user_data: str) -> dict[str, Any]:
     """The user's settings, "settings" itself left out; {} without user data.
 
     Raises:
         UserDataError: it is no TOML, or one of the tables that we write into is not a table.
     """
+    if _LONG_KEY.search(user_data):  # tomllib takes gigabytes for 100 KB of them
+        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY)
     try:
         settings = tomllib.loads(user_data).get("settings", {})
     except tomllib.TOMLDecodeError as error:

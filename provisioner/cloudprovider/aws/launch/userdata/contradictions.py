@@ -103,7 +103,7 @@ def _of_parts(user_data: str) -> Iterator[_Said]:
 
 def _of_node_config(text: str) -> Iterator[_Said]:
     try:
-        documents = list(yaml.safe_load_all(text))
+        documents = list(yaml.load_all(text, al2023.Loader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     for document in documents:

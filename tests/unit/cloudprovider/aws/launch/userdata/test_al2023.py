@@ -1,12 +1,14 @@
 """AL2023: a NodeConfig behind the user's parts."""
 
 import dataclasses
+import tracemalloc
 from typing import Any
 
 import pytest
 import yaml
 
-from provisioner.cloudprovider.aws.launch.userdata import mime
+from provisioner.cloudprovider.aws.launch.userdata import al2023, mime
+from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
 from provisioner.cloudprovider.aws.launch.userdata.inputs import UserDataError
 from provisioner.cloudprovider.aws.launch.userdata.rendering import render
 from tests.support.userdata import CLUSTER, node
@@ -100,6 +102,21 @@ def test_the_service_cidr_must_be_known() -> None:
 def test_yaml_that_is_nested_too_deeply_is_the_users_error() -> None:
     with pytest.raises(UserDataError, match="nested too deeply"):
         render(node("AL2023", user_data="a: " + "[" * 5000 + "]" * 5000))
+
+
+def test_merge_keys_are_passed_on_and_not_unfolded() -> None:
+    """Of 10,000 bytes they made gigabytes, in the webhook and in the leader."""
+    keys = ", ".join(f"k{at}: 1" for at in range(300))
+    inner = f"<<: [&a {{{keys}}}, {', '.join(['*a'] * 300)}]"
+    bomb = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]"
+    tracemalloc.start()
+    try:
+        (part,) = al2023.parts_of(bomb)
+        assert contradictions("AL2023", bomb, CLUSTER) == ()
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert (part.media_type, part.text) == ("application/node.eks.aws", bomb)
 
 
 CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    flags: [--v=4]\n"

@@ -195,6 +195,7 @@ def test_an_instance_of_no_auto_scaling_group_does_not_wait_for_one() -> None:
 BROKEN: dict[str, tuple[str, str]] = {
     "no TOML": ("[settings", "not valid TOML"),
     "TOML that is nested too deeply": (f"a = {'[' * 5000}{']' * 5000}", "nested too deeply"),
+    "a key that is nested too deeply": (f"a{'.a' * 200} = 1", "nested too deeply"),
     "settings that are a text": ('settings = "x"', "settings is not a table"),
     "kubernetes that is a number": ("[settings]\nkubernetes = 1", "settings.kubernetes is not a table"),
     "labels that are a list": ("[settings.kubernetes]\nnode-labels = []", "node-labels is not a table"),
