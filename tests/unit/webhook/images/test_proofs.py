@@ -45,7 +45,7 @@ def test_a_container_that_is_ready_proves_the_architecture_of_its_node() -> None
     assert found.of("shop", SHA) == {"arm64", "amd64"}
     assert found.of("shop", OTHER) == {"amd64"}
     assert api.sent[1].query["fieldSelector"] == "status.phase=Running"
-    assert api.sent[1].query["limit"] == str(module.PAGE)
+    assert int(api.sent[1].query["limit"]) * 2 * 1.5e6 < 100e6, "a page of the largest pods that there can be"
 
 
 def test_what_a_tenant_runs_proves_nothing_to_another() -> None:
