@@ -1,17 +1,16 @@
 """Which nodes may be disrupted, and why each other one may not. Pure. Source: core spec 6.2."""
 
 import enum
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import BudgetIndex
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import refuses
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs, messages
@@ -136,7 +135,7 @@ class PodBudgets:
 
     def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]]) -> None:
         self._by_namespace: Final = by_namespace
-        self._indexed: Final[dict[str, _Index]] = {}
+        self._indexed: Final[dict[str, BudgetIndex]] = {}
         self._known: Final[dict[tuple[str, str], tuple[PodDisruptionBudget, ...]]] = {}
 
     def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
@@ -145,8 +144,8 @@ class PodBudgets:
             return ()
         index = self._indexed.get(pod.namespace)
         if index is None:
-            index = self._indexed[pod.namespace] = _Index(self._by_namespace[pod.namespace])
-        if index.by_pod:
+            index = self._indexed[pod.namespace] = BudgetIndex(self._by_namespace[pod.namespace])
+        if not index.keys.isdisjoint(names.PER_POD_LABELS):
             return index.selecting(pod.labels)
         key = pod.namespace, pod.shape.key
         found = self._known.get(key)
@@ -168,32 +167,6 @@ class PodBudgets:
                     name = f"{one.metadata.namespace}/{one.metadata.name}"
                     return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(name)
         return None
-
-
-class _Index:
-    """The budgets of a namespace by one label that they demand."""
-
-    def __init__(self, budgets: tuple[PodDisruptionBudget, ...]) -> None:
-        self._by_label: Final[defaultdict[tuple[str, str], list[PodDisruptionBudget]]] = defaultdict(list)
-        self._others: Final[list[PodDisruptionBudget]] = []
-        self.by_pod = False
-        for one in budgets:
-            selector = one.spec.selector
-            if selector is None:
-                continue
-            keys = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
-            self.by_pod = self.by_pod or bool(keys & names.PER_POD_LABELS)
-            if selector.match_labels:
-                self._by_label[min(selector.match_labels.items())].append(one)
-            else:
-                self._others.append(one)
-
-    def selecting(self, labels: Mapping[str, str]) -> tuple[PodDisruptionBudget, ...]:
-        found = [*self._others]
-        for pair in labels.items():
-            found += self._by_label.get(pair, ())
-        mine = (one for one in found if selects(one.spec.selector, labels))
-        return tuple(sorted(mine, key=lambda one: one.metadata.name))
 
 
 def candidates(

@@ -287,8 +287,8 @@ class Cluster:
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         """A PodDisruptionBudget was added, changed or removed."""
         with self._lock:
-            self._protection.budget_changed(old, new)
-            self._leaving.budgets_changed()
+            if self._protection.budget_changed(old, new):
+                self._leaving.budgets_changed()
 
     def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
         """Let `take` enter an event about volumes, namespaces or selectors; under the lock of this state."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 
+from provisioner.apis.budget_index import BudgetIndex
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, lets_unready_go
-from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod, do_not_disrupt
 
 
@@ -16,21 +16,30 @@ class Protection:
 
     def __init__(self) -> None:
         self._budgets: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)  # namespace -> name
+        self._indexed: dict[str, BudgetIndex] = {}  # namespace -> its budgets, since they changed last
         self._frozen: Mapping[str, tuple[PodDisruptionBudget, ...]] | None = None
 
-    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
-        """A PodDisruptionBudget was added, changed or removed."""
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
+        """A PodDisruptionBudget was added, changed or removed; whether `holds` may say something else now.
+
+        What is counted for a budget changes with every eviction, and is of no matter unless it forbids them all.
+        """
         one = new or old
         if one is None:
-            return
+            return False
         self._frozen = None
-        mine = self._budgets[one.metadata.namespace]
+        namespace = one.metadata.namespace
+        mine = self._budgets[namespace]
         if new is not None:
             mine[one.metadata.name] = new
         else:
             mine.pop(one.metadata.name, None)
             if not mine:
-                del self._budgets[one.metadata.namespace]
+                del self._budgets[namespace]
+        if old is not None and new is not None and old.spec == new.spec and not forbids_for_ever(new):
+            return False
+        self._indexed.pop(namespace, None)
+        return True
 
     def frozen(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
         """All of them by namespace, each namespace's by name; the same object until one changes. Cost: O(budgets) after a change."""
@@ -48,12 +57,13 @@ class Protection:
         """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.
 
         A budget whose pods are only too few at the moment does not hold: it lets them go one after another.
-        Cost: the budgets of the pod's namespace. Source: core spec 3.3, "currently reschedulable".
+        Cost: as of `BudgetIndex`. Source: core spec 3.3, "currently reschedulable".
         """
         if do_not_disrupt(pod, now):
             return True
-        if asks_no_budget(pod):
+        if asks_no_budget(pod) or pod.namespace not in self._budgets:
             return False
-        budgets = self._budgets.get(pod.namespace, {}).values()
-        mine = [one for one in budgets if selects(one.spec.selector, pod.labels)]
+        if (index := self._indexed.get(pod.namespace)) is None:
+            index = self._indexed[pod.namespace] = BudgetIndex(self._budgets[pod.namespace].values())
+        mine = index.selecting(pod.labels)
         return len(mine) > 1 or any(forbids_for_ever(one) and not lets_unready_go(one, pod) for one in mine)

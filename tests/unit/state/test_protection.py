@@ -90,6 +90,22 @@ def test_a_pod_that_cannot_be_evicted_does_not_leave(world: World) -> None:
     assert leaving(world) == ["a", "b"]
 
 
+def test_what_is_counted_for_a_budget_moves_no_pod_unless_it_lets_none_go(world: World) -> None:
+    """Counts change with every eviction, and each time every pod of every node that goes would be asked about."""
+    protection, one = Protection(), budget(maxUnavailable=1)
+    assert protection.budget_changed(None, one)
+    assert not protection.budget_changed(one, counted(one, healthy=3))
+    assert protection.budget_changed(one, budget(maxUnavailable=2))
+    assert protection.budget_changed(one, None)
+    none = budget(maxUnavailable=0)
+    world.cluster.budget_changed(none, counted(none, healthy=3))  # the pod is not Ready, and the others are enough
+    assert leaving(world) == ["a", "b"]
+
+
+def counted(one: PodDisruptionBudget, *, healthy: int) -> PodDisruptionBudget:
+    return replace(one, status=replace(one.status, current_healthy=healthy, desired_healthy=healthy))
+
+
 def test_on_an_interrupted_node_every_pod_leaves(world: World) -> None:
     interrupted = claim(
         "old",
