@@ -56,6 +56,14 @@ def interruption_of(annotations: Mapping[str, str]) -> Interruption | None:
     return found if all(time.tzinfo is not None for time in times) else None
 
 
+def has_begun(annotations: Mapping[str, str], now: datetime) -> bool:
+    """Whether a claim's annotations tell an interruption that has begun; one that cannot be read counts as begun."""
+    if names.INTERRUPTION_ANNOTATION not in annotations:
+        return False
+    found = interruption_of(annotations)
+    return found is None or found.has_begun(now)
+
+
 def merged(known: Interruption | None, new: Interruption) -> Interruption:
     """Both at once: of every time the earlier, and no waiting that one of the two does not allow.
 

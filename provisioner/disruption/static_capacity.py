@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from provisioner.apis import names
+from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import do_not_disrupt, is_active
@@ -36,7 +37,7 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
 
     Nodes that a command replaces count as long as they are there, so nothing is created beside their replacements; where nodes
     are too many they do not count, since they go anyway, and neither they nor the replacements that their command waits for are
-    chosen. Nodes that are deleted or interrupted are missing at once, and use up the limit until they are gone.
+    chosen. Nodes that are deleted, or whose interruption has begun, are missing at once, and use up the limit until they are gone.
 
     Those that go are chosen in this order: not launched yet, the newest first; empty; by what their disruption costs, those that
     have drifted first among equals. Nodes that are protected by karpenter.sh/do-not-disrupt, or whose pods are, come after all
@@ -50,7 +51,7 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
     if replicas is None or pool.metadata.deletion_timestamp is not None:
         return StaticDecision()
     mine = [(one, one.claim) for one in snapshot.nodes if one.claim is not None and one.pool == pool.metadata.name]
-    there = [one for one in mine if not _is_ending(one[1])]
+    there = [one for one in mine if not _is_ending(one[1], snapshot.at)]
     active = [one for one in there if not one[0].command]
     if len(active) > replicas:
         coming = {name for command in snapshot.commands for name in command.record.replacement_names}
@@ -63,9 +64,9 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
     return StaticDecision(create=create, refused=missing - create, limit=limit)
 
 
-def _is_ending(claim: NodeClaim) -> bool:
+def _is_ending(claim: NodeClaim, at: datetime) -> bool:
     meta = claim.metadata
-    return meta.deletion_timestamp is not None or names.INTERRUPTION_ANNOTATION in meta.annotations
+    return meta.deletion_timestamp is not None or has_begun(meta.annotations, at)
 
 
 def _rank(node: NodeView, claim: NodeClaim, at: datetime) -> tuple[bool, int, float, bool, float, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from provisioner.apis import names
+from provisioner.apis.interruption import has_begun, interruption_of
 from provisioner.apis.pods import Guard, Pod, is_reschedulable, read_do_not_disrupt
 from provisioner.state.keys import NodeKey
 from provisioner.state.protection import Protection
@@ -63,11 +63,13 @@ class Leaving:
     def _of(self, view: NodeView, now: datetime) -> tuple[tuple[Pod, ...], bool]:
         # a pod that cannot be evicted would leave the node made for it empty; one that is interrupted ends all the same
         claim = view.claim
-        ends = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
+        mark = interruption_of(claim.metadata.annotations) if claim is not None else None
+        ends = claim is not None and has_begun(claim.metadata.annotations, now)
         if view.command and not ends and claim is not None and claim.metadata.deletion_timestamp is None:
-            return (), False  # the command gave them places, or gives up
+            return (), mark is not None  # the command gave them places, or gives up
         free = [
             pod for pod in view.pods if pod.deleted is None and not self._is_assigned(pod.uid) and is_reschedulable(pod)
         ]
         found = tuple(pod for pod in free if ends or not self._protection.holds(pod, now))
-        return found, any(read_do_not_disrupt(pod).guard is Guard.FOR_A_TIME for pod in free)
+        is_coming = mark is not None and not ends
+        return found, is_coming or any(read_do_not_disrupt(pod).guard is Guard.FOR_A_TIME for pod in free)

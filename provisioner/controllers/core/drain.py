@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
 from provisioner.apis.eviction import refuses
+from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
@@ -100,20 +101,20 @@ def deadline_of(claim: NodeClaim) -> datetime | None:
     return found if found.tzinfo is not None else grace_end(claim, None)
 
 
-def why_paused(claim: NodeClaim | None, pause: Pause) -> str:
+def why_paused(claim: NodeClaim | None, pause: Pause, now: datetime) -> str:
     """What pauses the drain of a node that we chose, "" where nothing does; that of others goes on.
 
     No pod of a paused drain is asked to leave, and no deadline counts.
     """
-    if claim is None or names.INTERRUPTION_ANNOTATION in claim.metadata.annotations:
+    if claim is None or has_begun(claim.metadata.annotations, now):
         return ""
     ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
     return pause.why(claim.pool) if ours else ""
 
 
-def counting_deadline(claim: NodeClaim | None, pause: Pause) -> datetime | None:
+def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> datetime | None:
     """When the claim's Node is terminated whatever runs on it; None where nothing says so, and while its drain is paused."""
-    return deadline_of(claim) if claim is not None and not why_paused(claim, pause) else None
+    return deadline_of(claim) if claim is not None and not why_paused(claim, pause, now) else None
 
 
 def grace_end(claim: NodeClaim, longest: timedelta | None) -> datetime | None:
@@ -289,11 +290,11 @@ class Evictions:
 
     def deadline(self, claim: NodeClaim | None) -> datetime | None:
         """As `counting_deadline`, now."""
-        return counting_deadline(claim, self._pause())
+        return counting_deadline(claim, self._pause(), self._clock.now())
 
     def paused(self, claim: NodeClaim | None) -> str:
         """What pauses the drain of this claim's Node now; "" where nothing does."""
-        return why_paused(claim, self._pause())
+        return why_paused(claim, self._pause(), self._clock.now())
 
     def _say_paused(self, claim: NodeClaim | None, node_name: str, why: str) -> None:
         node = self._cluster.node(node_name)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from provisioner.apis import names
+from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
@@ -188,7 +189,7 @@ class ForcefulDisruption:
             and known <= self._clock.now()
             and claim.metadata.deletion_timestamp is None
             and claim.name not in self._repairs
-            and names.INTERRUPTION_ANNOTATION not in claim.metadata.annotations
+            and not has_begun(claim.metadata.annotations, self._clock.now())
         )
 
     def _ended_now(self, claim: NodeClaim) -> NodeClaim:

@@ -321,8 +321,8 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
     held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at, begun)
     return Drain(
         since=asked or begun,
-        paused=why_paused(claim, instant.pause),
-        deadline=counting_deadline(claim, instant.pause),
+        paused=why_paused(claim, instant.pause, at),
+        deadline=counting_deadline(claim, instant.pause, at),
         waiting=tuple(pod.key for pod in node.pods if is_waiting_for_eviction(pod, at)),
         blockers=tuple(
             Blocker(

@@ -8,6 +8,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, CommandRecord, Replacement
+from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodePool
 from provisioner.disruption.static_capacity import StaticDecision, decide
 from provisioner.state.cluster import Cluster
@@ -85,6 +86,16 @@ def test_a_node_that_is_deleted_or_interrupted_is_missing_and_still_uses_the_lim
     world.existing_node("c", annotations={names.INTERRUPTION_ANNOTATION: "{}"})
     assert decided(world, 3).create == 2
     assert decided(world, 3, limits={"nodes": "4"}) == StaticDecision(create=1, refused=1, limit="4")
+
+
+def test_a_node_that_is_interrupted_on_another_day_is_missing_from_then_on() -> None:
+    """A scheduled event is told days before; until it is due the node runs on, and another one beside it would cost as much."""
+    world = a_world("a")
+    mark = Interruption("scheduled_change", begins=NOON + timedelta(days=13))
+    world.existing_node("b", annotations={names.INTERRUPTION_ANNOTATION: str(mark)})
+    assert decided(world, 2) == StaticDecision()
+    world.clock.advance(13 * 86_400)
+    assert decided(world, 2).create == 1
 
 
 def test_a_node_that_a_command_replaces_is_not_replaced_twice() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.interruption import Interruption
 from provisioner.state.protection import Protection
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod
@@ -114,6 +115,21 @@ def test_on_an_interrupted_node_every_pod_leaves(world: World) -> None:
         annotations={names.INTERRUPTION_ANNOTATION: "{}"},
     )
     world.cluster.claim_changed(None, interrupted)
+    assert leaving(world) == ["a", "b", "c"]
+
+
+def test_on_a_node_that_is_interrupted_on_another_day_pods_leave_that_can(world: World) -> None:
+    """A node that is launched for a pod which nobody may evict stays empty, is removed, and would be launched again, for days."""
+    mark = Interruption("scheduled_change", begins=NOON + timedelta(days=1))
+    interrupted = claim(
+        "old",
+        provider_id="kwok://old",
+        true=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED),
+        annotations={names.INTERRUPTION_ANNOTATION: str(mark)},
+    )
+    world.cluster.claim_changed(None, interrupted)
+    assert leaving(world) == ["b"]
+    world.clock.advance(86_400)
     assert leaving(world) == ["a", "b", "c"]
 
 

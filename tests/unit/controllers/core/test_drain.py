@@ -8,6 +8,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import Node, PodDisruptionBudget
+from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
@@ -392,6 +393,14 @@ PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "that is repaired": (Pause(everything=True), {names.ENDED_FOR: "unhealthy"}, True),
     "that a user deletes": (Pause(everything=True), {}, False),
     "that is interrupted": (Pause(everything=True), {**MARKED, names.INTERRUPTION_ANNOTATION: "{}"}, False),
+    "whose interruption has not begun": (
+        Pause(everything=True),
+        {
+            **MARKED,
+            names.INTERRUPTION_ANNOTATION: str(Interruption("scheduled_change", begins=NOON + timedelta(days=1))),
+        },
+        True,
+    ),
 }
 
 
