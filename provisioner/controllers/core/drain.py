@@ -9,7 +9,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
-from provisioner.apis.eviction import refuses
+from provisioner.apis.eviction import asks_no_budget, refuses
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, version_number
@@ -32,6 +32,9 @@ from provisioner.values.duration import DurationError, parse_duration
 
 #: A pod that the API server has agreed to end is not asked again for so long: longer than it takes to notice a watch that was cut.
 LEAVING_SECONDS: Final = 120.0
+#: Nor is it asked for a pod that a budget refused, for as long, while the caches show the same: budgets that allow nothing
+#: keep thousands of pods, and asking for each with back-off would leave nobody else anything of the client's rate.
+HELD_SECONDS: Final = LEAVING_SECONDS
 _MOST_LEAVING: Final = 10_000
 _SHORTEST_GRACE: Final = timedelta(seconds=1)
 _DISRUPTION_BUDGET: Final = "disruption budget"
@@ -173,7 +176,9 @@ class Evictions:
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
         self._lock = threading.Lock()
         self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
-        self._held: set[str] = set()  # UIDs of pods that were refused for their budget
+        self._held: dict[
+            str, float
+        ] = {}  # by UID, of pods that were refused for their budgets: until when the caches are believed
         self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
         self._openings: dict[
             str, tuple[PodDisruptionBudget, int]
@@ -198,15 +203,7 @@ class Evictions:
         with self._lock:
             if pod.uid not in self._held:
                 return False
-            current = self._cluster.pod_budgets()
-            if self._budgets[0] is not current:
-                self._budgets = current, PodBudgets(current)
-                self._openings = {
-                    key: one
-                    for key, one in self._openings.items()
-                    if any(one[0] is each for each in current.get(one[0].metadata.namespace, ()))
-                }
-            mine = self._budgets[1].of(pod)
+            mine = self._budgets_of(pod)
             if len(mine) != 1 or refuses(mine[0], pod):
                 return False
             budget = mine[0]
@@ -215,8 +212,32 @@ class Evictions:
             self._openings[key] = budget, left - 1
             if left <= 0:
                 return False
-            self._held.discard(pod.uid)
+            del self._held[pod.uid]
             return True
+
+    def _budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Those in the caches that select the pod; with the lock."""
+        current = self._cluster.pod_budgets()
+        if self._budgets[0] is not current:
+            self._budgets = current, PodBudgets(current)
+            self._openings = {
+                key: one
+                for key, one in self._openings.items()
+                if any(one[0] is each for each in current.get(one[0].metadata.namespace, ()))
+            }
+        return self._budgets[1].of(pod)
+
+    def _is_held(self, pod: Pod) -> bool:
+        """Whether a budget refused the pod a while ago, and the caches show that it would again."""
+        with self._lock:
+            if self._clock.monotonic() >= self._held.get(pod.uid, float("-inf")) or asks_no_budget(pod):
+                return False
+            mine = self._budgets_of(pod)
+            return len(mine) > 1 or any(refuses(one, pod) for one in mine)
+
+    def _hold(self, uid: str) -> None:
+        with self._lock:
+            self._held[uid] = self._clock.monotonic() + HELD_SECONDS
 
     def force(self, pods: Iterable[Pod], deadline: datetime) -> None:
         """Delete these pods so that they are gone by `deadline`; budgets and do-not-disrupt count no more."""
@@ -231,7 +252,7 @@ class Evictions:
         result = self._evict(uid, newer(known, given) if known is not None else given)
         if not result.failed:
             with self._lock:
-                self._held.discard(uid)
+                self._held.pop(uid, None)
             if self._given.get(uid) is given:
                 self._given.pop(uid, None)
         return result
@@ -253,6 +274,8 @@ class Evictions:
             return DONE
         if by is not None:
             return self._delete(pod, by)
+        if self._is_held(pod):
+            return Result(failed=True)
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:
@@ -263,8 +286,7 @@ class Evictions:
         except TooManyRequests as error:
             self._metrics.eviction("429")
             if _DISRUPTION_BUDGET in error.message:
-                with self._lock:
-                    self._held.add(uid)
+                self._hold(uid)
                 self._refused(pod, messages.violates_budget(pod.key))
             else:  # the API server is busy, or a policy says so: hastened by nothing
                 self._refused(pod, messages.eviction_refused(pod.key, error.message))
@@ -272,7 +294,8 @@ class Evictions:
             return Result(failed=True)
         except ServerError as error:
             self._metrics.eviction(str(error.status))
-            several = _MULTIPLE_BUDGETS in error.message
+            if several := _MULTIPLE_BUDGETS in error.message:
+                self._hold(uid)
             why = messages.several_budgets(pod.key) if several else messages.eviction_refused(pod.key, error.message)
             self._refused(pod, why)
             return Result(failed=True)

@@ -22,7 +22,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
-SELECTORS = (
+SELECTORS: tuple[dict[str, Any] | None, ...] = (
     None,
     {},
     {"matchLabels": {"app": "a"}},

@@ -350,6 +350,13 @@ class Budgeted(Asking):
         before, self.known = self.known, budget("guard", "web", pods)
         self.world.cluster.budget_changed(before, self.known)
 
+    def try_again(self, after: float) -> None:
+        """The back-off of every pod is over."""
+        self.world.clock.advance(after)
+        for one in self.pods:
+            self.server.evictions.queue.add(one.uid)
+        self.server.work_off()
+
     def asked(self) -> int:
         return sum(sent.path.endswith("/eviction") for sent in self.server.api.sent)
 
@@ -380,6 +387,46 @@ def test_a_budget_that_still_allows_nothing_hastens_nobody() -> None:
     held.allow(0)
     held.ask(*held.pods)
     assert held.asked() == 3
+
+
+def test_while_the_caches_show_that_a_budget_allows_nothing_the_api_server_is_asked_every_two_minutes() -> None:
+    held = Budgeted(3)
+    for _ in range(11):
+        held.try_again(after=10.0)
+    assert held.asked() == 3
+    held.try_again(after=10.0)
+    assert held.asked() == 6, "caches may be behind"
+
+
+@pytest.mark.parametrize("ended", ["the budget is gone", "the pod is not ready, and the others are enough"])
+def test_a_pod_that_its_budget_would_let_go_by_now_is_asked_with_the_next_try(ended: str) -> None:
+    held = Budgeted(1)
+    assert held.known is not None
+    if ended == "the budget is gone":
+        held.world.cluster.budget_changed(held.known, None)
+    else:
+        status = msgspec.structs.replace(held.known.status, current_healthy=2, desired_healthy=2)
+        held.world.cluster.budget_changed(held.known, msgspec.structs.replace(held.known, status=status))
+        held.world.add(msgspec.structs.replace(held.pods[0], ready=False, resource_version="1000000"))
+    held.try_again(after=10.0)
+    assert held.asked() == 2
+
+
+def test_a_pod_under_several_budgets_is_asked_again_once_it_has_one() -> None:
+    several, other = (
+        Budgeted(1, "This pod has more than one PodDisruptionBudget, which is not supported."),
+        budget("b", "web", 1),
+    )
+    several.server.refuse["p0"] = 500
+    several.allow(1)
+    several.world.cluster.budget_changed(None, other)
+    several.try_again(after=10.0)
+    asked = several.asked()
+    several.try_again(after=60.0)
+    assert several.asked() == asked
+    several.world.cluster.budget_changed(other, None)
+    several.try_again(after=10.0)
+    assert several.asked() == asked + 1
 
 
 MARKED = {names.COMMAND_MEMBER_ANNOTATION: "0123456789ab"}
