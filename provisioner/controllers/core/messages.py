@@ -949,6 +949,11 @@ def claim_is_being_deleted(claim: str) -> str:
     return f"NodeClaim {claim} is being deleted"
 
 
+def node_has_a_successor(node: str) -> str:
+    """What `NotFound` says."""
+    return f"Node {node} was deleted, and a new Node has its name"
+
+
 def claim_is_leaving(claim: str) -> str:
     """What `NotFound` says."""
     return f"NodeClaim {claim} is being deleted or no longer exists"

@@ -25,7 +25,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Conflict, Invalid
+from provisioner.kube.errors import Conflict, Invalid, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import heartbeat, logs
@@ -201,10 +201,10 @@ def patch_node(client: Client, node: Node, patch_of: Callable[[Node], list[dict[
     """Apply a guarded JSON patch, re-read and decided again when the guarded part changed meanwhile.
 
     Raises:
-        NotFound: the Node is gone.
+        NotFound: the Node is gone, though another one may have its name.
         ApiError: the last try's.
     """
-    name = node.metadata.name
+    name, uid = node.metadata.name, node.metadata.uid
     for attempt in range(_TRIES):
         operations = patch_of(node)
         if not operations or all(operation["op"] == "test" for operation in operations):
@@ -215,11 +215,15 @@ def patch_node(client: Client, node: Node, patch_of: Callable[[Node], list[dict[
             if attempt == _TRIES - 1:
                 raise
             node = client.get(resources.NODES, name)
+            if uid and node.metadata.uid != uid:
+                raise NotFound(404, "NotFound", messages.node_has_a_successor(name)) from None
     raise AssertionError("the loop returns or raises")
 
 
 def _guarded(operations: list[dict[str, Any]], node: Node) -> list[dict[str, Any]]:
-    """With a test of the version where a map or list that others write too is made whole, and nothing else guards it."""
+    """For this very Node; with a test of the version where a map or list that others write too is made whole, and nothing else guards it."""
+    if node.metadata.uid:
+        operations = [{"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}, *operations]
     tested = {operation["path"] for operation in operations if operation["op"] == "test"}
     if not any(operation["path"] in _WHOLE and operation["path"] not in tested for operation in operations):
         return operations

@@ -12,6 +12,7 @@ from provisioner.apis.meta import OwnerReference
 from provisioner.controllers.core.disrupted_taint import disruption_patch
 from provisioner.controllers.core.registration import appended, merged, missing, patch_node, registration_patch
 from provisioner.kube.client import Client
+from provisioner.kube.errors import NotFound
 from tests.support import jsonpatch
 from tests.support.clock import FakeClock
 from tests.support.cluster import claim, node
@@ -246,6 +247,16 @@ def test_a_node_that_changed_meanwhile_is_read_and_decided_again() -> None:
             "value": [DEDICATED, {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}],
         },
     ]
+
+
+def test_a_node_of_the_same_name_is_left_alone() -> None:
+    """Names come back with IP addresses: one that was deleted and the one that came after it may look the same."""
+    known, other = ({**BARE, "metadata": {"name": "n", "resourceVersion": "7", "uid": uid}} for uid in ("old", "new"))
+    api = FakeApi(refusal(422, "Invalid"), ok(other))
+    with pytest.raises(NotFound, match="Node n was deleted, and a new Node has its name"):
+        patch_node(Client(api, FakeClock()), msgspec.convert(known, Node), disruption_patch)
+    assert [sent.method for sent in api.sent] == ["PATCH", "GET"]
+    assert {"op": "test", "path": "/metadata/uid", "value": "old"} in api.sent[0].body
 
 
 def test_a_patch_that_would_change_nothing_is_not_sent() -> None:
