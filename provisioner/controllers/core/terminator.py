@@ -42,8 +42,9 @@ from provisioner.support.metrics import counter
 #: From the taint to the end of the instance: in this time kube-scheduler sees the taint, and what it bound before is listed.
 MIN_TAINTED_SECONDS: Final = 2.0
 HELD_SECONDS: Final = 2.0
-#: Every look at what is attached is a list of all VolumeAttachments, shared by those who look at once.
-VOLUMES_SECONDS: Final = 2.0
+#: Every look at what is attached is a list of all Nodes and one of all VolumeAttachments, shared by those who look at once; so
+#: what has been attached for long, perhaps for ever since its driver is gone, is looked at less often: after a quarter of that time.
+VOLUMES_SECONDS, VOLUMES_MOST_SECONDS, _VOLUMES_SHARE = 2.0, 30.0, 0.25
 #: Nothing that we do makes an object readable, so it is looked at less often.
 UNREADABLE_SECONDS: Final = 10.0
 _MOST_NAMED: Final = 5
@@ -155,6 +156,7 @@ class Terminator:
         self._attachments = Shared(self._list_attachments)
         self._lock = threading.Lock()
         self._metered: dict[str, CloudProvider] = {}
+        self._awaits_volumes: dict[str, float] = {}  # claim UID -> since when (monotonic)
         self._told: dict[str, str] = {}  # claim UID -> provider ID of the instance whose end has begun
 
     # ------------------------------------------------------------------ ending
@@ -184,7 +186,7 @@ class Terminator:
                 return held
             volumes = self._volumes(sight, provider_id)
             if volumes and (deadline is None or self._clock.now() < deadline):
-                return self._await_volumes(sight, volumes)
+                return self._await_volumes(uid, sight, volumes, deadline)
         else:
             sight, volumes = Sight(), ()
         provider = self._as(by)
@@ -201,6 +203,7 @@ class Terminator:
         """The claim is gone, or about to be."""
         with self._lock:
             self._told.pop(claim.metadata.uid, None)
+            self._awaits_volumes.pop(claim.metadata.uid, None)
 
     def end_orphan(self, provider_id: str, terminate: Callable[[str], None]) -> Ending:
         """End an instance that no claim has, once no live pod is left on it; call again until it is gone.
@@ -411,13 +414,20 @@ class Terminator:
             self._recorder.publish(reference_of(claim), *message, dedupe=(claim.metadata.uid, cause))
         return Ending(State.HELD, sight.nodes, seconds, why)
 
-    def _await_volumes(self, sight: Sight, volumes: tuple[str, ...]) -> Ending:
+    def _await_volumes(self, uid: str, sight: Sight, volumes: tuple[str, ...], deadline: datetime | None) -> Ending:
         _HELD.labels("volumes").inc()
         why = messages.volumes_attached(len(volumes), "s" if len(volumes) > 1 else "", _named(volumes))
         message = messages.awaiting_volume_detachment(why)
         for node in sight.nodes:
             self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid,))
-        return Ending(State.HELD, sight.nodes, VOLUMES_SECONDS, why, volumes)
+        now = self._clock.monotonic()
+        with self._lock:
+            waited = now - self._awaits_volumes.setdefault(uid, now)
+            forget_oldest(self._awaits_volumes, _MOST_TOLD)
+        seconds = min(VOLUMES_MOST_SECONDS, waited * _VOLUMES_SHARE)
+        if deadline is not None:
+            seconds = min(seconds, (deadline - self._clock.now()).total_seconds())
+        return Ending(State.HELD, sight.nodes, max(VOLUMES_SECONDS, seconds), why, volumes)
 
     def _evict(self, step: DrainStep, deadline: datetime | None) -> None:
         self._evictions.add(step.evict)

@@ -583,6 +583,20 @@ def test_volumes_do_not_hold_an_instance_beyond_its_deadline() -> None:
     assert stage.end(minutes=0).state is State.GONE
 
 
+def test_what_stays_attached_is_looked_at_less_and_less_often_but_at_the_deadline() -> None:
+    """Every look lists all Nodes, and what a driver that is gone has left behind stays attached for ever."""
+    stage = Stage()
+    a_node(stage)
+    stage.closed()
+    stage.server.attachments = [attached()]
+    waits = []
+    for _ in range(4):
+        waits.append(stage.end().requeue_after)
+        stage.world.clock.advance(40)
+    assert waits == [2.0, 10.0, 20.0, 30.0]
+    assert stage.end(minutes=0.25).requeue_after == 15.0
+
+
 def test_volumes_of_pods_that_are_not_drained_are_not_awaited() -> None:
     stage = Stage()
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}]
