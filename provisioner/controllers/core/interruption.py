@@ -89,6 +89,8 @@ class Interruptions:
     def mark(self, claim: NodeClaim, interruption: Interruption) -> bool:
         """Write on a claim what will become of its instance, together with what is known already.
 
+        One that is being deleted is told only when its instance ends: its drain may take longer, or be paused.
+
         Returns:
             Whether anything is new.
 
@@ -101,7 +103,7 @@ class Interruptions:
             claim = self._cluster.claim(claim.name) or claim
             known = interruption_of(claim.metadata.annotations)
             wanted = merged(known, interruption)
-            if wanted == known or claim.metadata.deletion_timestamp is not None:
+            if wanted == known or (claim.metadata.deletion_timestamp is not None and interruption.ends is None):
                 return False
             try:
                 self._writer.metadata(claim, annotations={names.INTERRUPTION_ANNOTATION: str(wanted)})
@@ -145,19 +147,24 @@ class Interruptions:
 
     def run_once(self) -> InterruptionDecision:
         """One pass over one snapshot."""
-        marks = {
-            claim.name: mark
+        every = [
+            (claim, mark)
             for claim in self._cluster.claims()
-            if claim.metadata.deletion_timestamp is None
-            and (mark := interruption_of(claim.metadata.annotations)) is not None
-        }
-        if not marks:
-            self._planned_at.clear()
-            return InterruptionDecision()
-        decision = decide_interruptions(self._cluster.snapshot(), marks)
+            if (mark := interruption_of(claim.metadata.annotations)) is not None
+        ]
+        marks = {claim.name: mark for claim, mark in every}
+        staying = {claim.name: mark for claim, mark in every if claim.metadata.deletion_timestamp is None}
+        now = self._clock.now()
+        late = [
+            claim.name
+            for claim, mark in every
+            if claim.name not in staying and mark.has_begun(now) and _ends_before_deadline(mark, claim)
+        ]
+        decision = decide_interruptions(self._cluster.snapshot(), staying) if staying else InterruptionDecision()
         steps: list[tuple[Callable[[str, Interruption], None], str]] = [
             *((self._evict, key) for key in decision.evict),
             *((self._close, key) for key in decision.close),
+            *((self._hasten, key) for key in late),
         ]
         steps = [step for step in steps if step[1] not in self._busy]
 
@@ -211,10 +218,7 @@ class Interruptions:
         claim = self._cluster.claim(key)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return
-        known = deadline_of(claim)
-        if mark.ends is not None and (known is None or mark.ends < known):
-            text = mark.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
-            claim = self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
+        claim = self._with_end(claim, mark)
         self._writer.delete(claim)
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
@@ -222,10 +226,27 @@ class Interruptions:
         self._say(key, messages.TERMINATING_ON_INTERRUPTION)
         _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 
+    def _hasten(self, key: str, mark: Interruption) -> None:
+        """Who deletes a claim does not know when its instance ends: until then its pods must be gone, whatever holds the drain."""
+        claim = self._cluster.claim(key)
+        if claim is not None:
+            self._with_end(claim, mark)
+
+    def _with_end(self, claim: NodeClaim, mark: Interruption) -> NodeClaim:
+        if mark.ends is None or not _ends_before_deadline(mark, claim):
+            return claim
+        text = mark.ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
+
     def _say(self, key: str, message: EventMessage) -> None:
         claim = self._cluster.claim(key)
         if claim is not None:
             publish(self._recorder, self._cluster, claim, message)
+
+
+def _ends_before_deadline(mark: Interruption, claim: NodeClaim) -> bool:
+    known = deadline_of(claim)
+    return mark.ends is not None and (known is None or mark.ends < known)
 
 
 def publish(recorder: Recorder, cluster: Cluster, claim: NodeClaim, message: EventMessage) -> None:

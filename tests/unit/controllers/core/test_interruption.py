@@ -160,6 +160,44 @@ def test_an_earlier_end_that_is_written_already_stays(workers: Pool) -> None:
     assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:01:00Z"
 
 
+@pytest.mark.parametrize("first", ["deleted", "interrupted"])
+def test_a_node_that_somebody_deletes_ends_no_later_than_its_instance(workers: Pool, first: str) -> None:
+    """A PodDisruptionBudget may hold the drain, and what runs there then is killed unasked."""
+    stage = Stage(workers)
+    stage.existing_node("a", pod("p", node="a"))
+    if first == "interrupted":
+        assert stage.mark("a")
+    stage.server.writer.delete(stage.server.claim("a"))
+    if first == "deleted":
+        assert stage.mark("a")
+    stage.server.done.clear()
+    for _ in range(2):
+        stage.interruptions.run_once()
+    assert stage.server.done == ["PATCH nodeclaims/a"]
+    assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:02:00Z"
+    assert stage.server.recorder.events == [], "it is not deleted for that"
+
+
+def test_a_node_that_is_deleted_already_keeps_its_time_until_its_interruption_begins(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.existing_node("a")
+    begins = NOON + timedelta(hours=1)
+    stage.mark("a", Interruption("scheduled_change", begins=begins, ends=begins + timedelta(hours=1)))
+    stage.server.writer.delete(stage.server.claim("a"))
+    stage.interruptions.run_once()
+    assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
+    stage.world.clock.advance(3600)
+    stage.interruptions.run_once()
+    assert stage.server.claim("a").metadata.annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T14:00:00Z"
+
+
+def test_what_says_no_more_than_a_deletion_is_not_written_on_a_claim_that_is_deleted(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.existing_node("a")
+    stage.server.writer.delete(stage.server.claim("a"))
+    assert not stage.mark("a", Interruption("rebalance_recommended", replaced=True))
+
+
 def test_the_next_leader_goes_on(workers: Pool) -> None:
     stage = Stage(workers)
     stage.existing_node("a", pod("p", node="a"))

@@ -90,9 +90,12 @@ class Stage:
             workers,
             self.world.clock,
         )
-        provider_id = f"aws:///us-east-1a/{INSTANCE}"
+        self.server.put(node("n", provider_id=f"aws:///us-east-1a/{INSTANCE}"))
+        self.put_claim()
+
+    def put_claim(self, **metadata: Any) -> None:
         self.server.put(
-            claim("mine", provider_id=provider_id, true=ALL_TRUE, labels=BOUGHT), node("n", provider_id=provider_id)
+            claim("mine", provider_id=f"aws:///us-east-1a/{INSTANCE}", true=ALL_TRUE, labels=BOUGHT, **metadata)
         )
 
     def mark(self) -> str:
@@ -187,18 +190,21 @@ def test_a_reservation_that_is_taken_back_has_no_instances_left(workers: Pool) -
 
 def test_an_instance_that_we_end_ourselves_says_nothing_new(workers: Pool) -> None:
     stage = Stage(workers)
-    stage.server.put(
-        claim(
-            "mine",
-            provider_id=f"aws:///us-east-1a/{INSTANCE}",
-            true=ALL_TRUE,
-            labels=BOUGHT,
-            deletionTimestamp=NOON.isoformat(),
-        )
-    )
+    stage.put_claim(deletionTimestamp=NOON.isoformat())
     stage.queue.put(event(STATE, state="shutting-down"))
     assert stage.reader.poll() == 1
     assert stage.server.recorder.events == []
+
+
+def test_an_instance_that_is_taken_back_while_it_is_drained_is_marked_all_the_same(workers: Pool) -> None:
+    """Its drain may wait for a budget or for the end of a pause, and its instance does not."""
+    stage = Stage(workers)
+    stage.put_claim(deletionTimestamp=NOON.isoformat())
+    stage.queue.put(event(SPOT))
+    assert stage.reader.poll() == 1
+    assert stage.mark() == "spot_interrupted"
+    offer = offer_of(stage.server.claim("mine"))
+    assert stage.shortages.standing(offer, NOON + timedelta(seconds=1)) is Standing.CLOSED
 
 
 def test_a_spot_notice_of_an_instance_that_nobody_knows_yet_waits_for_its_launch_to_be_written(workers: Pool) -> None:
