@@ -175,7 +175,7 @@ def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]
     if model.market.free:
         # what is left of one resource on existing nodes is taken off the bound, and makes none of the others cheaper on new ones
         own, groups = _own(model, 1.0, prices)
-    stages = _Stages(model, own, _worths(model, own, groups), None, seed, expired)
+    stages = _Stages(model, own, groups, None, seed, expired)
     used = stages.used()
     if used is None:
         return stages
@@ -192,7 +192,7 @@ def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]
     for number, (limit, amount) in enumerate(zip(model.limits, used, strict=True)):
         if amount > limit.budget and limit.largest:
             tolls[number] = tolls[number] or _LEAST_TOLL * price / limit.largest
-    return _Stages(model, own, _worths(model, own, groups), np.array(tolls), seed, expired)
+    return _Stages(model, own, groups, np.array(tolls), seed, expired)
 
 
 def _own(model: Model, share: float, prices: Prices) -> tuple[Prices, list[int]]:
@@ -238,6 +238,8 @@ def _worths(model: Model, prices: Prices, groups: Iterable[int]) -> NDArray[np.f
 class _Stages:
     """The search for one model.
 
+    `groups`: of the prices, by item.
+
     Attributes:
         least: no nodes for its pods cost less, in USD per hour, as far as was known when it began.
         usd_at_least: the same, as column generation proved it; 0 where it did not.
@@ -247,25 +249,36 @@ class _Stages:
         self,
         model: Model,
         prices: Prices,
-        worth: NDArray[np.float64],
+        groups: Sequence[int],
         tolls: NDArray[np.float64] | None,
         seed: int,
         expired: Callable[[], bool],
     ) -> None:
         self.model: Final = model
         self.arrays, self.slots = arrays_of(model, sparing=tolls is not None)
-        width = len(model.market.names)
-        rates = [float(max(some)) for some in zip(*prices.rates, strict=True)]
-        room_worth = np.array(
-            [sum(map(float.__mul__, rates, map(float, model.slots[n].room[:width]))) for n in self.slots.tolist()]
-        )
+        room_worth = self._room_worth(prices, groups)
         weights = weights_of(_used(model))
-        self.search: Final = Search(self.arrays, worth, room_worth, weights, seed, expired, tolls)
+        self.search: Final = Search(
+            self.arrays, _worths(model, prices, groups), room_worth, weights, seed, expired, tolls
+        )
         self.least: Final = prices.usd_at_least - sum(one.usd_per_hour for one in model.kept)
         self.expired: Final = expired
         self.usd_at_least = 0.0
         self._tolls: Final = tolls is not None
         self._first: Final = self._dive(*_DIVES[0]) if model.limits else None
+
+    def _room_worth(self, prices: Prices, groups: Sequence[int]) -> NDArray[np.float64]:
+        """Of all that each slot has, in USD per hour, at the highest rates of the pods that it can take: those of others buy nothing there."""
+        width = len(self.model.market.names)
+        room = np.array([self.model.slots[n].room[:width] for n in self.slots.tolist()], dtype=np.float64)
+        highest = np.zeros_like(room)
+        group_of = np.array(groups)
+        for group in sorted(set(groups)):
+            taken = self.arrays.allowed[group_of == group].any(0)
+            own = np.array([float(rate) for rate in prices.rates[group]])
+            highest[taken] = np.maximum(highest[taken], own)
+        worth: NDArray[np.float64] = (highest * room).sum(1)
+        return worth
 
     def used(self) -> Sequence[float] | None:
         """What a dive counts against each limit; None where it keeps them all."""

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,7 +107,8 @@ def world_of(types: Iterable[InstanceType], **more: object) -> World:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Equal pods: millicores and MiB each, GPUs, how many, whether they are spread over zones or one a node, and the maxSkew of their spread over hosts."""
+    """Equal pods: millicores and MiB each, GPUs, how many, whether they are spread over zones or one a node, the maxSkew of their spread over
+    hosts, and the only architecture that their image is for."""
 
     cpu: int
     memory: int
@@ -116,8 +117,10 @@ class Deployment:
     apart: bool
     replicas: int
     skew: int = 0
+    arch: str = ""
 
 
+ARCHES = ("", "amd64", "arm64")
 _CPUS = np.array([25, 50, 100, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000])
 _MEMORIES = np.array([32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096])
 
@@ -127,16 +130,18 @@ def deployments(kind: str, count: int, seed: int = 1) -> list[Deployment]:
 
     micro: geometric replicas, log-normal sizes, most of them round. batch: 0.5 to 16 cpus with 1 to 8 GiB each. memory: 4 to
     24 GiB a cpu. gpu: micro, and 6 % with GPUs. zonal: micro, 60 % spread over three zones, 15 % one a node.
-    hosts: micro, 30 % spread over hosts by a maxSkew of 1 to 3, 20 % one a node.
+    hosts: micro, 30 % spread over hosts by a maxSkew of 1 to 3, 20 % one a node. arches: micro, a third each for both
+    architectures, for amd64 and for arm64.
     """
     rng = np.random.default_rng(seed + sum(map(ord, {"memory": "mem"}.get(kind, kind))))
-    found = []
+    found: list[Deployment] = []
     left = count
     while left:
         one = _deployment(kind, rng)
         replicas = min(one.replicas, left)
         left -= replicas
-        found.append(Deployment(one.cpu, one.memory, one.gpus, one.zonal, one.apart, replicas, one.skew))
+        arch = ARCHES[len(found) % len(ARCHES)] if kind == "arches" else ""
+        found.append(replace(one, replicas=replicas, arch=arch))
     return found
 
 
@@ -193,6 +198,7 @@ def _shape(one: Deployment, name: str) -> PodShape:
         f"{one.cpu}m",
         f"{one.memory}Mi",
         more={GPU: str(one.gpus)} if one.gpus else None,
+        selector={names.ARCH_LABEL: one.arch} if one.arch else None,
         labels=labels,
         affinity=affinity,
         topology_spread_constraints=(over_zones,) if one.zonal else (over_hosts,) if one.skew else (),

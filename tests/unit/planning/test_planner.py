@@ -418,6 +418,15 @@ def test_a_thousand_pods_on_ec2_come_near_the_bound(kind: str, rounds: int, most
     assert plan.gap < most
 
 
+def test_pods_of_either_architecture_get_nodes_of_all_sizes() -> None:
+    """Those for amd64 are worth more, so nodes of arm64 must not seem to bring what they cannot take."""
+    some = priced_fleets.workload("arches", 1000)
+    prepared = prepare(priced_fleets.world_of(priced_fleets.ec2_types(arches=("amd64", "arm64"))))
+    plan = improve(prepared, some, prepared.solve(some), iterations=0)
+    assert not plan.refused
+    assert plan.gap < 0.03
+
+
 def test_controllers_do_not_load_the_planner() -> None:
     program = (
         "import sys, provisioner.controllers.main, provisioner.controllers.core.provisioning, provisioner.controllers.core.disruption;"
