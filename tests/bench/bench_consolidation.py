@@ -95,7 +95,9 @@ def test_fleets_bought_in_batches_come_near_the_bound(count: int) -> None:
             share = 100 * economy.evictions / count
             print(f"{kind} {count:,} seed {seed}: +{before:.2f} %, then +{gaps[-1]:.2f} % by {share:.0f} % of the pods")
         figures.append(
-            Figure(f"{kind} {count:,} in five batches, consolidated, over the bound", max(gaps), "%", at_most(OVER))
+            Figure(
+                f"{kind} {count:,} in five batches, consolidated, over the bound (duals)", max(gaps), "%", at_most(OVER)
+            )
         )
     kept(f"consolidation-batches-{count}", figures)
 
