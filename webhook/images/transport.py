@@ -26,6 +26,7 @@ _READ: Final = 64 * 1024
 _ADDRESSES_TRIED: Final = 3
 _MAX_EVENTS: Final = 16 * 1024
 """Chunks of a body, and answers that are only information: each takes h11 4 us, and 4 MB in chunks of a byte or two 8 s and 100 MB of memory."""
+_CHALLENGES: Final = "www-authenticate"
 
 Resolve = Callable[[str, int], Iterable[str]]
 
@@ -47,7 +48,7 @@ class Reply:
     """What a host answered.
 
     Attributes:
-        headers: names in lower case; of equal names the last.
+        headers: names in lower case; of equal names the last, but all challenges in `www-authenticate`.
         body: whole.
     """
 
@@ -157,8 +158,10 @@ class Transport:
                     raise TooLargeError(messages.answer_too_large(most))
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and response is not None:
-                names = {name.decode("ascii"): value.decode("latin-1") for name, value in response.headers}
-                return Reply(response.status_code, names, b"".join(body))
+                listed = [(name.decode("ascii"), value.decode("latin-1")) for name, value in response.headers]
+                # a registry may offer Bearer and Basic in a header each, as Gitea does
+                challenges = ", ".join(value for name, value in listed if name == _CHALLENGES)
+                return Reply(response.status_code, {**dict(listed), _CHALLENGES: challenges}, b"".join(body))
             elif not isinstance(event, h11.InformationalResponse):
                 raise TransportError(messages.CONNECTION_ENDED)
 

@@ -346,6 +346,23 @@ def test_a_token_is_fetched_with_the_password_of_the_registry(at: Hosts) -> None
     assert at.asked[1].query == {"scope": ["repository:team/app:pull"], "service": ["r e&g"]}
 
 
+@pytest.mark.parametrize("first", ["Bearer", "Basic"])
+def test_of_two_challenges_in_a_header_each_the_one_for_a_token_is_taken(at: Hosts, first: str) -> None:
+    """Gitea offers both; without a password there is nothing to say to Basic."""
+    with_token = realm(at, "registry.test")
+
+    def respond(asked: Asked) -> Answer:
+        answer = with_token(asked)
+        if answer.status != 401:
+            return answer
+        both = [answer.headers["www-authenticate"], 'Basic realm="registry"']
+        one, other = both if first == "Bearer" else reversed(both)
+        return Answer(401, headers={"www-authenticate": one, "WWW-Authenticate": other})
+
+    at.respond = respond
+    assert at.registry().look(at.reference(), nobody).platforms == {AMD64}
+
+
 def test_without_a_password_the_token_is_for_anybody(at: Hosts) -> None:
     at.respond = realm(at, "registry.test")
     assert at.registry().look(at.reference(), nobody).platforms == {AMD64}
