@@ -51,6 +51,8 @@ LIMITS: Final = Limits(
 )
 SWITCH_SECONDS: Final = 0.0001
 """How long a watch thread may keep the interpreter while a question waits; Python's 5 ms are more than its budget."""
+PODS_PAGE: Final = 50
+"""Pods a request, where they are not streamed: they may have 1.5 MB each."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 DEFAULT_HOLD_SECONDS: Final = 120.0
 USER_AGENT: Final = "dovetail-extender"
@@ -239,7 +241,7 @@ def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], .
         Reflector(
             connection, known(NODECLAIMS, lambda one: claim_facts(one, at)), handlers=[_by_facts(board.claim_changed)]
         ),
-        Reflector(connection, MEMBERS, handlers=[Feed(board.pod_changed)]),
+        Reflector(connection, MEMBERS, handlers=[Feed(board.pod_changed)], page=PODS_PAGE),
     )
 
 

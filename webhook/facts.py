@@ -33,6 +33,8 @@ NAMESPACE_WAIT_SECONDS = 0.1
 MAX_WAITING = 4
 """How many reviews may wait for a namespace at a time; half of the threads stay free for all others."""
 LEASE_FIELD_DEFAULT_SECONDS = 15
+PODS_PAGE = 25
+"""Pods a request, where they are not streamed: tenants make pods of 1.5 MB, and label them as they like."""
 _SHARED_PODS: Resource[SharedPod] = Resource("", "v1", "pods", "Pod", True, decode_shared, identity=itself)
 
 
@@ -90,7 +92,7 @@ class ClusterFacts:
         if count_pods:  # only those that were stamped and run or may run
             self._shared = Reflector(
                 connection, _SHARED_PODS, handlers=[self._shares], label_selector=names.ON_DEMAND_SHARE_LABEL,
-                field_selector="status.phase!=Succeeded,status.phase!=Failed", clock=clock, rng=chance,
+                field_selector="status.phase!=Succeeded,status.phase!=Failed", clock=clock, rng=chance, page=PODS_PAGE,
             )  # fmt: skip
         self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
         self._overlays: Reflector[NodeOverlay] = Reflector(

@@ -31,7 +31,7 @@ from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
 from provisioner.kube.config import Connection
 from provisioner.kube.resources import Identity, Resource
-from provisioner.kube.watch import EventKind, Reflector, wait_for_sync
+from provisioner.kube.watch import PAGE_SIZE, EventKind, Reflector, wait_for_sync
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
@@ -50,6 +50,8 @@ SYNC_LOOK_SECONDS = 0.5  # between two looks at the signal to stop while caches 
 SYNC_TELL_SECONDS = 5.0
 WATCHES_STOP_SECONDS = 2.0
 BAD_OBJECTS_NAMED = 5
+PODS_PAGE = 100
+"""Pods a request, where they are not streamed: they may have 1.5 MB each."""
 MOST_DRIFTS = 20
 _log = logs.get_logger(__name__)
 
@@ -97,7 +99,7 @@ class Caches:
         self.overlays = Overlays(self.pools.store.list, clock)
         self.claims = self._reflect(resources.NODECLAIMS, self._claim, NodeClaimChanged)
         self.daemons = self._reflect(resources.DAEMONSETS, self._daemonset)
-        self.pods = self._reflect(resources.PODS, self._pod, PodChanged)
+        self.pods = self._reflect(resources.PODS, self._pod, PodChanged, page=PODS_PAGE)
         self.classes = self._classes(options)
         self._settings_key = f"{options.system_namespace}/{names.SETTINGS_CONFIGMAP}"
         self.settings = self._reflect(
@@ -263,6 +265,7 @@ class Caches:
         *,
         namespace: str = "",
         field_selector: str = "",
+        page: int = PAGE_SIZE,
     ) -> Reflector[T]:
         """A watch whose events go to `take` and then, as a `change`, to everybody who listens; without one to nobody else."""
 
@@ -284,6 +287,7 @@ class Caches:
             rng=self._chance,
             namespace=namespace,
             field_selector=field_selector,
+            page=page,
         )
 
     def _around(

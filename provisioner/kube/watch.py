@@ -176,6 +176,7 @@ class Reflector(Generic[T]):
         clock: for intervals and staleness.
         rng: jitter.
         read_timeout: seconds without a byte after which the watch is opened anew (nothing is lost by that).
+        page: objects a request, where the server streams no lists. A page is in memory twice while it arrives, and a pod may have 1.5 MB.
 
     Attributes:
         store: what the server has, as far as we know.
@@ -198,6 +199,7 @@ class Reflector(Generic[T]):
         clock: Clock | None = None,
         rng: random.Random | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
+        page: int = PAGE_SIZE,
     ) -> None:
         self._connection = connection
         self.resource = resource
@@ -207,6 +209,7 @@ class Reflector(Generic[T]):
         self._clock = clock if clock is not None else SystemClock()
         self._rng = rng if rng is not None else random.Random()
         self._read_timeout = read_timeout
+        self._page_size = page
         self._backoff = DecorrelatedJitter(MIN_INTERVAL_SECONDS, MAX_BACKOFF_SECONDS, self._rng)
         self._version = ""  # where to go on watching; "" asks for everything
         self._watch_list = True  # whether to ask for everything in a stream
@@ -368,7 +371,7 @@ class Reflector(Generic[T]):
             self._took_in()
 
     def _page(self, token: str, relist: "_Relist") -> ListPage:
-        query = {**self._selectors, "limit": str(PAGE_SIZE), "continue": token}
+        query = {**self._selectors, "limit": str(self._page_size), "continue": token}
         path = _with_query(self._path, query)
         self._sent()
         answer = self._connection.request("GET", path, read_timeout=self._read_timeout)

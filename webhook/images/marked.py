@@ -26,6 +26,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
 from webhook import messages, review, stamping
+from webhook.facts import PODS_PAGE
 from webhook.images.lookups import Key, Lookups, key_of
 from webhook.review import ReviewError, decode_pod
 from webhook.stamping import Decision, Facts, Images
@@ -102,7 +103,12 @@ class MarkedPods:
         self._turns: dict[str, float] = {}
         self._may_patch = False
         self._watch: Reflector[PartialIdentity] = Reflector(
-            connection, _MARKED_PODS, handlers=[self], label_selector=names.IMAGE_ARCH_PENDING, clock=clock
+            connection,
+            _MARKED_PODS,
+            handlers=[self],
+            label_selector=names.IMAGE_ARCH_PENDING,
+            clock=clock,
+            page=PODS_PAGE,
         )
         self.queue = KeyedQueue("image-arch", self.reconcile, clock, workers=WORKERS)
         lookups.listen(self._found)

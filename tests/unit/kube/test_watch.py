@@ -176,6 +176,15 @@ def test_a_server_without_watch_list_is_read_in_pages_for_good(status: int) -> N
     assert api.sent[4].query.get("limit") == "500"
 
 
+def test_pages_are_as_long_as_is_wished() -> None:
+    clock = FakeClock()
+    api = FakeApi(refusal(400), page(5), clock=clock)
+    watch = Reflector(api, FLAT, clock=clock, rng=random.Random(1), page=7)
+    watch.step()
+    watch.step()
+    assert [sent.query.get("limit") for sent in api.sent] == [None, "7"]
+
+
 def test_a_fault_inside_the_first_stream_reads_in_pages_this_once() -> None:
     fault = event("ERROR", {"code": 500, "message": "required storage feature RequestWatchProgress is disabled"})
     gone = event("ERROR", {"code": 410, "reason": "Expired"})

@@ -14,7 +14,7 @@ from provisioner.support.clock import SystemClock
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON, FakeClock
 from tests.support.eventually import eventually
-from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, event, refusal, thing
+from tests.support.kube import FakeAnswer, FakeApi, Sent, bookmark, event, ok, refusal, thing
 from webhook.facts import ClusterFacts, Heartbeat
 
 START = NOON
@@ -176,6 +176,26 @@ def facts(pools: FakeAnswer, overlays: FakeAnswer | None = None) -> Iterator[Clu
         yield made
     finally:
         made.stop()
+
+
+def test_a_server_that_streams_no_lists_is_asked_for_few_pods_at_a_time() -> None:
+    """A tenant who labels a hundred pods of 1.5 MB may not end the webhook at each start."""
+    sizes: list[str] = []
+
+    def respond(sent: Sent) -> FakeAnswer:
+        if sent.path.endswith("/pods") and "limit" in sent.query:
+            sizes.append(sent.query["limit"])
+        return refusal(400, "BadRequest") if "sendInitialEvents" in sent.query else ok({"metadata": {}, "items": []})
+
+    made = ClusterFacts(
+        FakeApi(respond=respond), SystemClock(), "dovetail-system", ("kube-system", "s"), count_pods=True
+    )
+    made.start()
+    try:
+        eventually(lambda: bool(sizes), "a page of pods")
+    finally:
+        made.stop()
+    assert int(sizes[0]) * 2 * 1.5e6 < 100e6
 
 
 def test_the_taints_of_a_nodepool_are_known_by_its_name() -> None:
