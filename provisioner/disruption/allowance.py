@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
 from provisioner.disruption.view import View
 from provisioner.state.snapshot import NodeView
@@ -43,8 +42,8 @@ class Allowance:
     @property
     def blocked(self) -> tuple[Blocked, ...]:
         """Pools whose budget allowed nothing at all, though there was a candidate."""
-        text = messages.budget_spent(self._reason)
-        return tuple(Blocked("", pool, text) for pool in sorted(self._short) if not self._allowed[pool])
+        none = (pool for pool in sorted(self._short) if not self._allowed[pool])
+        return tuple(Blocked("", pool, self._view.why_none(pool, self._reason)) for pool in none)
 
     @property
     def recheck_at(self) -> datetime | None:

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
 from provisioner.apis.meta import is_true
+from provisioner.disruption import messages
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 from provisioner.values.schedule import is_open
@@ -21,10 +22,19 @@ from provisioner.values.schedule import is_open
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """One pool's budget for one reason at one instant, in nodes."""
+    """One pool's budget for one reason at one instant, in nodes.
+
+    Attributes:
+        pool: its name.
+        nodes: that count.
+        limit: how many of them the budgets let go at once; Karpenter's metrics call this what is allowed.
+        allowed: how many more may go now, by the limit over all pools too.
+        consuming: how many are away.
+    """
 
     pool: str
     nodes: int
+    limit: int
     allowed: int
     consuming: int
 
@@ -60,12 +70,12 @@ class AllowanceLedger:
         """One pool's budget; it allows nothing where the pool is unknown."""
         found, nodes, consuming = self._pools.get(pool), self._nodes[pool], self._consuming[pool]
         if found is None:
-            return PoolBudget(pool, nodes, 0, consuming)
-        budgets = found.spec.disruption.budgets
-        allowed = allowed_disruptions(budgets, reason=reason, nodes=nodes, consuming=consuming, now=self._now)
+            return PoolBudget(pool, nodes, 0, 0, consuming)
+        limit = disruptions_at_once(found.spec.disruption.budgets, reason=reason, nodes=nodes, now=self._now)
+        allowed = max(0, limit - consuming)
         if self._most:
             allowed = min(allowed, max(0, self._most - self._consuming.total()))
-        return PoolBudget(pool, nodes, allowed, consuming)
+        return PoolBudget(pool, nodes, limit, allowed, consuming)
 
     def budgets(self, reason: str) -> tuple[PoolBudget, ...]:
         """Of every pool, by name."""
@@ -74,6 +84,13 @@ class AllowanceLedger:
     def allowed(self, pool: str, reason: str) -> int:
         """How many nodes of a pool may still be disrupted for a reason."""
         return self.budget(pool, reason).allowed
+
+    def why_none(self, pool: str, reason: str) -> str:
+        """What leaves no node of a pool to disrupt for a reason, where `allowed` is 0; as users read it."""
+        found = self.budget(pool, reason)
+        if self._most and found.limit > found.consuming:
+            return messages.ceiling_reached(reason, self._most, self._consuming.total())
+        return messages.budget_spent(reason)
 
     def knows(self, pool: str) -> bool:
         """Whether the pool exists."""
@@ -96,18 +113,17 @@ class AllowanceLedger:
                 self._consuming[pool] += 1
 
 
-def allowed_disruptions(budgets: Iterable[Budget], *, reason: str, nodes: int, consuming: int, now: datetime) -> int:
-    """Nodes of one pool that may still be disrupted for `reason` at `now`; never negative.
+def disruptions_at_once(budgets: Iterable[Budget], *, reason: str, nodes: int, now: datetime) -> int:
+    """Nodes of one pool that may be away together for `reason` at `now`.
 
     Args:
         budgets: the pool's budgets; one that cannot be read allows nothing (fail closed).
         reason: Empty, Drifted or Underutilized.
         nodes: the pool's initialised nodes, less those whose instance is already ending.
-        consuming: of those, the ones not ready or already being disrupted, for whatever reason.
         now: UTC.
     """
     limits = [limit for budget in budgets if (limit := _limit(budget, reason, nodes, now)) is not None]
-    return max(0, min([nodes, *limits]) - consuming)
+    return min([nodes, *limits])
 
 
 def _limit(budget: Budget, reason: str, nodes: int, now: datetime) -> int | None:

@@ -89,7 +89,8 @@ def emptiness(view: View) -> MethodAnswer:
         else:
             spent[node.pool] += node.ready  # one that is not Ready counts as away already
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
-    blocked.extend(Blocked("", name, messages.budget_spent("Empty")) for name in sorted(held) if not spent[name])
+    none = (name for name in sorted(held) if not spent[name])
+    blocked.extend(Blocked("", name, view.why_none(name, names.REASON_EMPTY)) for name in none)
     return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))
 
 

@@ -24,6 +24,17 @@ def budget_spent(reason: str) -> str:
     return f"No allowed disruptions for disruption reason {reason} due to blocking budget"
 
 
+# budgets.py
+
+
+def ceiling_reached(reason: str, most: int, consuming: int) -> str:
+    """Why a node is not disrupted, or a command does not go on."""
+    return (
+        f"No allowed disruptions for disruption reason {reason} because --max-disrupting-nodes is {most}, "
+        f"and {consuming} {'node is' if consuming == 1 else 'nodes are'} being disrupted or not Ready"
+    )
+
+
 # candidates.py
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption import messages
 from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
@@ -49,6 +50,7 @@ class View:
         prepared: its world, ready for questions; None where none could be made, then only methods that ask nothing propose.
         allowed: by name of a pool and reason (Empty, Drifted, Underutilized), how many of its nodes may still be disrupted for it;
             a method takes off by itself what it proposes.
+        why_none: likewise, what leaves none where that is 0, as users read it.
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
@@ -68,6 +70,7 @@ class View:
     snapshot: Snapshot
     prepared: Prepared | None
     allowed: Callable[[str, str], int]
+    why_none: Callable[[str, str], str] = lambda _, reason: messages.budget_spent(reason)
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()

@@ -124,11 +124,12 @@ class Stage:
         methods: tuple[Method, ...] = METHODS,
         consolidations: tuple[Method, ...] = CONSOLIDATIONS,
         growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
+        most: int = 0,
         **disruption: Any,
     ) -> None:
         self.world = World()
         self.server = TinyServer(self.world)
-        self.pause, self.growth = NOTHING, growth
+        self.pause, self.growth, self._most = NOTHING, growth, most
         self.behind, self._methods, self._consolidations = "", methods, consolidations
         self._pool = pool(disruption={"consolidateAfter": after, "budgets": [{"nodes": budget}], **disruption})
         self._pods: dict[str, Pod] = {}
@@ -142,7 +143,7 @@ class Stage:
         self.commands = command_queue(
             self.server, self.cloud, stale=lambda: self.behind, pause=lambda: self.pause, growth=self.growth
         )
-        self.ledger = BudgetLedger(self.world.cluster)
+        self.ledger = BudgetLedger(self.world.cluster, most=self._most)
         self.disruption = Disruption(
             self.world.cluster,
             self.server.writer,

@@ -201,11 +201,13 @@ class Local:
     def view(self, key: str) -> View:
         """What the methods of disruption look at."""
         snapshot = self.snapshot
-        ledger, commands = AllowanceLedger(snapshot), [one.record for one in snapshot.commands]
+        ledger = AllowanceLedger(snapshot, most=self.options.max_disrupting_nodes)
+        commands = [one.record for one in snapshot.commands]
         return View(
             snapshot=snapshot,
             prepared=self.prepared,
             allowed=ledger.allowed,
+            why_none=ledger.why_none,
             empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
             under_way=frozenset().union(*(one.candidate_names for one in commands)),
             spared=frozenset().union(*(one.replacement_names for one in commands)),

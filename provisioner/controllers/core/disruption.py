@@ -299,10 +299,12 @@ class Disruption:
             expired: says that time is up.
         """
         virtual, now = self._virtual(), self._clock.monotonic()
+        ledger = self._ledger.at(snapshot)
         return View(
             snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
             prepared=self._world(snapshot),
-            allowed=self._ledger.at(snapshot).allowed,
+            allowed=ledger.allowed,
+            why_none=ledger.why_none,
             empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
             under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=True),
@@ -369,6 +371,7 @@ class Disruption:
             snapshot=snapshot,
             prepared=prepared,
             allowed=ledger.allowed,
+            why_none=ledger.why_none,
             empty_for=empty_for,
             validation=VALIDATION,
             under_way=under_way,
@@ -505,11 +508,12 @@ class Disruption:
     def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now = self._clock.monotonic()
-        virtual = self._virtual()
+        virtual, ledger = self._virtual(), self._ledger.at(snapshot)
         view = View(  # room that buffers keep is nobody else's, like that of pods that wait
             snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
             prepared=self._world(snapshot),
-            allowed=self._ledger.at(snapshot).allowed,
+            allowed=ledger.allowed,
+            why_none=ledger.why_none,
             under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=method.buys),
             loops=self._commands.loops(),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.disruption.budgets import allowed_disruptions
+from provisioner.disruption.budgets import AllowanceLedger, PoolBudget, disruptions_at_once
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 
@@ -20,7 +20,6 @@ class Case:
     want: int
     budgets: tuple[Budget, ...] = ()
     nodes: int = 10
-    consuming: int = 0
     reason: str = "Empty"
     now: datetime = NOON
 
@@ -31,8 +30,6 @@ CASES = {
     "a number is itself": Case(3, (Budget(nodes="3"),)),
     "zero percent of many is none": Case(0, (Budget(nodes="0%"),)),
     "the tightest of several counts": Case(1, (Budget(nodes="50%"), Budget(nodes="1"))),
-    "nodes already away are taken off": Case(2, (Budget(nodes="50%"),), consuming=3),
-    "never negative": Case(0, (Budget(nodes="1"),), consuming=4),
     "a budget for other reasons does not speak": Case(10, (Budget(nodes="0", reasons=("Drifted",)),)),
     "a budget for this reason speaks": Case(0, (Budget(nodes="0", reasons=("Empty",)),)),
     "an explicit empty list of reasons speaks about none": Case(10, (Budget(nodes="0", reasons=()),)),
@@ -49,18 +46,25 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_allowed_disruptions(case: Case) -> None:
-    got = allowed_disruptions(
-        case.budgets, reason=case.reason, nodes=case.nodes, consuming=case.consuming, now=case.now
-    )
-    assert got == case.want
+def test_disruptions_at_once(case: Case) -> None:
+    assert disruptions_at_once(case.budgets, reason=case.reason, nodes=case.nodes, now=case.now) == case.want
+
+
+AWAY = {"75%": PoolBudget("blue", 4, 3, 1, 2), "1": PoolBudget("blue", 4, 1, 0, 2), "0": PoolBudget("blue", 4, 0, 0, 2)}
+"""By budget: what two nodes leave of it that are away already."""
+
+
+@pytest.mark.parametrize(("nodes", "want"), AWAY.items())
+def test_nodes_that_are_away_are_taken_off_what_may_go_and_not_off_the_limit(nodes: str, want: PoolBudget) -> None:
+    world = a_pool(*"abcd", budget=nodes)
+    assert AllowanceLedger(world.cluster.snapshot(), {"a", "b"}).budget("blue", "Empty") == want
 
 
 @given(limits=st.lists(st.integers(0, 50)), extra=st.integers(0, 50), nodes=st.integers(0, 60))
 def test_one_more_budget_never_allows_more(limits: list[int], extra: int, nodes: int) -> None:
     def allowed(numbers: list[int]) -> int:
         budgets = [Budget(nodes=str(number)) for number in numbers]
-        return allowed_disruptions(budgets, reason="Empty", nodes=nodes, consuming=0, now=NOON)
+        return disruptions_at_once(budgets, reason="Empty", nodes=nodes, now=NOON)
 
     assert allowed([*limits, extra]) <= allowed(limits)
 
@@ -89,14 +93,40 @@ def test_a_limit_over_all_pools_holds_beside_their_budgets(most: int, want: tupl
     ), "together they are no exception"
 
 
-def test_the_limit_over_all_pools_counts_what_goes_already() -> None:
+def a_pool(*nodes: str, budget: str) -> World:
+    """A NodePool with these nodes."""
     world = World()
-    world.cluster.pool_changed(None, pool("blue", disruption={"budgets": [{"nodes": "100%"}]}))
+    world.cluster.pool_changed(None, pool("blue", disruption={"budgets": [{"nodes": budget}]}))
     labels = {names.NODEPOOL_LABEL: "blue"}
-    for name in ("a", "b"):
+    for name in nodes:
         true = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
         world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", true=true, labels=labels))
         world.cluster.node_changed(None, node(name, labels=labels))
+    return world
+
+
+SPENT = "No allowed disruptions for disruption reason Drifted due to blocking budget"
+CEILING = "No allowed disruptions for disruption reason Drifted because --max-disrupting-nodes is"
+
+
+@pytest.mark.parametrize(
+    ("budget", "most", "want"),
+    [
+        ("100%", 2, f"{CEILING} 2, and 2 nodes are being disrupted or not Ready"),
+        ("100%", 1, f"{CEILING} 1, and 2 nodes are being disrupted or not Ready"),
+        ("2", 2, SPENT),
+        ("0", 1, SPENT),
+        ("2", 0, SPENT),
+    ],
+)
+def test_what_leaves_none_to_disrupt_is_named(budget: str, most: int, want: str) -> None:
+    ledger = AllowanceLedger(a_pool(*"abc", budget=budget).cluster.snapshot(), {"a", "b"}, most=most)
+    assert ledger.allowed("blue", "Drifted") == 0
+    assert ledger.why_none("blue", "Drifted") == want
+
+
+def test_the_limit_over_all_pools_counts_what_goes_already() -> None:
+    world = a_pool("a", "b", budget="100%")
     ledger = BudgetLedger(world.cluster, most=1)
     ledger.seize("a")
     assert ledger.admit(["b"], lambda one: (one,), lambda _: "Drifted", lambda _: True) == []

@@ -273,3 +273,15 @@ def test_consolidatable_is_told_and_taken_back(stages: Make) -> None:
     stage.disruption.run_once()
     stage.settle()
     assert is_true(stage.server.claim("a").status.conditions, names.CONSOLIDATABLE)
+
+
+def test_a_limit_over_all_pools_that_leaves_none_is_named_and_no_budget_is_blamed(stages: Make) -> None:
+    stage = stages("a", "b", most=1)
+    stage.ledger.seize("b")  # it is going
+    stage.run()
+    said = zip(stage.server.recorder.events, stage.server.recorder.messages, strict=True)
+    assert {text for event, text in said if "DisruptionBlocked" in event} == {
+        "No allowed disruptions for disruption reason Empty because --max-disrupting-nodes is 1, "
+        "and 1 node is being disrupted or not Ready"
+    }
+    assert not stage.goes("a")
