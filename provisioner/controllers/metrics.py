@@ -93,7 +93,7 @@ class Metrics:
         )
         self._allowed = _of_pools(
             "allowed_disruptions",
-            "Nodes that disruption budgets currently allow to be disrupted.",
+            "Nodes that disruption budgets currently allow to be disrupted at the same time, including those that are being disrupted.",
             ("nodepool", "reason"),
         )
         self._consuming = _of_pools(
@@ -307,7 +307,7 @@ class Metrics:
         self._usage.forget(name)
 
     def budgets(self, reason: str, counts: Mapping[str, tuple[int, int]]) -> None:
-        """(allowed, consuming) of every NodePool's budgets for one reason; pools that are left out are forgotten."""
+        """(allowed at once, consuming) of every NodePool's budgets for one reason; pools that are left out are forgotten."""
         self._allowed.replace(reason, [((pool, reason), allowed) for pool, (allowed, _) in counts.items()])
         self._consuming.replace(reason, [((pool, reason), consuming) for pool, (_, consuming) in counts.items()])
 
@@ -364,7 +364,7 @@ class Metrics:
             self._evaluation.labels(reason, consolidation_type).observe(monotonic() - started)
 
     def eligible_nodes(self, reason: str, count: int) -> None:
-        """How many nodes a method could disrupt now, budgets left aside."""
+        """How many nodes a method could disrupt now, budgets left aside; `reason` in lower case."""
         self._eligible.labels(reason).set(count)
 
     def validation_failed(self, consolidation_type: str, candidates: int) -> None:

@@ -559,7 +559,7 @@ ROWS: tuple[Row, ...] = (
             kind="NodePool",
         ),
         holds(8),
-        counted(sample("karpenter_voluntary_disruption_eligible_nodes", reason="Drifted")),
+        counted(sample("karpenter_voluntary_disruption_eligible_nodes", reason="drifted")),
         scale("web", 1),
         becomes(1, 1, new=False),
     ),

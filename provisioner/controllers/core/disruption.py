@@ -331,10 +331,10 @@ class Disruption:
             self._tells.offer(name)
         empty_for = self._note_empty(snapshot)
         self._stillness.note(snapshot, self._clock.monotonic())
-        self._metrics.eligible_nodes(names.REASON_EMPTY, len(empty_for))
+        self._metrics.eligible_nodes(names.REASON_EMPTY.lower(), len(empty_for))
         ledger = self._ledger.at(snapshot)
         for reason in BUDGET_REASONS:
-            counts = {one.pool: (one.allowed, one.consuming) for one in ledger.budgets(reason)}
+            counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
             self._metrics.budgets(reason, counts)
         self._say_protections(snapshot)
         begun: set[str] = set()
@@ -433,7 +433,7 @@ class Disruption:
     def _note_eligible(self, method: Method, nodes: int) -> None:
         counts = self._eligible.setdefault(method.reason, {})
         counts[method.name] = nodes
-        self._metrics.eligible_nodes(method.reason, sum(counts.values()))
+        self._metrics.eligible_nodes(method.reason.lower(), sum(counts.values()))
 
     def _begin(self, proposals: Sequence[Proposal], then: Snapshot, *, aged: bool = False) -> _Began:
         """Begin what still has a place and need not wait, as far as budgets allow; where it is `aged`, what has not changed since.
