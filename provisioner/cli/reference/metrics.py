@@ -15,9 +15,11 @@ from provisioner.cli.reference.markdown import code, page, table
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.conditions import condition_lines
 from provisioner.controllers.observability.nodes import cost_lines, node_lines
-from provisioner.controllers.observability.pods import state_lines
+from provisioner.controllers.observability.pods import PodTimes, state_lines
 from provisioner.support import metrics
+from provisioner.support.clock import SystemClock
 
+_KARPENTERS: Final = ("karpenter_", "operator_")
 _HEADER: Final = re.compile(r"# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n")
 
 
@@ -31,10 +33,10 @@ def text() -> str:
     families = sorted(metrics.declared())
     return page(
         "Metrics",
-        "Names that begin with `karpenter_` and their labels are Karpenter's, so that its dashboards and alerts carry over.\n",
-        _rows(one for one in families if one.name.startswith("karpenter_")),
+        "Names that begin with `karpenter_` or `operator_`, and their labels, are Karpenter's, so that its dashboards and alerts carry over.\n",
+        _rows(one for one in families if one.name.startswith(_KARPENTERS)),
         "## Dovetail's own\n",
-        _rows(one for one in families if not one.name.startswith("karpenter_")),
+        _rows(one for one in families if not one.name.startswith(_KARPENTERS)),
         "## Written at the scrape\n",
         "Series of single nodes, pods, NodePools and conditions. The leader writes them, with the labels that Karpenter gives them;\n"
         "`--disable-cluster-state-observability` leaves them out.\n",
@@ -49,6 +51,7 @@ def _scraped() -> Iterator[tuple[str, str, str]]:
         *cost_lines((), (), lambda _: {})[0],
         *condition_lines((), now),
         *state_lines((), lambda _: None),
+        *PodTimes(SystemClock()).lines(()),
     ]
     for line in lines:
         if match := _HEADER.match(line):

@@ -15,6 +15,7 @@ from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer, CapacityBufferStatus
 from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.apis.pods import Pod
+from provisioner.cli.reference import metrics as reference
 from provisioner.controllers.changes import PodChanged
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer, announce_build
@@ -134,3 +135,8 @@ def test_a_condition_is_told_since_when() -> None:
     assert f"operator_nodeclaim_status_condition_current_status_seconds{{{wanted}60.0\n" in lines
     group = 'operator_status_condition_count{group="karpenter.sh",kind="NodeClaim",'
     assert f"{group}{wanted}1.0\n" in lines
+
+
+def test_the_reference_page_has_every_family_of_the_table() -> None:
+    page = reference.text()
+    assert [name for name in PRESENT if f"`{name}`" not in page] == []
