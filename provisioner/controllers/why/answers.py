@@ -131,6 +131,7 @@ class Blocker(Answer, frozen=True, kw_only=True):
     """What holds a drain; see `disruption.blockers.Blocker`.
 
     Attributes:
+        since: when it began to hold the drain; None where the API's own times do not tell.
         pods_elsewhere: how many pods of namespaces that whoever asks may not see.
     """
 
@@ -140,6 +141,7 @@ class Blocker(Answer, frozen=True, kw_only=True):
     pods_elsewhere: int = 0
     owner: str = ""
     budgets: tuple[str, ...] = ()
+    since: datetime | None = None
     until: datetime | None = None
 
 

@@ -166,7 +166,7 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
-        _method(one, one.ask(view), node, pool, view)
+        _method(one, one.ask(view), node, pool, view, found)
         for one in _METHODS
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
@@ -197,7 +197,9 @@ def _reasons(instant: Instant, node: NodeView, view: View, found: Refused | None
         yield Reason(type=kind, message=found.message, until=found.until)
 
 
-def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View) -> MethodAnswer:
+def _method(
+    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, found: Refused | None
+) -> MethodAnswer:
     key, allowed = node.key.name, view.allowed(node.pool, method.reason)
     mine = next((one for one in asked.proposals if key in one.candidates), None)
     if mine is not None:
@@ -210,11 +212,21 @@ def _method(method: _Method, asked: Asked, node: NodeView, pool: NodePool | None
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
     if key in asked.unreached:
         blocked = ["it was not judged, because other nodes took all the time of one pass"]
+    refused = [found.message] if found is not None else []
     # what is about the node itself, then what the method found out, then what holds its whole pool
-    text = message or next(iter((*blocked, *pooled)), "no other node would take its pods at a saving")
-    if not message and not blocked and not pooled and not allowed:
-        text = f"No allowed disruptions for disruption reason {method.reason} due to blocking budget"
+    text = message or next(iter((*blocked, *refused, *pooled)), "")
+    if not text and not allowed:
+        text = view.why_none(node.pool, method.reason)
+    elif not text and _taken(asked, node.pool, view) >= allowed:
+        text = f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go first"
+    text = text or "no other node would take its pods at a saving"
     return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
+
+
+def _taken(asked: Asked, pool: str, view: View) -> int:
+    """How many nodes of a pool a method would take, less those that count as away already."""
+    going = {name for one in asked.proposals for name in one.candidates}
+    return sum(one.ready for one in view.snapshot.nodes if one.pool == pool and one.key.name in going)
 
 
 def _default_keys(view: View) -> frozenset[str]:
@@ -331,6 +343,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
                 pods=one.pods,
                 owner=one.owner,
                 budgets=one.budgets,
+                since=one.since,
                 until=one.until,
             )
             for one in held

@@ -263,6 +263,37 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     assert "due to blocking budget" in next(one["message"] for one in found["methods"] if one["reason"] == "Empty")
 
 
+def test_a_node_that_a_budget_leaves_for_later_says_that_others_go_first(file: pathlib.Path) -> None:
+    """Its pods, which it has none of, are not what keeps it."""
+    eager = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})
+    dump = Dump(file, eager, *existing_node("a"), *existing_node("b"))
+    states = {name: dump.json("node", name) for name in "ab"}
+    assert [states[name]["state"] for name in "ab"] == ["Candidate", "Blocked"]
+    messages = {one["reason"]: one["message"] for one in states["b"]["methods"]}
+    assert messages["Empty"] == "1 more node of its NodePool may be disrupted now, and others go first"
+
+
+def test_every_method_says_what_refuses_the_node(file: pathlib.Path) -> None:
+    kept = pool(disruption={"consolidateAfter": "0s"})
+    found = Dump(file, kept, *existing_node("n"), wire_pod("web", status__nominatedNodeName="n")).json("node", "n")
+    assert found["reasons"][0]["type"] == "Nominated"
+    messages = {one["reason"]: one["message"] for one in found["methods"]}
+    assert messages["Empty"] == "Node is nominated for a pending pod"
+
+
+def test_the_limit_over_all_pools_keeps_a_node_while_another_is_away(file: pathlib.Path) -> None:
+    eager = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
+    dump = Dump(file, eager, *existing_node("n"), *existing_node("away", deletionTimestamp=NOON.isoformat()))
+    assert dump.json("node", "n")["state"] == "Candidate"
+    found = dump.json("node", "n", "--max-disrupting-nodes=1")
+    (empty,) = (one for one in found["methods"] if one["reason"] == "Empty")
+    assert (empty["disrupts"], empty["allowed"]) == (False, 0)
+    assert empty["message"] == (
+        "No allowed disruptions for disruption reason Empty because --max-disrupting-nodes is 1, "
+        "and 1 node is being disrupted or not Ready"
+    )
+
+
 def test_a_drifted_node_waits_for_pods_that_change_zones_and_is_tied_to_them(file: pathlib.Path) -> None:
     """Of the node that is being deleted nobody knows where its pod goes."""
     over_zones = {"maxSkew": 1, "topologyKey": names.ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
@@ -403,6 +434,7 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
         "ReplicaSet web",
         ["default/guard"],
     )
+    assert blocker["since"] == "2026-11-21T12:30:00Z"
     text = dump.ask("node", "n")
     assert "never allows an eviction" in text
     assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
