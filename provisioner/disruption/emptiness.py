@@ -59,7 +59,7 @@ def emptiness(view: View) -> MethodAnswer:
     proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
-    held: set[str] = set()
+    held: Counter[str] = Counter()
     pod_budgets = PodBudgets(snapshot.pod_budgets)
     awaited, loops = awaited_nodes(snapshot), _of_the_living(view.loops, snapshot)
     for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
@@ -84,14 +84,15 @@ def emptiness(view: View) -> MethodAnswer:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
             rechecks.append(loop[1])
         elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
-            held.add(node.pool)
+            held[node.pool] += 1
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock
         else:
             spent[node.pool] += node.ready  # one that is not Ready counts as away already
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
     none = (name for name in sorted(held) if not spent[name])
     blocked.extend(Blocked("", name, view.why_none(name, names.REASON_EMPTY)) for name in none)
-    return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None))
+    eligible = len(proposals) + held.total()
+    return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None), eligible)
 
 
 def _of_the_living(loops: LoopHolds, snapshot: Snapshot) -> LoopHolds:

@@ -331,7 +331,6 @@ class Disruption:
             self._tells.offer(name)
         empty_for = self._note_empty(snapshot)
         self._stillness.note(snapshot, self._clock.monotonic())
-        self._metrics.eligible_nodes(names.REASON_EMPTY.lower(), len(empty_for))
         ledger = self._ledger.at(snapshot)
         for reason in BUDGET_REASONS:
             counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
@@ -424,8 +423,7 @@ class Disruption:
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         self._unreached[method.name] = answer.unreached
-        if method.reason != names.REASON_EMPTY:
-            self._note_eligible(method, answer.eligible)
+        self._note_eligible(method, answer.eligible)
         for blocked in answer.blocked:
             self._say_blocked(blocked, view.snapshot)
         return answer

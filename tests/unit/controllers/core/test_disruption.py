@@ -290,8 +290,9 @@ def test_a_limit_over_all_pools_that_leaves_none_is_named_and_no_budget_is_blame
 def test_gauges_have_the_values_and_labels_of_karpenter(stages: Make) -> None:
     """What a budget allows at once, of which dashboards subtract what consumes it; reasons of eligible nodes are in lower case."""
     stage = stages("a", "b", "c", budget="2", methods=METHODS)
+    stage.put("d", annotations={names.DO_NOT_DISRUPT: "true"})
     stage.ledger.seize("b")
-    stage.disruption.run_once()
+    stage.run()
     labels = {"nodepool": "general", "reason": "Empty"}
     allowed = REGISTRY.get_sample_value("karpenter_nodepools_allowed_disruptions", labels)
     consuming = REGISTRY.get_sample_value("karpenter_nodepools_nodes_consuming_budgets", labels)
