@@ -264,6 +264,8 @@ def _why_not(method: _Method, node: NodeView, pool: NodePool | None, view: View)
     if method.reason == names.REASON_UNDERUTILIZED and node.key.name in view.restless:
         text = f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago"
         return text, still if (still := still_at(node)) > at else None
+    if method.reason == names.REASON_UNDERUTILIZED and is_empty(node.pods):
+        return "it is empty, so no pods have to move", None
     return "", None
 
 

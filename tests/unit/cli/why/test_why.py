@@ -256,6 +256,7 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     found = Dump(file, pool(disruption={"consolidateAfter": "0s"}), *existing_node("n")).json("node", "n")
     assert found["state"] == "Candidate"
     assert found["summary"].startswith("Node n would be disrupted now (Empty")
+    assert found["methods"][-1]["message"] == "it is empty, so no pods have to move"
     closed = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
     found = Dump(file, closed, *existing_node("n")).json("node", "n")
     assert found["state"] == "Blocked"
