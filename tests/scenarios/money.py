@@ -592,6 +592,7 @@ ROWS: tuple[Row, ...] = (
         settled(4, 4),
         relabel(suffix="-a"),
         relabel(suffix="-b"),
+        event("DisruptionBlocked", "because --max-disrupting-nodes is 1, and 1 node is", kind="NodePool"),
         becomes(4, 4, new=True, seconds=300),
         at_most_disrupted(1, "-a", "-b"),
         group="capped",
