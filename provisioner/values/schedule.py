@@ -33,6 +33,9 @@ _TERM = re.compile(
 )
 _MAX_TEXT = 256
 _MAX_STARTS = 1000
+_MOST_OPENINGS = 1024
+_openings: dict[tuple[str, timedelta], tuple[datetime, datetime]] = {}
+"""Budgets are asked every second, and for every node: by schedule and duration, an instant and the first opening after it."""
 
 
 class ScheduleError(ValueError):
@@ -62,7 +65,14 @@ def is_open(schedule: str, duration: timedelta, now: datetime) -> bool:
     Source: karpenter `pkg/apis/v1/nodepool.go` Budget.IsActive and robfig/cron v3.
     Differs: day 7 is Sunday too; a date that never comes is an error (there it is a window that is always open).
     """
-    return _next_start(schedule, now - duration) <= _utc(now)
+    after, key = _utc(now - duration), (schedule, duration)
+    asked, start = _openings.get(key, (after, after))
+    if not asked <= after < start:
+        start = next(_starts(schedule, after))
+        if len(_openings) >= _MOST_OPENINGS:
+            _openings.clear()
+        _openings[key] = after, start
+    return start <= _utc(now)
 
 
 def next_change(schedule: str, duration: timedelta, now: datetime) -> datetime | None:
@@ -88,10 +98,6 @@ def next_change(schedule: str, duration: timedelta, now: datetime) -> datetime |
             break
         end = following + duration
     return end
-
-
-def _next_start(schedule: str, after: datetime) -> datetime:
-    return next(_starts(schedule, after))
 
 
 def _starts(schedule: str, after: datetime) -> Iterator[datetime]:

@@ -52,6 +52,17 @@ def test_is_open(schedule: str, duration: timedelta, now: str, *, want: bool) ->
     assert is_open(schedule, duration, at(now)) == want
 
 
+def test_what_was_asked_before_changes_no_answer() -> None:
+    """In whatever order instants are asked about, for windows of several lengths."""
+    first = at("2026-03-02 07:30:00")
+    minutes = [0, 30, 90, 95, 89, 149, 150, 151, 100, 1440, 1530, 1590, 90, 20_000, 91]
+    for minute in minutes:
+        since_nine = (minute - 90) % 1440
+        now = first + timedelta(minutes=minute)
+        for duration in (HOUR, HOUR / 2, 2 * HOUR):
+            assert is_open("0 9 * * *", duration, now) == (timedelta(minutes=since_nine) < duration), minute
+
+
 def test_the_schedule_is_in_utc_wherever_now_is() -> None:
     now = at("2026-03-02 09:30:00").astimezone(timezone(timedelta(hours=5)))
     assert is_open("0 9 * * *", HOUR, now)
