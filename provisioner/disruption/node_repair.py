@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.apis.meta import Condition, condition
+from provisioner.apis import names
+from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
@@ -39,7 +40,7 @@ class RepairDecision:
     """What to do about broken nodes.
 
     Attributes:
-        repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted.
+        repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted, unless they are already.
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
         recheck_at: when the clock alone changes this; None when only events can.
         unjudged: names of Nodes that could not be judged, and why; they count as healthy.
@@ -56,7 +57,8 @@ def decide_repairs(
 ) -> RepairDecision:
     """Nodes on which a condition has lasted for its toleration, where no more than 20 % of their pool's nodes are unhealthy.
 
-    Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run.
+    Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run. So what
+    holds the drain of one that is being deleted holds it no longer.
     A node whose NodeClaim stands alone is judged by all nodes of ours. The times are the kubelets' words: one in the future counts as now, and a
     Node that cannot be judged stops no other.
 
@@ -83,7 +85,7 @@ def decide_repairs(
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     for node, (left, policy) in broken:
-        if _is_going(node):
+        if _is_ending(node):
             continue
         if left > timedelta(0):
             rechecks.append(snapshot.at + left)
@@ -122,5 +124,5 @@ def _within(unhealthy: int, nodes: int) -> bool:
     return unhealthy <= -(-nodes * SHARE_PERCENT // 100)
 
 
-def _is_going(node: NodeView) -> bool:
-    return node.claim is None or node.claim.metadata.deletion_timestamp is not None
+def _is_ending(node: NodeView) -> bool:
+    return node.claim is None or is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)

@@ -147,7 +147,9 @@ class ForcefulDisruption:
         if self._stale():
             return Result(requeue_after=STALE_SECONDS)
         claim, repair = self._cluster.claim(name), self._repairs.get(name)
-        if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
+        if claim is None or not claim.metadata.uid:
+            return DONE
+        if claim.metadata.deletion_timestamp is not None and (repair is None or self._has_ended(claim)):
             return DONE
         if repair is None and not (self._is_expired(claim) or self._has_old_deadline(claim)):
             return DONE
@@ -161,8 +163,7 @@ class ForcefulDisruption:
                 return DONE  # the next pass asks again
             # either is told to the state at once, where it counts from then on; pods of a broken node do not run
             if repair is not None:
-                claim = self._ended_now(claim)
-                self._writer.delete(claim)
+                self._writer.delete(self._ended_now(claim))
             elif not self._writer.end(claim, EXPIRED.lower()):
                 return DONE
         except NotFound:
@@ -193,20 +194,24 @@ class ForcefulDisruption:
         )
 
     def _ended_now(self, claim: NodeClaim) -> NodeClaim:
-        """Its drain is over at once, unless it is paused: pods of a broken node do not run."""
-        known, now = deadline_of(claim), self._clock.now()
-        if known is not None and known <= now:
+        """Its drain is over at once, unless it is paused: pods of a broken node do not run, and what holds them would hold them for ever."""
+        if self._has_ended(claim):
             return claim
-        text = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return self._writer.metadata(
-            claim, annotations={names.TERMINATION_TIMESTAMP: text, names.ENDED_FOR: UNHEALTHY.lower()}
-        )
+        marks = {names.TERMINATION_TIMESTAMP: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if claim.metadata.deletion_timestamp is None:  # who deleted it before is told already
+            marks[names.ENDED_FOR] = UNHEALTHY.lower()
+        return self._writer.metadata(claim, annotations=marks)
+
+    def _has_ended(self, claim: NodeClaim) -> bool:
+        known = deadline_of(claim)
+        return known is not None and known <= self._clock.now()
 
     def _tell(self, claim: NodeClaim, repair: Repair | None) -> None:
         reason = EXPIRED if repair is None else UNHEALTHY
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
-        self._metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
+        if claim.metadata.deletion_timestamp is None:  # else it was counted
+            self._metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
         if repair is not None:
             self._metrics.unhealthy_disrupted(claim, repair.condition)
         self._say(claim.name, messages.disrupting_node(reason), 0.0)

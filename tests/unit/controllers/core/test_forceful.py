@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers.core import messages
 from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ServerError
@@ -283,6 +285,40 @@ def test_the_deadline_of_an_interruption_stays(stages: Make) -> None:
     stage.world.clock.advance(60)
     turn(forceful)
     assert wanted.items() <= stage.server.claim("a").metadata.annotations.items()
+
+
+def test_a_node_that_breaks_while_it_is_drained_is_drained_at_once(stages: Make) -> None:
+    """A PodDisruptionBudget keeps pods that do not run, and whoever deletes the node has no more to say."""
+    stage, forceful = stages(*"abcdef", policies=(POLICY,))
+    before = disrupted("unhealthy")
+    stage.server.writer.delete(stage.server.claim("a"))
+    break_node(stage, "a")
+    stage.world.clock.advance(599)
+    turn(forceful)
+    assert names.TERMINATION_TIMESTAMP not in stage.server.claim("a").metadata.annotations
+    stage.world.clock.advance(1)
+    stage.server.done.clear()
+    for _ in range(2):
+        turn(forceful)
+    assert stage.server.done == ["PATCH nodeclaims/a"]
+    annotations = stage.server.claim("a").metadata.annotations
+    assert annotations[names.TERMINATION_TIMESTAMP] == "2026-11-21T12:10:00Z"
+    assert names.ENDED_FOR not in annotations, "no pause holds what a user deletes"
+    assert stage.server.recorder.messages == ["Disrupting Node: Unhealthy"] * 2
+    assert disrupted("unhealthy") == before, "whoever deleted it has counted it"
+
+
+def test_a_node_whose_instance_ends_is_not_repaired(stages: Make) -> None:
+    stage, forceful = stages("a", policies=(POLICY,))
+    stage.server.writer.delete(stage.server.claim("a"))
+    one = stage.server.claim("a")
+    ends = CLAIM_CONDITIONS.set(one.status.conditions, *messages.INSTANCE_TERMINATING, generation=1, now=NOON)
+    stage.server.writer.status(one, ends)
+    break_node(stage, "a")
+    stage.world.clock.advance(600)
+    stage.server.done.clear()
+    turn(forceful)
+    assert stage.server.done == []
 
 
 def test_where_too_many_are_broken_none_is_repaired_and_it_is_said(stages: Make) -> None:
