@@ -89,8 +89,8 @@ class HealthPoller:
     def _act(self, finding: Finding, claim: NodeClaim) -> None:
         if (finding.instance, finding.category) not in self._known:
             _UNHEALTHY.labels(str(finding.category)).inc()
-        if claim.metadata.deletion_timestamp is not None:
-            return
+        if claim.metadata.deletion_timestamp is not None and finding.category is Category.EVENT:
+            return  # it goes by then, as a rule; of one that does not work, nothing that holds the drain counts any more
         now = self._clock.now()
         mark = (
             notices.scheduled(str(finding.category), finding.starts, self._settings, now)

@@ -139,7 +139,19 @@ def test_an_episode_is_counted_once(workers: Pool) -> None:
     assert count() == before + 2
 
 
-def test_a_claim_that_is_going_is_left(workers: Pool) -> None:
+def test_an_instance_that_breaks_while_it_is_drained_is_marked_too(workers: Pool) -> None:
+    stage = Stage(workers)
+    provider_id = f"aws:///us-east-1a/{INSTANCE}"
+    stage.server.put(claim("mine", provider_id=provider_id, deletionTimestamp=NOON.isoformat()))
+    stage.rows = [{"InstanceId": INSTANCE, "SystemStatus": IMPAIRED}]
+    for _ in range(2):
+        stage.poller.poll()
+        stage.world.clock.advance(60)
+    assert stage.mark() == Interruption("system_status", ends=NOON)
+    assert stage.server.done == ["PATCH nodeclaims/mine"]
+
+
+def test_a_claim_that_is_going_is_left_by_planned_work(workers: Pool) -> None:
     stage = Stage(workers)
     going = NOON.isoformat()
     stage.server.put(
