@@ -14,6 +14,8 @@ from provisioner.apis import names
 from provisioner.apis.meta import Condition, condition
 
 AWAITING_MESSAGE: Final = "object is awaiting reconciliation"
+_MESSAGE_LENGTH: Final = 32_768
+"""The API server refuses a longer message, and with it whatever else was to be written."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -191,7 +193,7 @@ def _replaced(
         type=kind,
         status=status,
         reason=reason,
-        message=message,
+        message=message[:_MESSAGE_LENGTH],
         last_transition_time=old.last_transition_time if old is not None and same else now.replace(microsecond=0),
         observed_generation=generation,
     )

@@ -70,6 +70,8 @@ MESSAGE_LENGTH: Final = 1024
 _LONGEST_KNOWN: Final = 4 * MESSAGE_LENGTH
 STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OWNER_LENGTH: Final = 317
+"""Of an owner's name, UID and kind, and as long as an apiVersion can be: the API server checks none of them, and we write them into objects."""
 _KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _KEPT_ANNOTATION_KEYS: Final = frozenset({names.CONFIG_MIRROR, names.POD_DELETION_COST})
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
@@ -419,12 +421,21 @@ def _judge(data: bytes, wire: _Wire, own: Mapping[str, str] | None, *, daemon: b
 def _controller(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
     for reference in references:
         if reference.controller:
-            known = _owners.get(reference.uid)
-            if known == reference:
+            mine = _cut(reference)
+            known = _owners.get(mine.uid)
+            if known == mine:
                 return known
-            _owners[reference.uid] = reference
-            return reference
+            _owners[mine.uid] = mine
+            return mine
     return None
+
+
+def _cut(reference: OwnerReference) -> OwnerReference:
+    texts = reference.api_version, reference.kind, reference.name, reference.uid
+    if max(map(len, texts)) <= _OWNER_LENGTH:
+        return reference
+    version, kind, name, uid = (text[:_OWNER_LENGTH] for text in texts)
+    return msgspec.structs.replace(reference, api_version=version, kind=kind, name=name, uid=uid)
 
 
 def _message(text: bytes) -> str:

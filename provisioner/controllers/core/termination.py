@@ -213,16 +213,17 @@ class Termination:
         drain = drain_step(pods, self._clock.now(), deadline)
         if not drain.waiting:
             return False
+        self._evictions.add(drain.evict)  # before anything is told: what cannot be written keeps no pod
+        if deadline is not None:
+            self._evictions.force(drain.force, deadline)
         held = self._held_by(pods, begun=node.metadata.deletion_timestamp)
         self._blocked.set(node.metadata.name, claim, held)
         why = sentence(held)
         if claim is not None:
             text = messages.until(why, deadline) if why and deadline is not None else why
             self._draining(claim, text or messages.DRAINING)
-        self._evictions.add(drain.evict)
         if deadline is not None:
             self._expiring(node, claim, deadline)
-            self._evictions.force(drain.force, deadline)
         if any(one.cause is not Cause.TERMINATING for one in held):
             message = messages.failed_draining(messages.pods_waiting(drain.waiting, why))
             for reference in (node_reference(node), *((reference_of(claim),) if claim is not None else ())):

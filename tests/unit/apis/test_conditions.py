@@ -20,6 +20,14 @@ CREATED = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 NEW = CLAIM_CONDITIONS.initialise((), generation=1, created=CREATED)
 
 
+def test_a_message_is_no_longer_than_the_api_server_takes() -> None:
+    found = condition(
+        CLAIM_CONDITIONS.set(NEW, "Drained", "Unknown", "Draining", "x" * 32_769, generation=1, now=CREATED), "Drained"
+    )
+    assert found is not None
+    assert found.message == "x" * 32_768
+
+
 def later(seconds: float) -> datetime:
     return CREATED + timedelta(seconds=seconds)
 

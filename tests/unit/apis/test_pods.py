@@ -84,6 +84,14 @@ def test_the_smallest_pod() -> None:
     assert dict(pod.shape.requests) == {"pods": 1}
 
 
+def test_of_an_owner_no_more_is_kept_than_an_object_can_be_called() -> None:
+    """The API server takes a name and a UID of a million letters, and nobody could write them into a condition or a plan."""
+    long = dict.fromkeys(("apiVersion", "kind", "name", "uid"), "x" * 100_000)
+    owner = decoded(metadata__ownerReferences=[{**long, "controller": True}]).owner
+    assert owner is not None
+    assert {len(text) for text in (owner.api_version, owner.kind, owner.name, owner.uid)} == {317}
+
+
 def test_only_the_controller_is_the_owner() -> None:
     references = [
         {"kind": "NodeClaim", "name": "a", "uid": "1"},

@@ -119,6 +119,23 @@ def test_pods_leave_before_the_instance_is_ended() -> None:
     assert stage.cloud.ended == [ID]
 
 
+@pytest.mark.parametrize("grace", [None, "0s"], ids=["evicted", "deleted at the deadline"])
+def test_what_cannot_be_told_keeps_no_pod(grace: str | None) -> None:
+    """An admission policy, say, refuses what is said on the NodeClaim."""
+    stage = Stage()
+    if grace is not None:
+        spec = stage.server.claim("c").spec
+        one = msgspec.structs.replace(spec, termination_grace_period=grace)
+        stage.server.put(msgspec.structs.replace(stage.server.claim("c"), spec=one))
+    stage.server.writer.delete(stage.server.claim("c"))
+    stage.server.bind("web", "n", spec__terminationGracePeriodSeconds=30)
+    stage.world.add(pod("web", node="n", uid="web", grace_seconds=30))
+    stage.server.refuse["c"] = 422
+    assert stage.look() == Result(failed=True)
+    stage.server.work_off()
+    assert stage.server.done[-1] == ("POST evictions/web" if grace is None else "DELETE pods/web")
+
+
 def test_a_node_whose_instance_the_cloud_does_not_end_says_that_it_is_drained() -> None:
     stage = Stage()
     stage.server.bind("web", "n")
