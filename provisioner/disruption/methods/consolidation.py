@@ -158,8 +158,8 @@ def _next(work: Consolidation, order: Sequence[Candidate], hopeless: set[tuple[s
         looks = one.key, len(one.pods)
         if looks in hopeless or work.over:
             continue
-        found = work.judge((one,), max_new=1) if work.can_pay((one,)) else ""
-        if isinstance(found, Move) and work.allows((one,)):
+        found = work.judge((one,), max_new=1) if work.allows((one,)) and work.can_pay((one,)) else ""
+        if isinstance(found, Move):
             return found
         hopeless.add(looks)
     return None

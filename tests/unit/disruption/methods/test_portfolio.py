@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
+from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.foresight import saved_by
 from provisioner.disruption.methods import consolidation
+from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.disruption.view import Acceptance, Settings, View
 from provisioner.scheduling.prepared import Prepared
 from tests.support.economy import Economy, scaled_down
@@ -99,6 +101,20 @@ def test_only_passes_that_are_near_the_best_are_played(
     monkeypatch.setattr(consolidation, "_ahead", counted)
     consolidation.propose(economy_of("batch", seed, nodes=60).view())
     assert asked == played
+
+
+def test_nodes_that_budgets_hold_back_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = [], Simulation.ask
+
+    def counted(self: Simulation, some: Sequence[Candidate], **more: Any) -> Answer:
+        asked.append([one.key for one in some])
+        return ask(self, some, **more)
+
+    monkeypatch.setattr(Simulation, "ask", counted)
+    view = replace(economy_of("micro", 1, nodes=30).view(), allowed=lambda *_: 4)
+    found = consolidation.propose(view)
+    assert (len(found.proposals), found.eligible) == (4, 32)
+    assert len(asked) < 20
 
 
 @pytest.mark.usefixtures("one_beginning")
