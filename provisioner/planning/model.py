@@ -18,6 +18,7 @@ there. A pod that is counted by zone keeps its zone, so every count by zone is w
 node takes more than maxSkew pods of a spread, or one of those that keep apart.
 """
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -534,7 +535,7 @@ class _Reader:
                     kind_of.row,
                     zone,
                     kind,
-                    Fraction(str(kind_of.usd)),
+                    _exact(kind_of.usd),
                     kind_of.room + more,
                     rare=rare,
                     penalty=offer.pool.node_penalty,
@@ -564,7 +565,7 @@ class _Reader:
                 spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
                 rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
                 for one in priced:
-                    usd = Fraction(str(one.offering.price))
+                    usd = _exact(one.offering.price)
                     scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
                     room = offer.room[one.row] + more
                     found.append(
@@ -684,7 +685,7 @@ class _Reader:
                     known[name] = len(supplies)
                     supplies.append(left)
                 for one in offer.ranked(state).priced:
-                    usd = Fraction(str(one.offering.price))
+                    usd = _exact(one.offering.price)
                     yield Slot(number, one.row, _ANY, _ANY, usd, offer.room[one.row], known[name])
 
     def _least_weight(self, one: PodClass) -> int | None:
@@ -737,6 +738,12 @@ def _charged(slot: Slot, limits: Sequence[Limit], catalogue: Catalogue) -> Slot:
             [max(catalogue.amount(row, one.name) for row in rows) if one.offer == slot.offer else 0 for one in limits]
         ),
     )
+
+
+@functools.lru_cache(1 << 14)
+def _exact(usd: float) -> Fraction:
+    """A price as it is written; many slots have the same one."""
+    return Fraction(str(usd))
 
 
 def _fits(slots: Sequence[Slot], one: Item) -> bool:
@@ -814,6 +821,6 @@ def cheapest(slots: Sequence[Slot], items: Sequence[Item], load: tuple[tuple[int
     best = -1
     for number in members(allowed & (1 << len(slots)) - 1):
         slot = slots[number]
-        if (best < 0 or slot.usd < slots[best].usd) and all(map(int.__ge__, slot.room, used)):
+        if all(map(int.__ge__, slot.room, used)) and (best < 0 or slot.usd < slots[best].usd):
             best = number
     return Node(best, load) if best >= 0 else None

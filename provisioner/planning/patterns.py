@@ -96,6 +96,9 @@ def _undominated(room: Floats, price: NDArray[np.float64], kinds: Bits) -> NDArr
     """Slots that no other one beats: at most the price, at least the room, and open to at least the same kinds of items."""
     alive = np.flatnonzero(kinds.any(0))
     order = alive[np.lexsort((alive, -room[alive].sum(1), price[alive]))]
+    # equal ones first: NodePools often differ in nothing that matters here
+    looks = np.hstack([price[order, None], room[order], np.packbits(kinds[:, order], axis=0).T])
+    order = order[np.sort(np.unique(looks, axis=0, return_index=True)[1])]
     rooms, masks = room[order], kinds[:, order]
     admitting: dict[bytes, list[int]] = {}
     for one, row in enumerate(np.packbits(masks, axis=0).T):
