@@ -218,7 +218,9 @@ def _method(
     if not text and not allowed:
         text = view.why_none(node.pool, method.reason)
     elif not text and _taken(asked, node.pool, view) >= allowed:
-        text = f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go first"
+        text = (
+            f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go first"
+        )
     text = text or "no other node would take its pods at a saving"
     return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
 
