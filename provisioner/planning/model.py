@@ -30,7 +30,7 @@ from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_SPOT, CAPACITY_TY
 from provisioner.apis.pods import Pod
 from provisioner.planning.envelopes import envelopes
 from provisioner.scheduling.attempt import Setting
-from provisioner.scheduling.bits import members
+from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
@@ -404,7 +404,7 @@ class _Reader:
         by_zone, by_capacity = self._told_apart(again)
         limits = self._limits(again, kept)
         slots = self._slots_within(limits, by_zone=by_zone, by_capacity=by_capacity)
-        bits = _bits_by_offer(slots)
+        ways = _ways_of(slots)
         market, group_of = self._market(names)
         items: dict[tuple[Vector, int, int, int, int], int] = {}
         pods: list[list[Pod]] = []
@@ -419,7 +419,7 @@ class _Reader:
                 own = zone if self.zoned[number] else ""
                 asked = (number, own, weight)
                 if asked not in allowed:
-                    allowed[asked] = self._slots_for(number, bits, own, weight)
+                    allowed[asked] = self._slots_for(number, ways, own, weight)
                 most = self.most.get(number, 0)
                 key = (needs[number], allowed[asked], most, group_of[number], number if most else -1)
                 item = items.setdefault(key, len(items))
@@ -573,17 +573,17 @@ class _Reader:
                     )
         return tuple(found)
 
-    def _slots_for(self, number: int, bits: "_Bits", zone: str, weight: int) -> int:
+    def _slots_for(self, number: int, ways: "_Ways", zone: str, weight: int) -> int:
         one = self.classes[number]
         key = (one.filter, one.ladder[0].filter, zone, weight)
         if key not in self._known:
-            self._known[key] = self._allowed(one, bits, zone, weight)
+            self._known[key] = self._allowed(one, ways, zone, weight)
         return self._known[key]
 
-    def _allowed(self, one: PodClass, bits: "_Bits", zone: str, weight: int) -> int:
+    def _allowed(self, one: PodClass, ways: "_Ways", zone: str, weight: int) -> int:
         """The slots on which a pod may be, its size not looked at."""
-        found = 0
-        for (number, slot_zone, kind), by_rows in bits.items():
+        found: list[int] = []
+        for (number, slot_zone, kind), own in ways.items():
             offer = self.setting.offers[number]
             if offer.pool.weight != weight:
                 continue
@@ -596,10 +596,10 @@ class _Reader:
             asked = offer.catalogue.asked
             if asked(narrower.requirements) != asked(state.requirements):
                 continue  # a slot's price holds for what the slot says alone
-            for rows, bit in by_rows.items():
+            for rows, slot in own:
                 if not rows & ~narrower.rows and (not offer.min_values or offer.enough_values(narrower, rows)):
-                    found |= bit
-        return found
+                    found.append(slot)
+        return mask_of(found)
 
     def _need(self, number: int) -> Vector:
         one = self.classes[number]
@@ -632,7 +632,7 @@ class _Reader:
         ]
         supplies: list[int] = []
         slots += self._reserved(supplies)
-        bits = _bits_by_offer(slots)
+        ways = _ways_of(slots)
         kinds: dict[int, int] = {}
         demands: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0] * len(names))
         admitted: dict[object, tuple[int, int]] = {}
@@ -641,7 +641,7 @@ class _Reader:
             one = self.classes[number]
             key = key_of[number] = (one.filter, self._least_weight(one))
             if key not in admitted:
-                admitted[key] = self._possible(one, bits, key[1]), setting.bins.admitting(one.filter)
+                admitted[key] = self._possible(one, ways, key[1]), setting.bins.admitting(one.filter)
             own = demands[admitted[key]]
             for d, amount in setting.needs[one]:
                 own[d] += amount * count
@@ -696,10 +696,10 @@ class _Reader:
                 return offer.pool.weight
         return None
 
-    def _possible(self, one: PodClass, bits: "_Bits", least_weight: int | None) -> int:
+    def _possible(self, one: PodClass, ways: "_Ways", least_weight: int | None) -> int:
         """At least the slots on which a pod may be, in pools of no less than this weight."""
-        found = 0
-        for (number, zone, kind), by_rows in bits.items():
+        found: list[int] = []
+        for (number, zone, kind), own in ways.items():
             offer = self.setting.offers[number]
             if (least_weight is not None and offer.pool.weight < least_weight) or not offer.tolerated(one.filter):
                 continue
@@ -707,23 +707,20 @@ class _Reader:
             for term in one.filter.terms:
                 narrower = None if state is None else offer.narrowed(state, term)
                 if narrower is not None:
-                    for rows, bit in by_rows.items():
-                        if not rows & ~narrower.rows:
-                            found |= bit
-        return found
+                    found += [slot for rows, slot in own if not rows & ~narrower.rows]
+        return mask_of(found)
 
 
 _ANY: Final = "*"
 """The zone and capacity type of reserved slots in the bound."""
-_Bits = Mapping[tuple[int, str, str], Mapping[int, int]]
+_Ways = Mapping[tuple[int, str, str], Sequence[tuple[int, int]]]
+"""By pool, zone and capacity type: the instance types of a slot, one bit each, and its number."""
 
 
-def _bits_by_offer(slots: Sequence[Slot]) -> _Bits:
-    found: dict[tuple[int, str, str], dict[int, int]] = {}
+def _ways_of(slots: Sequence[Slot]) -> _Ways:
+    found: defaultdict[tuple[int, str, str], list[tuple[int, int]]] = defaultdict(list)
     for number, one in enumerate(slots):
-        by_rows = found.setdefault((one.offer, one.zone, one.capacity_type), {})
-        rows = one.rows or 1 << one.row
-        by_rows[rows] = by_rows.get(rows, 0) | 1 << number
+        found[one.offer, one.zone, one.capacity_type].append((one.rows or 1 << one.row, number))
     return found
 
 
@@ -790,7 +787,7 @@ def _rare(rooms: Mapping[int, Vector]) -> frozenset[int]:
 
 def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The items without the slots that are rare, but for those that fit on no other."""
-    rare = sum(1 << number for number, slot in enumerate(slots) if slot.rare)
+    rare = mask_of(number for number, slot in enumerate(slots) if slot.rare)
     if not rare:
         return items
     made = []

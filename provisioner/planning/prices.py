@@ -16,6 +16,7 @@ import highspy
 import numpy as np
 
 from provisioner.planning.model import Market, Slot
+from provisioner.scheduling.bits import members
 
 _DIGITS: Final = 10**9
 
@@ -105,9 +106,12 @@ def _highest(rates: Sequence[Sequence[Fraction]], groups: frozenset[int]) -> lis
 def _slots_by_groups(market: Market) -> dict[frozenset[int], list[Slot]]:
     """Slots by the groups that they take; of equal ones one, and none that costs more and has less than another."""
     found: defaultdict[frozenset[int], dict[tuple[object, ...], Slot]] = defaultdict(dict)
-    for number, slot in enumerate(market.slots):
-        groups = frozenset(n for n, one in enumerate(market.groups) if one.allowed >> number & 1)
-        if groups:
+    taking: list[list[int]] = [[] for _ in market.slots]
+    for n, one in enumerate(market.groups):
+        for number in members(one.allowed):
+            taking[number].append(n)
+    for some, slot in zip(taking, market.slots, strict=True):
+        if groups := frozenset(some):
             key = (slot.room, slot.supply, slot.charge)
             known = found[groups].get(key)
             if known is None or slot.usd < known.usd:

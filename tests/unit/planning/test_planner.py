@@ -4,6 +4,7 @@ import functools
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.pool_limits import USD
 from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.planning.model import models_of
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
@@ -425,6 +427,26 @@ def test_pods_of_either_architecture_get_nodes_of_all_sizes() -> None:
     plan = improve(prepared, some, prepared.solve(some), iterations=0)
     assert not plan.refused
     assert plan.gap < 0.03
+
+
+def test_many_node_pools_take_no_more_memory_than_their_instance_types() -> None:
+    """Every instance type is a slot for each pool and zone; sets of slots must not be held for each slot."""
+    world = priced_fleets.world_of(priced_fleets.ec2_types())
+    (own,) = world.pools
+    named = [Requirements.from_labels({names.NODEPOOL_LABEL: f"p{number}"}) for number in range(16)]
+    some = priced_fleets.workload("zonal", 100)
+    prepared = prepare(
+        replace(world, pools=tuple(replace(own, name=f"p{n}", requirements=r) for n, r in enumerate(named)))
+    )
+    result = prepared.solve(some)
+    tracemalloc.start()
+    try:
+        (model, *_) = models_of(prepared.setting(some), result)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(model.slots) == 16 * 3 * len(own.instance_types)
+    assert peak < 1_500 * len(model.slots)
 
 
 def test_controllers_do_not_load_the_planner() -> None:
