@@ -1,6 +1,6 @@
 """Why a node is not disrupted, or what holds its drain: what the methods of disruption make of it now."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from provisioner.apis import names
+from provisioner.apis.command import CommandRecord
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
@@ -18,7 +19,7 @@ from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, No
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import unmet
 from provisioner.disruption import costs, emptiness
-from provisioner.disruption.blockers import blockers
+from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.methods import consolidation, drift, static_drift
@@ -50,6 +51,8 @@ _METHODS: Final = (
     _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
     _Method(names.REASON_UNDERUTILIZED, consolidation.propose),
 )
+_OF_PODS: Final = frozenset({"PodProtected", "PodBudget", "SeveralPodBudgets"})
+"""Types of reasons that are about pods, of which consolidation and drift speak themselves: drift may go on although they object."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
@@ -100,7 +103,8 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     if _ends(instant, node):
         return answer("Terminating", drain=_drain(instant, node))
     if node.command:
-        return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node)}")
+        waits = tuple(_waits(instant, node))
+        return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, waits)}", reasons=waits)
     if waits := unmet(claim):
         reasons = tuple(
             Reason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
@@ -166,7 +170,7 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
-        _method(one, one.ask(view), node, pool, view, found)
+        _method(one, one.ask(view), node, pool, view, reasons)
         for one in _METHODS
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
@@ -193,12 +197,15 @@ def _reasons(instant: Instant, node: NodeView, view: View, found: Refused | None
     if any(key in one.record.replacement_names for one in view.snapshot.commands):
         yield Reason(type="Replacement", message="it replaces nodes whose disruption is under way")
     elif found is not None and (found.obstacle is not Obstacle.UNDER_WAY or key in view.under_way):
-        kind = "".join(part.title() for part in found.obstacle.split("-"))
-        yield Reason(type=kind, message=found.message, until=found.until)
+        yield Reason(type=_title(found.obstacle), message=found.message, until=found.until)
+
+
+def _title(obstacle: str) -> str:
+    return "".join(part.title() for part in obstacle.split("-"))
 
 
 def _method(
-    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, found: Refused | None
+    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, reasons: Sequence[Reason]
 ) -> MethodAnswer:
     key, allowed = node.key.name, view.allowed(node.pool, method.reason)
     mine = next((one for one in asked.proposals if key in one.candidates), None)
@@ -212,7 +219,7 @@ def _method(
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
     if key in asked.unreached:
         blocked = ["it was not judged, because other nodes took all the time of one pass"]
-    refused = [found.message] if found is not None else []
+    refused = [one.message for one in reasons if method.reason == names.REASON_EMPTY or one.type not in _OF_PODS]
     # what is about the node itself, then what the method found out, then what holds its whole pool
     text = message or next(iter((*blocked, *refused, *pooled)), "")
     if not text and not allowed:
@@ -299,19 +306,55 @@ def _proposal(one: Proposal, key: str) -> str:
     return "; ".join(parts) or "deleted without replacement"
 
 
-def _command(instant: Instant, node: NodeView) -> str:
-    record = next((one.record for one in instant.snapshot.commands if one.record.id == node.command), None)
-    if record is None:
-        return "."
+def _record(instant: Instant, node: NodeView) -> CommandRecord | None:
+    return next((one.record for one in instant.snapshot.commands if one.record.id == node.command), None)
+
+
+def _coming(instant: Instant, record: CommandRecord) -> list[str]:
+    """Replacements that are not initialized yet."""
     claims = {one.claim.name: one.claim for one in instant.snapshot.nodes if one.claim is not None}
-    waiting = [
+    return [
         name
         for name in record.replacement_names
         if (known := claims.get(name)) is None or not is_true(known.status.conditions, names.INITIALIZED)
     ]
-    if not waiting:
-        return f" ({record.reason}); its replacements are ready."
-    return f" ({record.reason}); it waits for its replacement{'s' if len(waiting) > 1 else ''} {', '.join(waiting)}."
+
+
+def _waits(instant: Instant, node: NodeView) -> Iterator[Reason]:
+    """What a command that has begun waits for, beside its replacements."""
+    record = _record(instant, node)
+    if record is None:
+        return
+    nodes = [one for one in instant.snapshot.nodes if one.key.name in record.candidate_names]
+    if paused := next(filter(None, (instant.pause.why(one.pool) for one in nodes)), ""):
+        yield Reason(type="Paused", message=paused)
+    if _coming(instant, record):
+        return
+    budgets = PodBudgets(instant.snapshot.pod_budgets)
+    for one in nodes:
+        forceful = one.claim is not None and bool(one.claim.spec.termination_grace_period)
+        if record.reason == names.REASON_DRIFTED and forceful:
+            continue
+        for held in blockers(one.pods, budgets, instant.snapshot.at):
+            if held.cause is not Cause.TERMINATING:
+                yield Reason(type=_title(held.cause), message=str(held))
+
+
+def _command(instant: Instant, node: NodeView, waits: Sequence[Reason]) -> str:
+    """The rest of the sentence about a node of a command; names no pod."""
+    record = _record(instant, node)
+    if record is None:
+        return "."
+    coming = _coming(instant, record)
+    if any(one.type == "Paused" for one in waits):
+        rest = ", which is paused"
+    elif coming:
+        rest = f"; it waits for its replacement{'s' if len(coming) > 1 else ''} {', '.join(coming)}"
+    elif waits:
+        rest = "; it waits until its pods can be evicted"
+    else:
+        rest = "; its replacements are ready" if record.replacements else ""
+    return f" ({record.reason}){rest}."
 
 
 # ------------------------------------------------------------------ termination

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from provisioner.apis import names
+from provisioner.apis.command import Candidate, CommandRecord, Replacement, encode_command
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodePool
 from provisioner.cli.manifests import plain_yaml
@@ -422,6 +423,62 @@ def test_overlays_change_prices_where_their_gate_is_on(file: pathlib.Path) -> No
     assert "$7.5000 per hour" in dump.ask("node", "n", "--feature-gates=NodeOverlay=true")
 
 
+def of_command(*, created: bool = True, paused: bool = False) -> list[Any]:
+    """A NodePool and node `n` with a pod; a command replaces the node, and its replacement is ready once it is created."""
+    general = pool(disruption={"consolidateAfter": "0s"})
+    if paused:
+        general.metadata.annotations[names.PAUSED] = "true"
+    record = CommandRecord(
+        id="0123456789ab",
+        reason="Drifted",
+        method="drift",
+        candidates=(Candidate("n-claim", "uid-n-claim"),),
+        replacements=(Replacement("new-claim"),),
+    )
+    made = existing_node("n", annotations={names.COMMAND_ANNOTATION: encode_command(record)})
+    made[0]["metadata"]["uid"] = "uid-n-claim"
+    new = existing_node("new", annotations={names.REPLACES_ANNOTATION: record.id}) if created else []
+    return [general, *made, *new, wire_pod("web", on="n")]
+
+
+OF_POOL = 'the annotation "dovetail.dev/paused" of NodePool "general"'
+BEGUN = "Node n is being disrupted (Drifted)"
+
+
+@pytest.mark.parametrize(
+    ("things", "summary", "reasons"),
+    [
+        (of_command(created=False), "; it waits for its replacement new-claim.", {}),
+        (of_command(), "; its replacements are ready.", {}),
+        (of_command(paused=True), ", which is paused.", {"Paused": OF_POOL}),
+        (
+            [*of_command(), pod_budget(healthy=1, required=1, allowed=0)],
+            "; it waits until its pods can be evicted.",
+            {"ImpossiblePodBudget": "PodDisruptionBudget default/guard never allows an eviction"},
+        ),
+    ],
+    ids=["replacement", "ready", "paused", "budget"],
+)
+def test_what_a_command_that_has_begun_waits_for(
+    file: pathlib.Path, things: list[Any], summary: str, reasons: dict[str, str]
+) -> None:
+    dump = Dump(file, *things)
+    found = dump.json("node", "n")
+    assert (found["state"], found["summary"]) == ("UnderWay", BEGUN + summary)
+    told = {one["type"]: one["message"] for one in found.get("reasons", ())}
+    assert told.keys() == reasons.keys()
+    for kind, part in reasons.items():
+        assert part in told[kind]
+        assert part in dump.ask("node", "n")
+
+
+def test_a_replacement_says_that_it_is_one_and_not_that_it_is_disrupted(file: pathlib.Path) -> None:
+    found = Dump(file, *of_command()).json("node", "new")
+    assert found["reasons"][0]["type"] == "Replacement"
+    methods = {one["reason"]: one["message"] for one in found["methods"]}
+    assert methods["Empty"] == "it replaces nodes whose disruption is under way"
+
+
 def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     going = existing_node("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
     going[0]["spec"]["terminationGracePeriod"] = "1h"
@@ -442,7 +499,6 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
 
 
 NO_DEADLINE = "Its drain is paused, and no deadline counts until it resumes: Disruption is paused by "
-OF_POOL = 'the annotation "dovetail.dev/paused" of NodePool "general"'
 
 
 @pytest.mark.parametrize(
