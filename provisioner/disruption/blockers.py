@@ -43,6 +43,7 @@ class Blocker:
         owner: "ReplicaSet web-5d9"; "" for pods without.
         budgets: PodDisruptionBudgets by "namespace/name", where these are the cause.
         until: when the clock alone lifts it; None when it does not.
+        outnumbered: more replicas would lift it: the budget requires as many healthy pods as there are.
         since: when it began to hold the drain, as the API's own times tell, so that every process says the same; None where they do not.
         detail: more about the budget, for people.
     """
@@ -53,6 +54,7 @@ class Blocker:
     budgets: tuple[str, ...] = ()
     until: datetime | None = None
     detail: str = ""
+    outnumbered: bool = False
     since: datetime | None = None
 
     def __str__(self) -> str:
@@ -64,7 +66,7 @@ class Blocker:
             case Cause.IMPOSSIBLE_POD_BUDGET:
                 return (
                     f"PodDisruptionBudget {self.budgets[0]} never allows an eviction ({self.detail}) of {who}{since}; "
-                    "change the budget or add replicas"
+                    f"change the budget{' or add replicas' if self.outnumbered else ''}"
                 )
             case Cause.SEVERAL_POD_BUDGETS:
                 verb = "is" if len(self.pods) == 1 else "are"
@@ -126,9 +128,11 @@ def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> Blocker | None:
         if not refuses(one, pod):
             continue
         cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
+        outnumbered = cause is Cause.IMPOSSIBLE_POD_BUDGET and not forbids_for_ever(one)
         told = condition(one.status.conditions, _DISRUPTION_ALLOWED)
         since = told.last_transition_time if told is not None and told.status == "False" else None
-        return Blocker(cause, owner=owner, budgets=keys, detail=_numbers(one), since=since)
+        detail = _numbers(one)
+        return Blocker(cause, owner=owner, budgets=keys, detail=detail, outnumbered=outnumbered, since=since)
     return None
 
 

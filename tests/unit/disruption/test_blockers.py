@@ -1,6 +1,7 @@
 """What holds a drain, pod by pod and in words."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -145,3 +146,18 @@ def test_many_owners_are_counted_and_what_ends_already_comes_last() -> None:
         == "pod default/a of ReplicaSet aa is terminating and may take until 2026-11-21T12:00:30Z"
     )
     assert sentence(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "remedy"),
+    [
+        ({"minAvailable": 1}, "; change the budget or add replicas"),
+        ({"maxUnavailable": 0}, "; change the budget"),
+        ({"maxUnavailable": "0%"}, "; change the budget"),
+        ({"minAvailable": "100%"}, "; change the budget"),
+    ],
+)
+def test_more_replicas_are_advised_only_where_they_help(spec: dict[str, Any], remedy: str) -> None:
+    (one,) = held(WEB, budgets=(pod_budget(healthy=1, required=1, allowed=0, **spec),))
+    assert one.cause is Cause.IMPOSSIBLE_POD_BUDGET
+    assert str(one).endswith(remedy)
