@@ -267,14 +267,16 @@ class Metrics:
         self._disrupted.labels(*labels).inc()
         self._pods_disrupted.labels(*labels).inc(pods)
 
-    def claim_terminated(self, claim: NodeClaim, now: datetime) -> None:
-        """A NodeClaim's finalizer fell."""
+    def claim_terminated(self, claim: NodeClaim, now: datetime, *, with_instance: bool) -> None:
+        """A NodeClaim's finalizer fell; `with_instance` where its instance has ended, and is not another claim's."""
         asked = claim.metadata.deletion_timestamp
         if asked is not None:
             self._claim_end.labels(claim.pool).observe(max(0.0, (now - asked).total_seconds()))
         ending = condition(claim.status.conditions, names.INSTANCE_TERMINATING)
-        if ending is not None and ending.last_transition_time is not None:
+        if ending is not None and ending.last_transition_time is not None and with_instance:
             self._instance_end.labels(claim.pool).observe(max(0.0, (now - ending.last_transition_time).total_seconds()))
+        elif with_instance and claim.status.provider_id:
+            self._instance_end.labels(claim.pool).observe(0.0)  # it was gone at the first request
         labels = claim.metadata.labels
         self._terminated.labels(
             claim.pool, labels.get(names.CAPACITY_TYPE_LABEL, ""), labels.get(names.ZONE_LABEL, "")

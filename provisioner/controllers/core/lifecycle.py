@@ -379,7 +379,7 @@ class Lifecycle:
             case State.GONE:
                 self._writer.drop_finalizer(claim)
                 self._terminator.forget(claim)
-                self._metrics.claim_terminated(claim, self._clock.now())
+                self._metrics.claim_terminated(claim, self._clock.now(), with_instance=True)
                 return DONE
 
     def _with_deadline(self, claim: NodeClaim) -> NodeClaim:
@@ -402,7 +402,7 @@ class Lifecycle:
                 rivals=str(rivals),
             )
             self._writer.drop_finalizer(claim)
-            self._metrics.claim_terminated(claim, self._clock.now())
+            self._metrics.claim_terminated(claim, self._clock.now(), with_instance=False)
             return DONE
         for node_name in rivals.nodes:
             if (node := self._cluster.node(node_name)) is not None:

@@ -534,6 +534,24 @@ def test_the_end_of_a_claim_is_counted_and_measured_with_that_of_its_instance() 
     assert [after - one for after, one in zip(told(), before, strict=True)] == [1.0, 11.0, 7.0]
 
 
+def test_an_instance_that_ends_at_the_first_request_is_measured_too() -> None:
+    """As those of kwok do, of which no condition InstanceTerminating is written."""
+
+    def told() -> tuple[float, ...]:
+        name = "karpenter_nodeclaims_instance_termination_duration_seconds"
+        return tuple(
+            REGISTRY.get_sample_value(f"{name}_{part}", {"nodepool": "general"}) or 0.0 for part in ("count", "sum")
+        )
+
+    cloud = Lingering(ID)
+    cloud.lingers = False
+    ending = Ending(cloud)
+    ending.stage.server.put(claim("c", provider_id=ID, true=(names.LAUNCHED,), deletionTimestamp=NOON.isoformat()))
+    before = told()
+    assert ending.look() == DONE
+    assert [after - one for after, one in zip(told(), before, strict=True)] == [1.0, 0.0]
+
+
 def test_a_registered_claim_is_not_ended_undrained_because_the_caches_lack_its_node() -> None:
     ending = Ending()
     ending.joined(known=False)
