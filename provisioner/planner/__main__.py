@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 from provisioner.planner.confinement import NOT_INSTALLED, OUT_OF_MEMORY, confine
 from provisioner.planning.protocol import FRAME_BYTES, Answered, Receiver, answer_bytes, answer_of
 from provisioner.support.clock import Clock, SystemClock
+from provisioner.support.garbage import collect_seldom
 
 _OVERRUN_SECONDS: Final = 10.0
 """After its deadline a question ends with the process: whoever asked does not wait any more, or is gone."""
@@ -21,6 +22,7 @@ _MOST_ERROR: Final = 300  # characters
 def main(arguments: list[str]) -> int:
     """The process; its exit status."""
     confine(int(arguments[0]))
+    collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for whoever started it
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     questions = sys.stdin.buffer

@@ -19,6 +19,8 @@ from provisioner.planning.model import Market, Slot
 from provisioner.scheduling.bits import members
 
 _DIGITS: Final = 10**9
+_Sets = dict[frozenset[int], list[Slot]]
+"""Slots by the groups that they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def prices_of(market: Market) -> Prices:
         for d in names:
             if not group.demand[d]:
                 own[d] = Fraction(0)
-    return proved(market, rates, [Fraction(one) for one in tolls])
+    return _proved(market, sets, rates, [Fraction(one) for one in tolls])
 
 
 def proved(market: Market, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()) -> Prices:
@@ -67,8 +69,12 @@ def proved(market: Market, rates: Sequence[Sequence[Fraction]], tolls: Sequence[
 
     What existing nodes and reservations can take is given for nothing, or for its price: it is taken off what the pods are worth.
     """
+    return _proved(market, _slots_by_groups(market), rates, tolls)
+
+
+def _proved(market: Market, sets: _Sets, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction]) -> Prices:
     worst = Fraction(1)
-    for groups, slots in _slots_by_groups(market).items():
+    for groups, slots in sets.items():
         highest = _highest(rates, groups)
         for slot in slots:
             if slot.supply < 0:
@@ -83,7 +89,7 @@ def proved(market: Market, rates: Sequence[Sequence[Fraction]], tolls: Sequence[
         groups = frozenset(n for n, one in enumerate(market.groups) if one.free >> kind & 1)
         total -= _value(_highest(scaled, groups), room)
     gains = [Fraction(0)] * len(market.supplies)
-    for groups, slots in _slots_by_groups(market).items():
+    for groups, slots in sets.items():
         highest = _highest(scaled, groups)
         for slot in slots:
             if slot.supply >= 0:
@@ -103,7 +109,7 @@ def _highest(rates: Sequence[Sequence[Fraction]], groups: frozenset[int]) -> lis
     return [max(some) for some in zip(*own, strict=True)] if own else [Fraction(0)] * len(rates[0])
 
 
-def _slots_by_groups(market: Market) -> dict[frozenset[int], list[Slot]]:
+def _slots_by_groups(market: Market) -> _Sets:
     """Slots by the groups that they take; of equal ones one, and none that costs more and has less than another."""
     found: defaultdict[frozenset[int], dict[tuple[object, ...], Slot]] = defaultdict(dict)
     taking: list[list[int]] = [[] for _ in market.slots]
@@ -114,14 +120,12 @@ def _slots_by_groups(market: Market) -> dict[frozenset[int], list[Slot]]:
         if groups := frozenset(some):
             key = (slot.room, slot.supply, slot.charge)
             known = found[groups].get(key)
-            if known is None or slot.usd < known.usd:
+            if known is None or (slot.usd is not known.usd and slot.usd < known.usd):
                 found[groups][key] = slot
     return {groups: list(some.values()) for groups, some in found.items()}
 
 
-def _solved(
-    market: Market, sets: dict[frozenset[int], list[Slot]], unit: Sequence[int]
-) -> tuple[list[list[float]], list[float]]:
+def _solved(market: Market, sets: _Sets, unit: Sequence[int]) -> tuple[list[list[float]], list[float]]:
     """The rates of each group by the linear program, in units of `unit`, and the toll of each limit; nearly feasible."""
     width = len(market.names)
     kinds = [frozenset(n for n, g in enumerate(market.groups) if g.free >> k & 1) for k in range(len(market.free))]

@@ -47,7 +47,7 @@ class Patience:
     """Seconds that a search may take.
 
     Attributes:
-        least: for any batch, one more for each 10,000 pods.
+        least: for any batch, one more for each 10,000 pods, and for each 20,000 instance types of all NodePools together.
         most: for the largest.
         grace: so much longer the answer is waited for.
     """
@@ -56,9 +56,9 @@ class Patience:
     most: float = 10.0
     grace: float = 0.5
 
-    def seconds(self, pods: int) -> float:
-        """For a batch of so many pods on new nodes."""
-        return min(self.most, self.least + pods / 10_000)
+    def seconds(self, pods: int, types: int = 0) -> float:
+        """For a batch of so many pods on new nodes, which may be of so many instance types; each counts once for each NodePool."""
+        return min(self.most, self.least + pods / 10_000 + types / 20_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,14 @@ class Planner:
     ) -> None:
         self._process, self._clock, self._patience = process, clock, patience
         self._wanted = wanted
+        self._types = 0
 
     def expect(self, pods: int) -> float:
         """A batch of so many pods is gathering: where it is worth it, the process starts meanwhile; how many seconds planning will need."""
         if pods < USEFUL_PODS or not self._wanted:
             self._process.tidy()
             return 0.0
-        return 0.0 if self._process.start() is not None else self._patience.seconds(pods)
+        return 0.0 if self._process.start() is not None else self._patience.seconds(pods, self._types)
 
     def stop(self) -> None:
         """End the process."""
@@ -148,6 +149,7 @@ class Planner:
         least = result.usd_at_least
         packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
         self._wanted = bool(packed)
+        self._types = sum(len(pool.instance_types) for pool in prepared.world.pools)
         pods = [len(claim.pods) for claim in result.claims if claim.pool in packed]
         if not pods and result.claims:
             return result, least, PlanOutcome.GREEDY
@@ -155,7 +157,7 @@ class Planner:
             return result, least, PlanOutcome.FEW_PODS
         if least is not None and result.usd_per_hour <= least * NEAR:
             return result, least, PlanOutcome.NEAR_BOUND
-        own = min(seconds, self._patience.seconds(sum(pods)))
+        own = min(seconds, self._patience.seconds(sum(pods), self._types))
         if own <= LEAST_SECONDS:
             return result, least, PlanOutcome.NO_TIME
         now = self._clock.monotonic()

@@ -186,6 +186,14 @@ def test_the_process_starts_while_the_batch_gathers_and_planning_asks_for_its_ti
         assert process.pid is not None
 
 
+def test_worlds_of_many_instance_types_take_longer_and_the_next_batch_knows() -> None:
+    assert Patience().seconds(1_000, 20_000) == pytest.approx(2.1)
+    with planners(patience=Patience()) as (planner, _):
+        assert planner.expect(1_000) == pytest.approx(1.1)
+        plan(planner)
+        assert planner.expect(1_000) == pytest.approx(1.1 + len(POOL.instance_types) / 20_000, abs=1e-9)
+
+
 def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
     clock = SystemClock()
     process = PlannerProcess(clock)
