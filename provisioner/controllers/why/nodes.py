@@ -103,8 +103,8 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
     if _ends(instant, node):
         return answer("Terminating", drain=_drain(instant, node))
     if node.command:
-        waits = tuple(_waits(instant, node))
-        return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, waits)}", reasons=waits)
+        kept_by = tuple(_waits(instant, node))
+        return answer("UnderWay", f"{shown} is being disrupted{_command(instant, node, kept_by)}", reasons=kept_by)
     if waits := unmet(claim):
         reasons = tuple(
             Reason(type=one.reason or one.type, message=one.message or one.type) for one in map(told, waits)
