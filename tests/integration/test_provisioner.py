@@ -168,7 +168,7 @@ def deploy_both(plot: Plot, name: str) -> None:
 def test_nodes_are_chosen_by_cost_and_say_how_near_the_plan_comes_to_its_bound(
     plot: Plot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provisioner.controllers.core.planner.Patience.seconds", lambda _self, _pods: 9.0)
+    monkeypatch.setattr("provisioner.controllers.core.planner.Patience.seconds", lambda _self, _pods, _types: 9.0)
     plot.pool(cpu=(1, 2, 4, 8, 16, 32, 64), annotations={names.PACKING: "cost"})
     before, tries = improved_plans(), 0
     while (
