@@ -5,7 +5,7 @@ and without an event. A scheduler that lives writes one or the other for some po
 waited all that time, they are counted and told. Only what is seen here counts, by our own clock: no Lease, no other machine's time.
 
 What waits is a pod that no scheduler has looked at, or whose node came and opened after it was refused: a scheduler that lives binds it then, or
-gives another reason. Once a scheduler is silent, all pods that it refused wait for it too.
+gives another reason. Once a scheduler is silent, all its other pods wait for it too.
 
 Pods that opt in (`dovetail.dev/recreate-unscheduled: "true"`) are deleted, if they have a controller that makes them again: the webhook
 gives the new ones to no scheduler that is not alive. A deletion demands the very pod that was seen here, at its version, so one that is
@@ -115,7 +115,7 @@ class SchedulerLiveness:
         self._since = {pod.uid: before.get(pod.uid, now) for pod in theirs if self._waits(pod, before)}
         silent = now - self._sign_at >= SILENCE_SECONDS
         long = {uid for uid, since in self._since.items() if silent and now - since >= SILENCE_SECONDS}
-        left = [pod for pod in theirs if pod.uid in long or _is_looked_at(pod)] if long else []
+        left = [pod for pod in theirs if pod.uid in long or pod.uid not in self._since] if long else []
         WITHOUT_SCHEDULER.labels(self._scheduler).set(len(left))
         if bool(left) != self._silent:
             self._silent = bool(left)
@@ -153,7 +153,8 @@ class SchedulerLiveness:
     def _waits(self, pod: Pod, before: Mapping[str, float]) -> bool:
         """Whether it is the scheduler's turn; of a pod that it refused also once the time of its plan is over, until there is a sign of life."""
         if not _is_looked_at(pod):
-            return True
+            # kube-scheduler says nothing of a pod whose ResourceClaims are not there
+            return not pod.shape.resource_claims
         return before.get(pod.uid, float("-inf")) >= self._sign_at or self._is_unanswered(pod.uid)
 
 

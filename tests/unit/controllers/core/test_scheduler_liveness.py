@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import PodResourceClaim
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.controllers.changes import Change, NodeChanged, PodChanged
@@ -163,6 +164,16 @@ def test_it_waits_on_when_the_time_of_its_plan_is_over_and_until_there_is_a_sign
     bench.liveness.heard(PodChanged(other, bound(other, "n")))
     bench.after(SILENCE_SECONDS * 3)
     assert counted() == 0
+
+
+def test_a_pod_whose_resource_claims_may_be_missing_tells_nothing_and_waits_with_the_others() -> None:
+    one = ours("a")
+    claims = (PodResourceClaim(name="gpu", resource_claim_name="gpu"),)
+    one = msgspec.structs.replace(one, shape=msgspec.structs.replace(one.shape, resource_claims=claims))
+    bench = Bench(one)
+    assert bench.after(SILENCE_SECONDS * 3) == []
+    bench.pods.append(ours("b"))
+    assert sorted(bench.after(SILENCE_SECONDS + LOOK_SECONDS)) == ["a", "b"]
 
 
 def test_all_that_a_silent_scheduler_refused_wait_for_it() -> None:
