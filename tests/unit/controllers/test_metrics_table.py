@@ -26,9 +26,8 @@ from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import World, bound, claim, pod, pool
 
 TABLE = json.loads((Path(__file__).parents[2] / "data" / "karpenter-metrics.json").read_text())["families"]
-PRESENT = {row["name"]: row for row in TABLE if "due" not in row}
+KARPENTERS = {row["name"]: row for row in TABLE}
 KINDS = {"running": "ReplicaSet", "daemon": "DaemonSet"}
-DUE = {row["name"]: row for row in TABLE if "due" in row}
 
 
 def declared() -> dict[str, tuple[str, frozenset[str]]]:
@@ -98,23 +97,17 @@ def test_every_family_of_the_table_is_there_with_its_kind_and_labels(
     scraped: Mapping[str, tuple[str, frozenset[str]]],
 ) -> None:
     known = declared()
-    for name, row in PRESENT.items():
+    for name, row in KARPENTERS.items():
         kind, labels = known.get(name) or scraped[name]
         assert kind == row["type"], name
         if name in known or labels:
             assert labels == frozenset(row["labels"]), name
 
 
-def test_what_is_due_is_not_there_yet(scraped: Mapping[str, object]) -> None:
-    """Whoever adds a family takes `due` off its row."""
-    known = declared()
-    assert [name for name in DUE if name in known or name in scraped] == []
-
-
 def test_every_series_of_a_cluster_is_scraped_with_its_labels(
     scraped: Mapping[str, tuple[str, frozenset[str]]],
 ) -> None:
-    assert [name for name in PRESENT if name not in declared() and not scraped[name][1]] == []
+    assert [name for name in KARPENTERS if name not in declared() and not scraped[name][1]] == []
 
 
 def test_the_build_is_announced() -> None:
@@ -139,4 +132,4 @@ def test_a_condition_is_told_since_when() -> None:
 
 def test_the_reference_page_has_every_family_of_the_table() -> None:
     page = reference.text()
-    assert [name for name in PRESENT if f"`{name}`" not in page] == []
+    assert [name for name in KARPENTERS if f"`{name}`" not in page] == []
