@@ -15,12 +15,13 @@ from provisioner.apis.karpenter import NodeClaim, NodeClaimSpec, NodeClassRefere
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.disruption import costs
-from provisioner.disruption.legality import labels_of, with_pods
+from provisioner.disruption.legality import labels_of, taints_of, with_pods
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Bin, Changes, Pool
+from provisioner.scheduling.problem import Changes, Pool
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.scheduling.world import bin_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
@@ -73,7 +74,7 @@ class Play:
             else:
                 kept.append(_joined(node, coming.get(str(node.key), ())))
         changes = {name: with_pods(bins[name], pods) for name, pods in coming.items()}
-        changes |= {str(node.key): _bin(node) for node in made}
+        changes |= {str(node.key): bin_of(node) for node in made}
         pools = self.prepared.world.pools
         limited = any(pool.remaining for pool in pools)
         self.prepared = self.prepared.updated(
@@ -118,10 +119,10 @@ def _launched(name: str, claim: PlannedClaim) -> NodeView:
         pool=claim.pool,
         provider_id="",
         labels=labels,
-        taints=tuple(getattr(claim.template, "taints", ())),
+        taints=taints_of(claim),
         capacity=claim.capacity,
         allocatable=claim.allocatable,
-        used=_sum(claim.pods),
+        used=_requests(claim.pods),
         planned=EMPTY,
         room=claim.allocatable - claim.requests,
         pods=pods,
@@ -136,23 +137,11 @@ def _launched(name: str, claim: PlannedClaim) -> NodeView:
     )
 
 
-def _bin(node: NodeView) -> Bin:
-    return Bin(
-        name=str(node.key),
-        labels=node.labels,
-        room=node.room,
-        taints=node.taints,
-        node_name=node.name,
-        pool=node.pool,
-        pods=node.pods,
-    )
-
-
 def _joined(node: NodeView, pods: Sequence[Pod]) -> NodeView:
     """The node with more pods; the same object where there are none."""
     if not pods:
         return node
-    more = _sum(pods)
+    more = _requests(pods)
     listed = tuple(changed(pod, node_name=node.name) for pod in pods)
     return replace(node, pods=node.pods + listed, used=node.used + more, room=node.room - more)
 
@@ -168,8 +157,5 @@ def _charged(pool: Pool, charges: Iterable[tuple[str, Resources]]) -> Pool:
     return replace(pool, remaining=left)
 
 
-def _sum(pods: Iterable[Pod]) -> Resources:
-    total = EMPTY
-    for pod in pods:
-        total += pod.shape.requests
-    return total
+def _requests(pods: Iterable[Pod]) -> Resources:
+    return Resources.total(pod.shape.requests for pod in pods)

@@ -138,7 +138,7 @@ def opened(claim: PlannedClaim, number: int) -> Bin:
         name=name_of(number),
         labels=labels_of(claim),
         room=claim.allocatable - daemons,
-        taints=_taints(claim),
+        taints=taints_of(claim),
         pool=claim.pool,
     )
 
@@ -154,7 +154,8 @@ def labels_of(claim: PlannedClaim) -> Mapping[str, str]:
     return {**single, **claim.labels, names.NODEPOOL_LABEL: claim.pool, **{k: v for k, v in planned.items() if v}}
 
 
-def _taints(claim: PlannedClaim) -> tuple[Taint, ...]:
+def taints_of(claim: PlannedClaim) -> tuple[Taint, ...]:
+    """The taints that the planned node keeps."""
     return tuple(getattr(claim.template, "taints", ()))
 
 

@@ -105,13 +105,14 @@ class BinCache:
         """The nodes of a snapshot in its order; those that are gone are forgotten."""
         known = self._known
         self._known = {
-            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, _bin(view))
+            view.key: entry if (entry := known.get(view.key)) is not None and entry[0] is view else (view, bin_of(view))
             for view in snapshot.nodes
         }
         return tuple(made for _, made in self._known.values())
 
 
-def _bin(node: NodeView) -> Bin:
+def bin_of(node: NodeView) -> Bin:
+    """The node with the pods on it, and those that are planned there."""
     here = {pod.uid for pod in node.pods}
     return Bin(
         name=str(node.key),

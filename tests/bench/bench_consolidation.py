@@ -18,6 +18,7 @@ import pytest
 
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
+from provisioner.disruption.foresight import saved_by
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
@@ -118,7 +119,7 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
                 own, passes = fork(start, acceptance), list[float]()
                 ours = [(0, 0.0), *((one.evictions, one.saved) for one in consolidated(own, passes))]
                 evictions = min(ours[-1][0], theirs[-1][0])
-                one, other = (100 * by(curve, evictions) / price for curve in (ours, theirs))
+                one, other = (100 * saved_by(curve, evictions) / price for curve in (ours, theirs))
                 ahead[acceptance].append(one - other)
                 seconds.append((max(passes), sum(passes)))
                 print(
@@ -146,11 +147,6 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
 def fork(economy: Economy, acceptance: Acceptance) -> Economy:
     fleet = copy(economy.fleet)
     return Economy(replace(fleet, nodes=list(fleet.nodes), settings=Settings(acceptance=acceptance)))
-
-
-def by(curve: list[tuple[int, float]], evictions: int) -> float:
-    """The most that was saved by so many evictions."""
-    return max(saved for count, saved in curve if count <= evictions)
 
 
 def kept(name: str, figures: list[Figure]) -> None:
