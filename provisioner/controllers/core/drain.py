@@ -176,9 +176,8 @@ class Evictions:
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
         self._lock = threading.Lock()
         self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
-        self._held: dict[
-            str, float
-        ] = {}  # by UID, of pods that were refused for their budgets: until when the caches are believed
+        # by UID, of pods that were refused for their budgets: until when the caches are believed
+        self._held: dict[str, float] = {}
         self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
         self._openings: dict[
             str, tuple[PodDisruptionBudget, int]

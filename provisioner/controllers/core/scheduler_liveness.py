@@ -90,9 +90,8 @@ class SchedulerLiveness:
         self._since: dict[str, float] = {}
         self._told = ToldPods()
         self._silent = False
-        self._newest: datetime | None = (
-            None  # of the pods that there were at the first deletion since the last sign of life
-        )
+        # of the pods that there were at the first deletion since the last sign of life
+        self._newest: datetime | None = None
         self._look_at = 0.0
 
     def heard(self, change: Change) -> None:

@@ -150,9 +150,8 @@ class QueueReader:
             return True
         known = [claim for name in notice.instances if (claim := claims.get(name)) is not None]
         for claim in known:
-            if (
-                claim.metadata.deletion_timestamp is None or notice.kind in _PRESSING
-            ):  # else we are the cause, as a rule
+            # of one that is being deleted we are the cause, as a rule
+            if claim.metadata.deletion_timestamp is None or notice.kind in _PRESSING:
                 self._act(notice, claim)
         return len(known) == len(notice.instances) or not self._may_be_launching(notice, message)
 

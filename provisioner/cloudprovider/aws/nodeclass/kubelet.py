@@ -121,9 +121,11 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> 
 
 
 def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
-    late = minor == ANY or minor > max(tables())
-    unknown = tuple(_unknown(kubelet, max(tables()) if minor == ANY else minor))
-    problems = [*(() if late else unknown), *_wrong_types(kubelet, max(tables()) if minor == ANY else minor)]
+    newest = max(tables())
+    late = minor == ANY or minor > newest
+    minor = newest if minor == ANY else minor
+    unknown = tuple(_unknown(kubelet, minor))
+    problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
     if _OWNED in kubelet:
         problems.append(messages.taints_cannot_be_set(_OWNED))
     problems += _wrong_values(_readable(kubelet, problems))
