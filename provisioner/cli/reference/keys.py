@@ -109,7 +109,7 @@ OWN: Final = (
         "`true` lets the provisioner delete the pod, so that its controller creates it again, if its scheduler has processed no pod for a minute. "
         "Kubernetes counts a deleted pod of a Job as failed (`backoffLimit`).",
     ),
-    Key(names.STAMP_SWITCH, "Pod annotation, Namespace label", "you", "`disabled` leaves the pod unchanged."),
+    Key(names.STAMP_SWITCH, "Pod annotation or label, Namespace label", "you", "`disabled` leaves the pod unchanged."),
     Key(
         names.HOSTNAME_DOMAINS,
         "NodePool annotation",
