@@ -223,7 +223,7 @@ class _NamespacedName(click.ParamType[tuple[str, str]]):
             return value
         namespace, _, name = str(value).partition("/")
         if not _OBJECT_NAME.fullmatch(namespace) or not _OBJECT_NAME.fullmatch(name):
-            self.fail(f"{value!r} is not NAMESPACE/NAME, e.g. kube-system/dovetail-scheduler", param, ctx)
+            self.fail(f"{value!r} is not NAMESPACE/NAME, e.g. dovetail-system/dovetail-scheduler", param, ctx)
         return (namespace, name)
 
 
@@ -283,7 +283,7 @@ class _ObjectName(click.ParamType[str]):
 @click.option(
     "--scheduler-lease",
     type=_NamespacedName(),
-    default="kube-system/dovetail-scheduler",
+    default=f"{DEFAULT_NAMESPACE}/{names.SCHEDULER_NAME}",
     help="Lease of the Dovetail scheduler; while it is not renewed, no pods are assigned to that scheduler.",
 )
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from certs.store import Names
@@ -139,3 +140,10 @@ def test_a_body_of_more_than_three_mebibytes_is_refused_before_it_is_read(path: 
         assert address.ask(rawhttp.post(b" " * LONGEST, path)).status == 400
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {LONGEST + 1}\r\n\r\n"
         assert address.ask(head.encode()).status == 413
+
+
+def test_without_flags_the_lease_is_the_one_that_the_manifests_make() -> None:
+    (lease,) = (one.default for one in command.params if one.name == "scheduler_lease")
+    path = Path(__file__).parents[3] / "manifests" / "scheduler" / "lease.yaml"
+    metadata = yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]
+    assert lease == f"{metadata['namespace']}/{metadata['name']}"
