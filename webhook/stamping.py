@@ -937,8 +937,8 @@ _RENAMED_LABELS = {
     "eks.amazonaws.com/capacityType": names.CAPACITY_TYPE_LABEL,
 }
 _DISRUPTION_ANNOTATIONS = {
-    "karpenter.sh/do-not-evict": "true",
-    "karpenter.sh/do-not-consolidate": "true",
+    names.DO_NOT_EVICT: "true",
+    names.DO_NOT_CONSOLIDATE: "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
 """Annotations of a pod, with the value that means do-not-disrupt. They stay: other programs may read them."""

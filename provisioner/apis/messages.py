@@ -310,6 +310,16 @@ def became_when_empty(seconds: str) -> str:
     return f"became consolidationPolicy WhenEmpty, consolidateAfter {seconds}s"
 
 
+def became_annotation(key: str) -> str:
+    """The key of the annotation that says it at v1."""
+    return f"became {key}"
+
+
+def annotation_without_effect(key: str) -> str:
+    """The key of the annotation that says it at v1."""
+    return f"has no effect at v1; use {key}"
+
+
 NO_CONTAINER_RUNTIME: Final = "has no equivalent: every node runs containerd"
 NO_LAUNCH_TEMPLATE: Final = "has no equivalent; set its contents in the fields of an EC2NodeClass"
 DEFAULT_AL2: Final = "AL2 was that version's default; there are no AL2 images for Kubernetes 1.33 and later"

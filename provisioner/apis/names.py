@@ -66,6 +66,10 @@ LABEL_ALIASES: Final[dict[str, str]] = {
 
 # Annotations of Karpenter and Kubernetes.
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+DO_NOT_EVICT: Final = "karpenter.sh/do-not-evict"
+"""The same on pods, before v1beta1."""
+DO_NOT_CONSOLIDATE: Final = "karpenter.sh/do-not-consolidate"
+"""Of nodes, before v1beta1."""
 NODEPOOL_HASH: Final = "karpenter.sh/nodepool-hash"
 NODEPOOL_HASH_VERSION: Final = "karpenter.sh/nodepool-hash-version"
 TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"

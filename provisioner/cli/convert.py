@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import click
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
-from provisioner.apis.openapi import Violation, defaulted, definition_of, violations
+from provisioner.apis.openapi import Violation, child, defaulted, definition_of, violations
 from provisioner.cli.documents import TOO_DEEP, DocumentError, content, documents, is_shallow
 from provisioner.cli.manifests import plain_yaml
 from provisioner.values import printable
@@ -22,6 +22,9 @@ MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _GROUPS: Final = frozenset({"karpenter.sh", "karpenter.k8s.aws"})
+_ONLY_OF_PROVISIONERS: Final = (
+    f"only nodes of NodePools made from a Provisioner have this label; use {names.NODEPOOL_LABEL}"
+)
 
 
 @dataclass
@@ -77,7 +80,7 @@ def _converted(one: Mapping[str, Any], templates: Mapping[str, Mapping[str, Any]
         return [] if wrong else [bare], [], wrong
     if api_version.partition("/")[0] in _GROUPS:
         return [], [], [Violation("apiVersion", f'"{api_version}" of {kind} has no successor')]
-    return [dict(one)], list(_legacy_labels(one)), []
+    return [dict(one)], list(_former_names(one)), []
 
 
 def _of_beta(kind: str, given: dict[str, Any]) -> _Found:
@@ -127,19 +130,25 @@ def _bare(one: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _legacy_labels(one: Any, path: str = "") -> Iterator[Violation]:
-    """Where pods select nodes by a label that only nodes of a former Provisioner have."""
+def _former_names(one: Any, path: str = "") -> Iterator[Violation]:
+    """Where pods select nodes by a label that only nodes of a former Provisioner have, or ask by annotations that nothing heeds any more."""
     if isinstance(one, Mapping):
+        if one.get("key") == names.PROVISIONER_NAME and "operator" in one:
+            yield Violation(child(path, "key"), _ONLY_OF_PROVISIONERS)
         for key, value in one.items():
-            where = f"{path}.{key}" if path else str(key)
+            where = child(path, str(key))
             if key == "nodeSelector" and isinstance(value, Mapping) and names.PROVISIONER_NAME in value:
-                text = f"only nodes of NodePools made from a Provisioner have this label; use {names.NODEPOOL_LABEL}"
-                yield Violation(f"{where}[{names.PROVISIONER_NAME}]", text)
+                yield Violation(f"{where}[{names.PROVISIONER_NAME}]", _ONLY_OF_PROVISIONERS)
+            elif key == "annotations" and isinstance(value, Mapping):
+                for former in (names.DO_NOT_EVICT, names.DO_NOT_CONSOLIDATE):
+                    if value.get(former) == "true":
+                        text = messages.annotation_without_effect(names.DO_NOT_DISRUPT)
+                        yield Violation(f"{where}[{former}]", text)
             else:
-                yield from _legacy_labels(value, where)
+                yield from _former_names(value, where)
     elif isinstance(one, list):
         for index, value in enumerate(one):
-            yield from _legacy_labels(value, f"{path}[{index}]")
+            yield from _former_names(value, f"{path}[{index}]")
 
 
 def _is(one: Mapping[str, Any], api_version: str, kind: str) -> bool:

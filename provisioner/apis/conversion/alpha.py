@@ -187,7 +187,8 @@ def _node_pool(name: str, class_name: str, spec: Mapping[str, Any], notes: _Note
         if spec.get(key):
             inner[key] = spec[key]
     inner["expireAfter"] = _expiry(spec.get("ttlSecondsUntilExpired"), notes)
-    metadata = {key: spec[key] for key in ("labels", "annotations") if spec.get(key)}
+    metadata = {"labels": spec.get("labels"), "annotations": _annotations(spec.get("annotations") or {}, notes)}
+    metadata = {key: one for key, one in metadata.items() if one}
     made: Document = {
         "template": {**({"metadata": metadata} if metadata else {}), "spec": inner},
         "disruption": {
@@ -207,6 +208,15 @@ def _node_pool(name: str, class_name: str, spec: Mapping[str, Any], notes: _Note
     pool = _object(V1["NodePool"], name, made)
     pool["metadata"]["annotations"] = {names.PROVISIONER_NAME: name}  # its nodes get it as a label
     return pool
+
+
+def _annotations(given: Mapping[str, str], notes: _Notes) -> Mapping[str, str]:
+    """Those of the nodes, with the one that keeps them as v1 writes it."""
+    if given.get(names.DO_NOT_CONSOLIDATE) != "true":
+        return given
+    notes.decided(f"spec.annotations[{names.DO_NOT_CONSOLIDATE}]", messages.became_annotation(names.DO_NOT_DISRUPT))
+    rest = {key: one for key, one in given.items() if key != names.DO_NOT_CONSOLIDATE}
+    return {names.DO_NOT_DISRUPT: "true", **rest}
 
 
 def _requirements(given: Iterable[Mapping[str, Any]], notes: _Notes) -> Iterator[Document]:

@@ -91,6 +91,25 @@ def test_a_kubelet_of_v1beta1_is_kept_and_said() -> None:
     assert "spec.template.spec.kubelet" in result.stderr
 
 
+def test_what_pods_say_in_former_names_is_passed_on_and_told() -> None:
+    expression = {"key": "karpenter.sh/provisioner-name", "operator": "In", "values": ["a"]}
+    affinity = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"preference": {"matchExpressions": [expression]}}]
+        }
+    }
+    annotations = {"karpenter.sh/do-not-evict": "true", "karpenter.sh/do-not-consolidate": "false"}
+    pod = {"metadata": {"annotations": annotations}, "spec": {"affinity": affinity}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"template": pod}}
+    result = run("-", stdin=yaml.safe_dump(deployment))
+    assert written(result) == [deployment]
+    where = "spec.template.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key"
+    assert result.stderr.splitlines() == [
+        "-: Deployment/w: spec.template.metadata.annotations[karpenter.sh/do-not-evict]: has no effect at v1; use karpenter.sh/do-not-disrupt",
+        f"-: Deployment/w: {where}: only nodes of NodePools made from a Provisioner have this label; use karpenter.sh/nodepool",
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["a: b", "- 1", "{", "apiVersion: karpenter.sh/v1alpha2\nkind: Thing\nmetadata: {name: a}"]
 )

@@ -105,6 +105,14 @@ def test_an_alias_of_a_label_counts_as_the_label() -> None:
     assert found["kubernetes.io/arch"] == ("In", ["arm64"])
 
 
+def test_nodes_that_were_not_consolidated_are_not_disrupted() -> None:
+    spec = {"annotations": {"karpenter.sh/do-not-consolidate": "true", "a": "b"}}
+    annotations = pool(spec)["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"karpenter.sh/do-not-disrupt": "true", "a": "b"}
+    other = {"annotations": {"karpenter.sh/do-not-consolidate": "false"}}
+    assert pool(other)["spec"]["template"]["metadata"] == other
+
+
 def test_labels_taints_limits_and_weight_come_along() -> None:
     found = pool(
         {
