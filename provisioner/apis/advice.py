@@ -41,6 +41,8 @@ _XLARGE_TYPE: Final = re.compile(r"(?P<family>[a-z][a-z0-9-]*)\.(?P<times>[0-9]{
 _FEWER_CPUS: Final = ("hpc", "m2", "hs1")
 """Families with less than 4 CPUs an xlarge."""
 _MIB: Final = 1024**2
+_LEAST_MEBIBYTES: Final = 128
+"""No kubelet runs in less; a limit below this lacks its unit."""
 
 
 class _Specified(Protocol):
@@ -211,7 +213,7 @@ def _limits(pool: NodePool, offered: Requirements) -> Iterator[Violation]:
         limits = Resources.parse(pool.spec.limits)
     except ValueError:
         return  # said elsewhere
-    cpus, mebibytes = _least_cpus(offered), _least(offered.get(_MEMORY_LABEL), 0)
+    cpus, mebibytes = _least_cpus(offered), _least(offered.get(_MEMORY_LABEL), _LEAST_MEBIBYTES)
     for resource, least, text in (
         (names.NODES, 1, "1 node"),
         (names.CPU, cpus * 1000, f"{cpus} CPU"),

@@ -158,6 +158,7 @@ SAID = {
         "spec.limits.memory",
         "(8192Mi)",
     ),
+    "a limit of memory that lacks its unit": (pool(limits={"memory": "1000"}), "spec.limits.memory", "(128Mi)"),
     "a limit of nodes": (pool(limits={"nodes": "0"}), "spec.limits.nodes", "(1 node)"),
     "a window without time": (budgets(window("@daily", "0h")), f"{B}[0].duration", "never active"),
     "no reason at all": (budgets({"nodes": "0", "reasons": []}), f"{B}[0].reasons", "has no effect"),
