@@ -14,8 +14,10 @@ import msgspec
 import yaml
 
 from provisioner.apis import advice, ec2, karpenter
+from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.names import WELL_KNOWN_LABELS
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
@@ -23,6 +25,7 @@ from provisioner.cli.documents import scalar
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import one_line
+from provisioner.values.spelling import closest
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -39,6 +42,11 @@ _REPLACED: Final = {
     "AWSNodeTemplate": f"an EC2NodeClass ({ec2.API_VERSION})",
     "Machine": f"a NodeClaim ({karpenter.API_VERSION})",
 }
+_REQUIREMENT_KEY: Final = re.compile(r"spec\.(?P<template>template\.spec\.)?requirements\[(?P<index>[0-9]+)\]\.key")
+_WELL_KNOWN: Final = WELL_KNOWN_LABELS.union(*NODE_CLASSES.values())
+_ALIKE: Final = 0.85
+"""Labels of one domain are much alike whatever they mean."""
+_CONVERT: Final = "; `dovetail convert` rewrites it"
 _OLD_GROUPS: Final = frozenset({"karpenter.sh", labels.GROUP})
 
 
@@ -276,7 +284,7 @@ def report_on(items: Iterable[Item]) -> Report:
         checked.append(_Checked(item, definition, defaulted(definition, document), str(name or "")))
     decoded: list[tuple[_Checked, msgspec.Struct]] = []
     for one in checked:
-        errors = [*violations(one.definition, one.document)]
+        errors = [_hinted(each, one.document) for each in violations(one.definition, one.document)]
         errors += [Violation(path, "is set more than once") for path in one.item.repeated]
         warnings: list[Violation] = []
         value = _decoded(one, errors)
@@ -305,15 +313,32 @@ def _foreign(document: Mapping[str, Any]) -> Violation | None:
     ours = {one.group for one in DEFINITIONS if one.group != "autoscaling.x-k8s.io"}
     same = next((one for one in DEFINITIONS if one.kind == kind and group in ours), None)
     if same is not None:
-        return Violation("apiVersion", f'"{version}" is not served for {kind}; use {same.api_version}')
+        is_old = kind in BETA and version == BETA[kind].api_version
+        return Violation(
+            "apiVersion", f'"{version}" is not served for {kind}; use {same.api_version}{_CONVERT * is_old}'
+        )
     if group in _OLD_GROUPS and kind in _REPLACED:
-        return Violation("kind", f'"{kind}" ({version}) is no longer served; use {_REPLACED[kind]} instead')
+        text = (
+            f'"{kind}" ({version}) is no longer served; use {_REPLACED[kind]} instead{_CONVERT * (kind != "Machine")}'
+        )
+        return Violation("kind", text)
     if group in ours:
         return Violation(
             "kind", f'"{kind}" is not a kind of {version}{did_you_mean(kind, (one.kind for one in DEFINITIONS))}'
         )
     close = did_you_mean(group, ours) if "karpenter" in group else ""
     return Violation("apiVersion", f'"{group}" is not an API group of Dovetail{close}') if close else None
+
+
+def _hinted(violation: Violation, document: Mapping[str, Any]) -> Violation:
+    """With the well-known label that the key of a requirement seems to mean; the rules know whole domains alone."""
+    found = _REQUIREMENT_KEY.fullmatch(violation.path)
+    if found is None:
+        return violation
+    spec = document["spec"]["template"]["spec"] if found["template"] else document["spec"]
+    key = str(spec["requirements"][int(found["index"])].get("key", ""))
+    close = "" if key in _WELL_KNOWN else closest(key, sorted(_WELL_KNOWN), alike=_ALIKE)
+    return Violation(violation.path, f"{violation.message}; did you mean {close}?") if close else violation
 
 
 def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:

@@ -142,11 +142,34 @@ def test_it_says_what_the_webhook_says(case: Case) -> None:
 OTHERS = {
     "an old version": (
         POOL.replace("karpenter.sh/v1", "karpenter.sh/v1beta1"),
-        '0.yaml:1: error: apiVersion: "karpenter.sh/v1beta1" is not served for NodePool; use karpenter.sh/v1',
+        '0.yaml:1: error: apiVersion: "karpenter.sh/v1beta1" is not served for NodePool; use karpenter.sh/v1; `dovetail convert` rewrites it',
+    ),
+    "a version that never was": (
+        POOL.replace("karpenter.sh/v1", "karpenter.sh/v2"),
+        '0.yaml:1: error: apiVersion: "karpenter.sh/v2" is not served for NodePool; use karpenter.sh/v1',
+    ),
+    "a kind without a way": (
+        "apiVersion: karpenter.sh/v1alpha5\nkind: Machine\n",
+        '0.yaml:2: error: kind: "Machine" (karpenter.sh/v1alpha5) is no longer served; use a NodeClaim (karpenter.sh/v1) instead',
+    ),
+    "a misspelt label of a restricted domain": (
+        POOL.replace(
+            "kubernetes.io/arch, operator: In, values: [amd64]",
+            "karpenter.sh/capacity-typ, operator: In, values: [spot]",
+        ),
+        '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label domain "karpenter.sh" is restricted; did you mean karpenter.sh/capacity-type?',
+    ),
+    "a restricted label that means no other": (
+        POOL.replace("kubernetes.io/arch", "karpenter.sh/nodepool"),
+        '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label "karpenter.sh/nodepool" is restricted',
+    ),
+    "a requirement without a key": (
+        POOL.replace("key: kubernetes.io/arch, operator: In, values: [amd64]", "operator: Exists"),
+        "0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: is required",
     ),
     "an old kind": (
         "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\n",
-        '0.yaml:2: error: kind: "Provisioner" (karpenter.sh/v1alpha5) is no longer served; use a NodePool (karpenter.sh/v1) instead',
+        '0.yaml:2: error: kind: "Provisioner" (karpenter.sh/v1alpha5) is no longer served; use a NodePool (karpenter.sh/v1) instead; `dovetail convert` rewrites it',
     ),
     "a misspelt kind": (
         POOL.replace("kind: NodePool", "kind: Nodepool"),
