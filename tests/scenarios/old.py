@@ -216,7 +216,9 @@ BETA: tuple[Row, ...] = (
     row(
         "an object that was applied at v1beta1 is stored at v1 and read at both",
         trusted,
-        applied(beta_pool(disruption={"consolidationPolicy": "WhenUnderutilized", "expireAfter": "168h"})),
+        applied(
+            beta_pool({"resources": {}}, disruption={"consolidationPolicy": "WhenUnderutilized", "expireAfter": "168h"})
+        ),
         shows(
             POOL,
             has("WhenEmptyOrUnderutilized", "spec", "disruption", "consolidationPolicy"),
@@ -228,6 +230,7 @@ BETA: tuple[Row, ...] = (
             POOL_BETA,
             lacks_nothing({"consolidationPolicy": "WhenUnderutilized", "expireAfter": "168h"}, "spec", "disruption"),
             has(None, *TEMPLATE, "expireAfter"),
+            has({}, *TEMPLATE, "resources"),
         ),
         shows(f"{DEFINITION}/nodepools.karpenter.sh", has(["v1"], "status", "storedVersions")),
         group=OLD,

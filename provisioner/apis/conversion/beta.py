@@ -22,6 +22,7 @@ from provisioner.apis.conversion.definitions import (
     EC2_BETA,
     NODE_CLAIM_LATER,
     NODE_CLASS_LATER,
+    NODE_POOL_BEFORE,
     NODE_POOL_LATER,
     V1,
 )
@@ -354,6 +355,7 @@ PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
         _reference(*_TEMPLATE),
         Part("expireAfter", (("spec", "disruption", "expireAfter"),), ((*_TEMPLATE, "expireAfter"),), _same, _same),
         Part("consolidation", _CONSOLIDATION, _CONSOLIDATION, _consolidation_up, _consolidation_down),
+        Part("before", NODE_POOL_BEFORE, (), _nothing, _nothing),
         _later(NODE_POOL_LATER),
     ),
     "NodeClaim": (_kubelet("spec"), _reference("spec"), _later(NODE_CLAIM_LATER, _never)),

@@ -23,6 +23,8 @@ TEMPLATE_API_VERSION: Final = "karpenter.k8s.aws/v1alpha1"
 CONVERT_PATH: Final = "/convert"
 
 NODE_POOL_LATER: Final = (("spec", "replicas"), ("spec", "template", "spec", "terminationGracePeriod"))
+NODE_POOL_BEFORE: Final = (("spec", "template", "spec", "resources"),)
+"""A field that v1 dropped."""
 NODE_CLAIM_LATER: Final = (("spec", "terminationGracePeriod"), ("spec", "expireAfter"))
 NODE_CLASS_LATER: Final = tuple(
     ("spec", name)
@@ -112,7 +114,15 @@ def _node_pool(root: Document) -> None:
     spec = root["properties"]["spec"]
     _without_rules(spec, "replicas")
     template = spec["properties"]["template"]["properties"]["spec"]
-    template["properties"] |= {"kubelet": KUBELET, "nodeClassRef": _reference(immutable=True)}
+    template["properties"] |= {
+        "kubelet": KUBELET,
+        "nodeClassRef": _reference(immutable=True),
+        "resources": {
+            "type": "object",
+            "description": "Always empty; Karpenter wrote it into NodePools.",
+            "maxProperties": 0,
+        },
+    }
     disruption = spec["properties"]["disruption"]
     disruption["default"] = {"consolidationPolicy": "WhenUnderutilized", "expireAfter": "720h"}
     disruption.pop("required", None)

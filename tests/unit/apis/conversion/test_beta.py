@@ -6,7 +6,7 @@ import pytest
 
 from provisioner.apis import cel
 from provisioner.apis.conversion.beta import KEPT_V1, ConversionError, convert, kept_kubelet, to_beta, to_v1
-from provisioner.apis.conversion.definitions import BETA, documents, two_versions
+from provisioner.apis.conversion.definitions import BETA, V1, documents, two_versions
 from provisioner.apis.conversion.ownership import Owner, owner_of
 from provisioner.apis.openapi import defaulted, violations
 
@@ -54,6 +54,17 @@ def test_underutilized_is_consolidated_at_once_and_expiry_moves_to_the_template(
 def test_the_kubelet_is_kept_where_the_provider_reads_it() -> None:
     found = to_v1(beta_pool(template={"kubelet": {"maxPods": 7}}))
     assert kept_kubelet(found["metadata"]["annotations"]) == {"maxPods": 7}
+
+
+def test_the_empty_resources_that_karpenter_wrote_are_admitted_and_come_back() -> None:
+    one = beta_pool(template={"resources": {}})
+    assert violations(BETA["NodePool"], one) == []
+    up = to_v1(one)
+    assert violations(V1["NodePool"], up) == []
+    assert "resources" not in up["spec"]["template"]["spec"]
+    assert to_beta(up) == one
+    (wrong,) = violations(BETA["NodePool"], beta_pool(template={"resources": {"requests": {"cpu": "1"}}}))
+    assert wrong.path == "spec.template.spec.resources"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"a":' * 100_000, "\ud800"])
