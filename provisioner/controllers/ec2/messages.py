@@ -55,6 +55,11 @@ def not_translated(reason: str, text: str) -> ConditionMessage:
     return ConditionMessage("Translated", names.FALSE, reason, text)
 
 
+def rejected(kind: str, name: str, error: str) -> ConditionMessage:
+    """On a Provisioner or AWSNodeTemplate: the API server does not admit what it became, `error` says why."""
+    return ConditionMessage("Translated", names.FALSE, "Rejected", f"{kind} {name} was rejected: {error}")
+
+
 def exists_already(kind: str, name: str) -> ConditionMessage:
     """On a Provisioner or AWSNodeTemplate: an object of that name was made by somebody else, or from a former one."""
     return ConditionMessage(

@@ -24,7 +24,7 @@ from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, ApiError, NotFound
+from provisioner.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.other_karpenter import karpenter_runs
 from provisioner.kube.resources import Resource
@@ -173,7 +173,14 @@ class Translator:
         if refusal is not None:
             return refusal
         for want, there, todo in zip(made.objects, found, steps, strict=True):
-            self._write(want, there, todo, origin)
+            try:
+                self._write(want, there, todo, origin)
+            except (
+                BadRequest,
+                Forbidden,
+                Invalid,
+            ) as error:  # by a webhook, a policy or a rule; the next round tries again
+                return messages.rejected(str(want["kind"]), str(want["metadata"]["name"]), error.message)
         listed = ", ".join(f"{one['kind']} {one['metadata']['name']}" for one in reversed(made.objects))
         return messages.translated(listed, "; ".join(map(str, made.decisions)))
 

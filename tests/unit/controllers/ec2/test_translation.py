@@ -121,6 +121,7 @@ class Server:
     ) -> None:
         self.provisioner, self.there, self.leases, self.component = provisioner, there, leases or [], component
         self.before: list[dict[str, Any]] = []
+        self.refusal: FakeAnswer | None = None
         self.api = FakeApi(respond=self.respond)
         self.events = Recorded()
         client = Client(self.api, FakeClock())
@@ -140,6 +141,8 @@ class Server:
         if path.endswith("/provisioners"):
             return self.listed([*self.before, self.provisioner])
         kind, _, _ = path.partition("/v1/")[2].partition("/")
+        if sent.method == "POST" and self.refusal is not None:
+            return self.refusal
         if sent.method == "POST":
             body = sent.body
             self.there[kind] = body
@@ -198,6 +201,31 @@ def test_one_that_has_no_equivalent_says_the_field() -> None:
     assert server.writes() == [("PATCH", "status")]
     assert server.condition["reason"] == "Unsupported"
     assert "spec.template.metadata.labels" in server.condition["message"]
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_what_the_api_server_does_not_admit_is_told_and_tried_again(status: int) -> None:
+    """Such as a webhook, for what no rule of the definition says."""
+    server = Server(old())
+    said = "denied the request: spec.kubelet.evictionHard[memory.avail]: the signal must be one of memory.available"
+    server.refusal = FakeAnswer(status=status, data=json.dumps({"message": said, "code": status}).encode())
+    server.translator.poll()
+    assert server.writes() == [("POST", "ec2nodeclasses"), ("PATCH", "status")], (
+        "no NodePool for a class that is not there"
+    )
+    assert (server.condition["status"], server.condition["reason"]) == ("False", "Rejected")
+    assert server.condition["message"] == f"EC2NodeClass p was rejected: {said}"
+    assert server.events.said == [("Warning", "Rejected")]
+    server.refusal = None
+    server.translator.poll()
+    assert server.condition["status"] == "True"
+
+
+def test_a_server_that_fails_is_no_refusal() -> None:
+    server = Server(old())
+    server.refusal = FakeAnswer(status=500, data=b"{}")
+    server.translator.poll()
+    assert "status" not in server.provisioner
 
 
 def test_one_that_is_older_waits_and_one_that_was_translated_goes_on() -> None:
