@@ -43,6 +43,7 @@ _REPLACED: Final = {
     "Machine": f"a NodeClaim ({karpenter.API_VERSION})",
 }
 _REQUIREMENT_KEY: Final = re.compile(r"spec\.(?P<template>template\.spec\.)?requirements\[(?P<index>[0-9]+)\]\.key")
+_MOVED: Final = {"spec.template.spec.kubelet": "set spec.kubelet of the EC2NodeClass instead"}
 _WELL_KNOWN: Final = WELL_KNOWN_LABELS.union(*NODE_CLASSES.values())
 _ALIKE: Final = 0.85
 """Labels of one domain are much alike whatever they mean."""
@@ -331,7 +332,9 @@ def _foreign(document: Mapping[str, Any]) -> Violation | None:
 
 
 def _hinted(violation: Violation, document: Mapping[str, Any]) -> Violation:
-    """With the well-known label that the key of a requirement seems to mean; the rules know whole domains alone."""
+    """With what one kind of a definition cannot say: where a field went, or which label the key of a requirement seems to mean."""
+    if place := _MOVED.get(violation.path):
+        return Violation(violation.path, f"{violation.message}; {place}")
     found = _REQUIREMENT_KEY.fullmatch(violation.path)
     if found is None:
         return violation

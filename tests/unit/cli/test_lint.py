@@ -163,6 +163,10 @@ OTHERS = {
         POOL.replace("kubernetes.io/arch", "karpenter.sh/nodepool"),
         '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label "karpenter.sh/nodepool" is restricted',
     ),
+    "a field that another kind has now": (
+        POOL.replace("      requirements:", "      kubelet: {maxPods: 20}\n      requirements:"),
+        "0.yaml:9: error: NodePool/general: spec.template.spec.kubelet: unknown field; set spec.kubelet of the EC2NodeClass instead",
+    ),
     "a requirement without a key": (
         POOL.replace("key: kubernetes.io/arch, operator: In, values: [amd64]", "operator: Exists"),
         "0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: is required",
