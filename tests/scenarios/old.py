@@ -41,6 +41,15 @@ with NoExecute (decision 13), and a bare pod would be gone."""
 OF_CLUSTER = {"karpenter.sh/discovery": CLUSTER_NAME}
 
 
+OLD_STATUS: Document = {
+    "resources": {"cpu": "4"},
+    "lastScaleTime": "2023-07-01T00:00:00Z",
+    "conditions": [
+        {"type": "Active", "status": "True", "severity": "Info", "lastTransitionTime": "2023-07-01T00:00:00Z"}
+    ],
+}
+
+
 def provisioner(**spec: Any) -> Document:
     """A Provisioner by this row's name, whose nodes are this row's."""
     return old_provisioner("{pool}", labels={TEAM: "{pool}"}, **spec)
@@ -282,6 +291,14 @@ ALPHA: tuple[Row, ...] = (
         labelled(names.PROVISIONER_NAME, "{pool}"),
         labelled(names.CAPACITY_TYPE_LABEL, "on-demand"),
         labelled(names.ARCH_LABEL, "amd64"),
+        group=OLD,
+    ),
+    row(
+        "a Provisioner as it was read from a cluster with Karpenter can be applied",
+        trusted,
+        owning("{pool}"),
+        applied({**provisioner(), "status": OLD_STATUS}),
+        translated("became NodePool"),
         group=OLD,
     ),
     row(

@@ -222,7 +222,20 @@ BETA: Final[dict[str, Definition]] = {
 }
 """The kinds that have two versions, by kind: as they are stored, and as they were before."""
 
-PROVISIONER: Final = Definition(
+
+@dataclass(frozen=True, slots=True)
+class AlphaDefinition(Definition):
+    """A kind before v1beta1; a manifest that was read from a cluster has Karpenter's status, which is let pass."""
+
+    def _root(self) -> Document:
+        root = Definition._root(self)  # noqa: SLF001 - as in `BetaDefinition`
+        status = root["properties"]["status"]
+        for schema in (status, status["properties"]["conditions"]["items"]):
+            schema["x-kubernetes-preserve-unknown-fields"] = True
+        return root
+
+
+PROVISIONER: Final = AlphaDefinition(
     type=Provisioner,
     api_version=PROVISIONER_API_VERSION,
     plural="provisioners",
@@ -230,7 +243,7 @@ PROVISIONER: Final = Definition(
     categories=("karpenter",),
     columns=COLUMNS,
 )
-NODE_TEMPLATE: Final = Definition(
+NODE_TEMPLATE: Final = AlphaDefinition(
     type=AWSNodeTemplate,
     api_version=TEMPLATE_API_VERSION,
     plural="awsnodetemplates",
