@@ -39,12 +39,15 @@ class InterruptionDecision:
     recheck_at: datetime | None = None
 
 
-def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) -> InterruptionDecision:
+def decide_interruptions(
+    snapshot: Snapshot, marks: Mapping[str, Interruption], budgets: AllowanceLedger
+) -> InterruptionDecision:
     """The next step of every marked node.
 
     Args:
         snapshot: one instant.
         marks: by name of the NodeClaim; nodes that are going already may be among them.
+        budgets: of the same instant; what is closed within them is spent.
 
     Cost: O(nodes + pods of the marked ones); nothing where there are no marks.
     """
@@ -56,7 +59,6 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
     now = snapshot.at
     ready = {pod.uid for node in snapshot.nodes if node.initialized and not node.deleting for pod in node.assigned}
     placed = {pod.uid for node in snapshot.nodes for pod in node.assigned}
-    left = _budgets(snapshot, {node.pool for node in marked if marks[node.key.name].budgeted})
     close: list[str] = []
     plan: list[str] = []
     evict: list[str] = []
@@ -73,12 +75,11 @@ def decide_interruptions(snapshot: Snapshot, marks: Mapping[str, Interruption]) 
         if mark.evicts is not None and not pressing:
             rechecks.append(mark.evicts)
         if mark.budgeted and not pressing and not node.deleting:
-            if why := _refusal(node, left):
+            if why := _refusal(node, budgets):
                 blocked.append(Blocked(node.key.name, node.pool, why))
                 rechecks.append(now + BUDGET_RECHECK)
                 continue
-            if node.pool in left:
-                left[node.pool] -= 1
+            budgets.spend((node.key.name,))
         pods = _leaving(node.pods)
         if pressing or not mark.replaced or not node.name:
             evict.append(node.key.name)
@@ -102,17 +103,9 @@ def _is_going(node: NodeView) -> bool:
     return node.claim is None or node.claim.metadata.deletion_timestamp is not None
 
 
-def _refusal(node: NodeView, left: Mapping[str, int]) -> str:
+def _refusal(node: NodeView, budgets: AllowanceLedger) -> str:
+    """Why a node is left alone for now; a pool that is gone has no budgets."""
     if node.do_not_disrupt:
         return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
-    if left.get(node.pool, 1) <= 0:
-        return messages.budget_spent(names.REASON_SCHEDULED_CHANGE)
-    return ""
-
-
-def _budgets(snapshot: Snapshot, concerned: set[str]) -> dict[str, int]:
-    """How many nodes of each pool may still be disrupted now; a pool that is gone has no budgets."""
-    if not concerned:
-        return {}
-    budgets = AllowanceLedger(snapshot).budgets(names.REASON_SCHEDULED_CHANGE)
-    return {one.pool: one.allowed for one in budgets if one.pool in concerned}
+    refused = budgets.refusal((node.key.name,), names.REASON_SCHEDULED_CHANGE)
+    return budgets.why_none(refused, names.REASON_SCHEDULED_CHANGE) if refused and budgets.knows(refused) else ""

@@ -160,7 +160,10 @@ class Interruptions:
             for claim, mark in every
             if claim.name not in staying and mark.has_begun(now) and _ends_before_deadline(mark, claim)
         ]
-        decision = decide_interruptions(self._cluster.snapshot(), staying) if staying else InterruptionDecision()
+        decision = InterruptionDecision()
+        if staying:
+            snapshot = self._cluster.snapshot()
+            decision = decide_interruptions(snapshot, staying, self._ledger.at(snapshot))
         steps: list[tuple[Callable[[str, Interruption], None], str]] = [
             *((self._evict, key) for key in decision.evict),
             *((self._close, key) for key in decision.close),

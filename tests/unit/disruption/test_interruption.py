@@ -1,5 +1,6 @@
 """What becomes of nodes that their cloud takes back, step by step."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.pods import Pod
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pool
@@ -37,14 +39,19 @@ def in_flight(world: World, name: str, *pods: Pod) -> None:
     world.cluster.claim_changed(None, claim(name, pods=pods, provider_id=f"kwok://{name}", true=(names.LAUNCHED,)))
 
 
-def decide(world: World, *keys: str, mark: Interruption = SPOT) -> InterruptionDecision:
-    return decide_interruptions(world.cluster.snapshot(), dict.fromkeys(keys, mark))
+def decide_all(world: World, marks: Mapping[str, Interruption], *, most: int = 0) -> InterruptionDecision:
+    snapshot = world.cluster.snapshot()
+    return decide_interruptions(snapshot, marks, AllowanceLedger(snapshot, most=most))
+
+
+def decide(world: World, *keys: str, mark: Interruption = SPOT, most: int = 0) -> InterruptionDecision:
+    return decide_all(world, dict.fromkeys(keys, mark), most=most)
 
 
 def test_nothing_is_done_where_nothing_is_marked() -> None:
     world = World()
     world.existing_node("a")
-    assert decide_interruptions(world.cluster.snapshot(), {}) == InterruptionDecision()
+    assert decide_all(world, {}) == InterruptionDecision()
 
 
 def test_a_node_is_closed_first_and_looked_at_again_when_time_runs_out() -> None:
@@ -212,4 +219,20 @@ def test_the_most_pressing_node_takes_the_budget() -> None:
         "a": CHANGE,
         "b": Interruption("event_status", budgeted=True, replaced=True, evicts=later - timedelta(hours=5)),
     }
-    assert decide_interruptions(world.cluster.snapshot(), marks).close == ("b",)
+    assert decide_all(world, marks).close == ("b",)
+
+
+def test_the_limit_over_all_pools_keeps_a_node_of_a_scheduled_change_and_is_named() -> None:
+    """Else it would be closed in every pass, ten times a second, and refused by the ledger each time."""
+    world = budgeted({"nodes": "100%"})
+    assert decide(world, "a", "b", mark=CHANGE, most=1).close == ("a",)
+    closed(world, "c")
+    decision = decide(world, "a", mark=CHANGE, most=1)
+    assert decision.close == ()
+    assert [str(one) for one in decision.blocked] == [
+        (
+            "No allowed disruptions for disruption reason ScheduledChange because --max-disrupting-nodes is 1, "
+            "and 1 node is being disrupted or not Ready"
+        )
+    ]
+    assert decide(world, "a", most=1).close == ("a",), "the cloud does not ask"
