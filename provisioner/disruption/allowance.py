@@ -1,5 +1,7 @@
 """How many more nodes of each NodePool one method may disrupt in one pass, by their budgets. Pure."""
 
+import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,13 +22,19 @@ class Allowance:
         self._allowed: Final[dict[str, int]] = {}
         self._taken: Final[dict[str, int]] = {}
         self._short: Final[set[str]] = set()
+        self._together = math.inf if view.ceiling is None else view.ceiling  # what is left of the limit over all pools
 
-    def left(self, pool: str) -> int:
+    def left(self, pool: str) -> float:
         """Nodes of the pool that may still be proposed."""
         allowed = self._allowed.get(pool)
         if allowed is None:
             allowed = self._allowed[pool] = max(0, self._view.allowed(pool, self._reason))
-        return allowed - self._taken.get(pool, 0)
+        return min(self._together, allowed - self._taken.get(pool, 0))
+
+    def allows(self, pools: Sequence[str]) -> bool:
+        """Whether a node of each of these, named as often as it has one of them, may be proposed; whom that holds back is remembered."""
+        short = [pool for pool in set(pools) if self.lacks(pool, pools.count(pool))]
+        return not short and len(pools) <= self._together
 
     def lacks(self, pool: str, nodes: int = 1) -> bool:
         """Whether the budget leaves fewer; it is remembered that one was held back."""
@@ -38,6 +46,7 @@ class Allowance:
     def take(self, node: NodeView) -> None:
         """A node is proposed. One that is not Ready counts as away already, and takes no more, as in `budgets.AllowanceLedger`."""
         self._taken[node.pool] = self._taken.get(node.pool, 0) + node.ready
+        self._together -= node.ready
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:

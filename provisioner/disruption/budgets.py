@@ -73,9 +73,14 @@ class AllowanceLedger:
             return PoolBudget(pool, nodes, 0, 0, consuming)
         limit = disruptions_at_once(found.spec.disruption.budgets, reason=reason, nodes=nodes, now=self._now)
         allowed = max(0, limit - consuming)
-        if self._most:
-            allowed = min(allowed, max(0, self._most - self._consuming.total()))
+        if (ceiling := self.ceiling) is not None:
+            allowed = min(allowed, ceiling)
         return PoolBudget(pool, nodes, limit, allowed, consuming)
+
+    @property
+    def ceiling(self) -> int | None:
+        """How many nodes of all pools together may still be disrupted; None for no such limit."""
+        return max(0, self._most - self._consuming.total()) if self._most else None
 
     def budgets(self, reason: str) -> tuple[PoolBudget, ...]:
         """Of every pool, by name."""

@@ -180,8 +180,7 @@ class Consolidation:
 
     def allows(self, some: Sequence[Candidate]) -> bool:
         """Whether budgets leave room for all of these nodes at once."""
-        pools = [one.node.pool for one in some]
-        return not any(self.allowance.lacks(pool, pools.count(pool)) for pool in set(pools))
+        return self.allowance.allows([one.node.pool for one in some])
 
     def sets(self, alone: Collection[str] = ()) -> Sets:
         """Sets of the nodes that are free by now; those that were bought a moment ago are in one only where there is news for them.

@@ -83,13 +83,13 @@ def emptiness(view: View) -> MethodAnswer:
         elif (loop := loops.refusal(node)) is not None:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
             rechecks.append(loop[1])
-        elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool]:
+        elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool] or spent.total() == view.ceiling:
             held[node.pool] += 1
             rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock
         else:
             spent[node.pool] += node.ready  # one that is not Ready counts as away already
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
-    none = (name for name in sorted(held) if not spent[name])
+    none = (name for name in sorted(held) if view.allowed(name, names.REASON_EMPTY) <= 0)
     blocked.extend(Blocked("", name, view.why_none(name, names.REASON_EMPTY)) for name in none)
     eligible = len(proposals) + held.total()
     return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None), eligible)

@@ -42,7 +42,10 @@ class Play:
         """`prepared`: the world of the view."""
         allowed, most = view.allowed, len(view.snapshot.nodes)
         self.view = replace(
-            view, allowed=lambda pool, reason: most if allowed(pool, reason) > 0 else 0, first=frozenset()
+            view,
+            allowed=lambda pool, reason: most if allowed(pool, reason) > 0 else 0,
+            ceiling=None,
+            first=frozenset(),
         )
         self.prepared = prepared
         self.curve: Final[list[tuple[float, float]]] = [(0.0, 0.0)]

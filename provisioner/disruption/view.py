@@ -51,6 +51,7 @@ class View:
         allowed: by name of a pool and reason (Empty, Drifted, Underutilized), how many of its nodes may still be disrupted for it;
             a method takes off by itself what it proposes.
         why_none: likewise, what leaves none where that is 0, as users read it.
+        ceiling: how many nodes of all pools together may still be disrupted; None for no such limit.
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
@@ -71,6 +72,7 @@ class View:
     prepared: Prepared | None
     allowed: Callable[[str, str], int]
     why_none: Callable[[str, str], str] = lambda _, reason: messages.budget_spent(reason)
+    ceiling: int | None = None
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()

@@ -224,17 +224,19 @@ class Fleet:
         spared: Iterable[str] = (),
         first: Iterable[str] = (),
         allowed: Callable[[str, str], int] | None = None,
+        most: int = 0,
         expired: Callable[[], bool] = lambda: False,
     ) -> View:
-        """What a method is asked; budgets are those of the pools unless `allowed` says otherwise."""
+        """What a method is asked; budgets are those of the pools unless `allowed` says otherwise. `most` as of `AllowanceLedger`."""
         snapshot = self.snapshot()
         going = frozenset(under_way)
-        by_pool = AllowanceLedger(snapshot, going).allowed
-
+        ledger = AllowanceLedger(snapshot, going, most=most)
         return View(
             snapshot=snapshot,
             prepared=self.prepared(snapshot),
-            allowed=allowed or by_pool,
+            allowed=allowed or ledger.allowed,
+            why_none=ledger.why_none,
+            ceiling=ledger.ceiling,
             under_way=going,
             spared=frozenset(spared),
             first=frozenset(first),

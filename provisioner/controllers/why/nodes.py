@@ -1,5 +1,6 @@
 """Why a node is not disrupted, or what holds its drain: what the methods of disruption make of it now."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -224,18 +225,21 @@ def _method(
     text = message or next(iter((*blocked, *refused, *pooled)), "")
     if not text and not allowed:
         text = view.why_none(node.pool, method.reason)
-    elif not text and _taken(asked, node.pool, view) >= allowed:
-        text = (
-            f"{allowed} more node{'s' if allowed > 1 else ''} of its NodePool may be disrupted now, and others go first"
-        )
-    text = text or "no other node would take its pods at a saving"
+    text = text or _others_first(asked, node.pool, allowed, view) or "no other node would take its pods at a saving"
     return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
 
 
-def _taken(asked: Asked, pool: str, view: View) -> int:
-    """How many nodes of a pool a method would take, less those that count as away already."""
+def _others_first(asked: Asked, pool: str, allowed: int, view: View) -> str:
+    """That others take what is allowed, where they do; "" where something is left."""
     going = {name for one in asked.proposals for name in one.candidates}
-    return sum(one.ready for one in view.snapshot.nodes if one.pool == pool and one.key.name in going)
+    taken = Counter(one.pool for one in view.snapshot.nodes if one.key.name in going and one.ready)
+    if taken[pool] >= allowed:
+        most, whose = allowed, " of its NodePool"
+    elif view.ceiling is not None and taken.total() >= view.ceiling:
+        most, whose = view.ceiling, " of all NodePools (--max-disrupting-nodes)"
+    else:
+        return ""
+    return f"{most} more node{'s' if most > 1 else ''}{whose} may be disrupted now, and others go first"
 
 
 def _default_keys(view: View) -> frozenset[str]:

@@ -46,11 +46,21 @@ class Decision(MethodAnswer):
         return tuple(one.candidates[0] for one in self.proposals)
 
 
-def decide(world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "") -> Decision:
+def decide(
+    world: World, empty_for: dict[str, timedelta] | None = None, under_way: str = "", *, most: int = 0
+) -> Decision:
     seen = dict.fromkeys("abc", LONG) if empty_for is None else empty_for
     snapshot, away = world.cluster.snapshot(), frozenset(under_way)
-    ledger = AllowanceLedger(snapshot, taken=away)
-    view = View(snapshot, None, ledger.allowed, empty_for=seen, validation=VALIDATION, under_way=away)
+    ledger = AllowanceLedger(snapshot, taken=away, most=most)
+    view = View(
+        snapshot,
+        None,
+        ledger.allowed,
+        ceiling=ledger.ceiling,
+        empty_for=seen,
+        validation=VALIDATION,
+        under_way=away,
+    )
     answer = emptiness(view)
     return Decision(answer.proposals, answer.blocked, answer.recheck_at, ledger=ledger)
 
@@ -80,6 +90,16 @@ def test_nodes_go_in_a_fixed_order_and_within_the_budget() -> None:
     assert decision.delete == ("a", "b")
     assert decision.ledger is not None
     assert decision.ledger.allowed("general", "Empty") == 2
+
+
+@pytest.mark.parametrize(("most", "want"), [(0, ("a", "b")), (2, ("a", "b")), (1, ("a",))])
+def test_nodes_of_all_pools_together_keep_the_limit_over_them(most: int, want: tuple[str, ...]) -> None:
+    world = a_world("a")
+    everything = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"}
+    world.cluster.pool_changed(None, pool("other", disruption=everything))
+    world.existing_node("b", age=3600, labels={names.NODEPOOL_LABEL: "other"})
+    decision = decide(world, most=most)
+    assert (decision.delete, decision.blocked) == (want, ())
 
 
 def test_a_closed_budget_is_said_on_the_pool() -> None:

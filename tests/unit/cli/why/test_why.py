@@ -275,6 +275,20 @@ def test_a_node_that_a_budget_leaves_for_later_says_that_others_go_first(file: p
     assert messages["Empty"] == "1 more node of its NodePool may be disrupted now, and others go first"
 
 
+def test_a_node_that_the_limit_over_all_pools_leaves_for_later_says_so(file: pathlib.Path) -> None:
+    eager = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+    other = existing_node("b")
+    for one in other:
+        one["metadata"]["labels"][names.NODEPOOL_LABEL] = "other"
+    dump = Dump(file, pool(disruption=eager), pool("other", disruption=eager), *existing_node("a"), *other)
+    states = {name: dump.json("node", name, "--max-disrupting-nodes=1") for name in "ab"}
+    assert [states[name]["state"] for name in "ab"] == ["Candidate", "Blocked"]
+    messages = {one["reason"]: one["message"] for one in states["b"]["methods"]}
+    assert messages["Empty"] == (
+        "1 more node of all NodePools (--max-disrupting-nodes) may be disrupted now, and others go first"
+    )
+
+
 def test_every_method_says_what_refuses_the_node(file: pathlib.Path) -> None:
     kept = pool(disruption={"consolidateAfter": "0s"})
     found = Dump(file, kept, *existing_node("n"), wire_pod("web", status__nominatedNodeName="n")).json("node", "n")

@@ -25,6 +25,18 @@ def test_row_104_two_nodes_become_one() -> None:
     assert one.saving_usd_per_hour == pytest.approx(0.05)
 
 
+@pytest.mark.parametrize(("most", "want"), [(0, [("a", "b")]), (2, [("a", "b")]), (1, [])])
+def test_a_set_over_two_pools_keeps_the_limit_over_all_pools(most: int, want: list[tuple[str, ...]]) -> None:
+    """Else it is proposed in every pass and refused each time."""
+    fleet = Fleet(
+        [pool("general"), pool("other")],
+        types=(SMALL, instance_type("cheap", "4", "8Gi", 0.15, zones=ABC, capacity_types=("on-demand",))),
+    )
+    for name, of in (("a", "general"), ("b", "other")):
+        fleet.node(name, several(1, name, THREE_QUARTERS), kind=SMALL, of=of)
+    assert gone(consolidation.propose(fleet.view(most=most))) == want
+
+
 def test_row_104_nodes_that_fit_into_the_room_of_others_go_one_by_one_in_one_pass() -> None:
     fleet = Fleet()
     fleet.node("room", several(4, "r"), kind=LARGE, do_not_disrupt=True)

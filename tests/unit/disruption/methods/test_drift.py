@@ -79,6 +79,14 @@ def test_row_89_a_budget_of_none_is_said_of_the_pool() -> None:
     assert told(answer) == {"": "No allowed disruptions for disruption reason Drifted due to blocking budget"}
 
 
+@pytest.mark.parametrize(("most", "want"), [(0, 4), (3, 3), (1, 1)])
+def test_nodes_of_all_pools_together_keep_the_limit_over_them(most: int, want: int) -> None:
+    fleet = Fleet([pool("general"), pool("other")])
+    for number, of in enumerate(("general", "other") * 2):
+        drifted(fleet, (f"n{number}", several(1, f"p{number}")), of=of)
+    assert len(drift.propose(fleet.view(most=most)).proposals) == want
+
+
 def test_pods_do_not_move_to_another_drifted_node() -> None:
     fleet = drifted(Fleet(), ("a", several(1, "w")), ("b", several(1, "x")))
     found = drift.propose(fleet.view()).proposals
