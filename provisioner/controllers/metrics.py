@@ -358,12 +358,15 @@ class Metrics:
 
     @contextmanager
     def evaluating(self, reason: str, consolidation_type: str, monotonic: Callable[[], float]) -> Iterator[None]:
-        """Around one evaluation of a disruption method; `reason` in lower case."""
+        """Around one evaluation of a disruption method; `reason` in lower case. Differs: Karpenter counts each simulation as a scheduling decision."""
         started = monotonic()
         try:
             yield
         finally:
-            self._evaluation.labels(reason, consolidation_type).observe(monotonic() - started)
+            seconds = monotonic() - started
+            self._evaluation.labels(reason, consolidation_type).observe(seconds)
+            if reason != names.REASON_EMPTY.lower():  # it asks for no places
+                self._scheduling.labels("disruption").observe(seconds)
 
     def eligible_nodes(self, reason: str, count: int) -> None:
         """How many nodes a method could disrupt now, budgets left aside; `reason` in lower case."""

@@ -284,11 +284,6 @@ SAVES_TOO_LITTLE: Final = "Moving its pods does not save enough to justify the d
 # methods/drift.py
 
 
-def replacement_dearer(nodes: int, usd: float, now: float) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
-    return f"Its pods would need {nodes} nodes for ${usd:.2f} per hour, instead of one for ${now:.2f}"
-
-
 def several_nodes_needed(nodes: int) -> str:
     """Why a node is not disrupted, or a command does not go on."""
     return (

@@ -19,8 +19,6 @@ from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
 
 METHOD: Final = "drift"
-_DEAR: Final = 2.0
-"""Several nodes that replace one cost at most so many times as much."""
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 WAVE: Final = timedelta(seconds=3)
 """Verdicts about nodes of a NodePool come one after another; the first of them waits no longer for the others."""
@@ -34,7 +32,8 @@ def propose(view: View) -> MethodAnswer:
     Pods of a drifted node do not move to another drifted node unless there is nowhere else to go: they would move twice. So nodes that drift
     together begin together: what is not known to be drifted yet would take pods of those before it.
 
-    A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there.
+    A node that only several can replace goes when nothing of its pool is on its way: those after it find the new ones there. What
+    they cost is not asked, as in Karpenter: the user wants other nodes, and consolidation follows.
 
     Differs: Karpenter proposes one node a pass, and begins each pass with the same one, though it failed; here the whole budget is
     spent in one pass, so a pool that cannot be replaced keeps back nobody else.
@@ -69,7 +68,7 @@ def propose(view: View) -> MethodAnswer:
         if answer.result is None and len(drifted) > 1:
             anywhere = anywhere or simulation.reopened(closed)
             answer = _ask(anywhere, one)
-        why = answer.refusal if answer.result is None else _dear(one, answer.result, moving)
+        why = answer.refusal if answer.result is None else _waits(one, answer.result, moving)
         if answer.result is None or why:
             blocked.append(Blocked(one.key, one.node.pool, why))
             continue
@@ -180,13 +179,7 @@ def _moving(view: View) -> set[str]:
     }
 
 
-def _dear(one: Candidate, result: Result, moving: Container[str]) -> str:
+def _waits(one: Candidate, result: Result, moving: Container[str]) -> str:
     """Why a node that only several can replace stays for now; "" where it goes."""
     new = len(result.claims)
-    if new <= 1:
-        return ""
-    if one.usd_per_hour > 0 and result.usd_per_hour > _DEAR * one.usd_per_hour:
-        return messages.replacement_dearer(new, result.usd_per_hour, one.usd_per_hour)
-    if one.node.pool in moving:
-        return messages.several_nodes_needed(new)
-    return ""
+    return messages.several_nodes_needed(new) if new > 1 and one.node.pool in moving else ""

@@ -29,6 +29,16 @@ def test_a_decision_shows_its_size_and_age_only_while_it_is_made() -> None:
     assert value("scheduling_duration_seconds_sum", {"controller": "provisioner"}) == before + 3.0
 
 
+@pytest.mark.parametrize(("reason", "counts"), [("drifted", True), ("underutilized", True), ("empty", False)])
+def test_methods_of_disruption_that_ask_for_places_count_as_scheduling(reason: str, counts: bool) -> None:
+    times = iter([10.0, 12.5])
+    labels = {"controller": "disruption"}
+    before = value("scheduling_duration_seconds_sum", labels) or 0.0
+    with METRICS.evaluating(reason, "", lambda: next(times)):
+        pass
+    assert (value("scheduling_duration_seconds_sum", labels) or 0.0) - before == (2.5 if counts else 0.0)
+
+
 def test_a_zone_that_no_pod_waits_for_any_more_is_forgotten() -> None:
     METRICS.pending_by_zone({"a": 2, "flexible": 1})
     METRICS.pending_by_zone({"flexible": 4})
