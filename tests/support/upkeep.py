@@ -27,6 +27,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.worlds import Worlds
+from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.drift import pool_drift
 from provisioner.disruption.messages import WAITS_FOR_TIED, several_nodes_needed
 from provisioner.disruption.methods import static_drift
@@ -679,9 +680,11 @@ class Upkeep:
         """A pass of consolidation, once nodes have been still for long enough; what has begun.
 
         The same question right after must find nothing, if nothing else happened, but for what `is_late` names. What could not begin, since it waits
-        for nodes that go, holds no room: a move that has to do with its nodes may come in its place.
+        for nodes that go, holds no room: a move that has to do with its nodes may come in its place. Nor is a node counted that was kept for pods
+        that wait, or whose node is being drained: they may be expected elsewhere once others have gone.
         """
         undisturbed, self._answered = self.meanwhile is nothing, tuple[Proposal, ...]()
+        kept = self._kept()
         begun = self._passed(self.disruption.consolidate_once)
         if begun and undisturbed:
             self.seen["asked again"] += 1
@@ -689,9 +692,18 @@ class Upkeep:
             view = self.disruption.view(self.cluster.snapshot(), first=frozenset(), expired=lambda: False)
             more = [one for method in CONSOLIDATIONS for one in method.ask(view).proposals]
             more = [one for one in more if waits.isdisjoint(_nodes_of(one)) and not is_late(one)]
+            more = [one for one in more if kept.isdisjoint(one.candidates)]
             if more:
                 self.wrong.append(f"consolidation proposes {more} right after {begun}")
         return begun
+
+    def _kept(self) -> set[str]:
+        """The NodeClaims that consolidation leaves alone since pods that wait are expected on their nodes."""
+        view = self.disruption.view(self.cluster.snapshot(), first=frozenset(), expired=lambda: False)
+        if view.prepared is None:
+            return set()
+        work = Consolidation(view, view.prepared)
+        return {one.key for one in work.order if not work.free(one)}
 
     def _passed(self, run: Callable[[], object]) -> list[Proposal]:
         before, self._begun = self.cluster.snapshot(), []
