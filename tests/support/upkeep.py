@@ -716,13 +716,14 @@ class Upkeep:
     def _misplaced(self, before: Snapshot, begun: list[Proposal]) -> list[str]:
         """What kube-scheduler would not do of what was decided in one pass, once all that go are gone.
 
-        Pods without a PodDisruptionBudget leave a node that is being deleted at once, wherever to: it is enough that they may go somewhere.
+        Pods without a PodDisruptionBudget leave a node that is being deleted at once, and those that are pending are bound, wherever to: it is enough
+        that they may go somewhere.
         """
         world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
         begun = [one for one in begun if one.method != static_drift.METHOD]  # no pod is on its nodes
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
-        free = [
+        free = [pod for pod in before.pending if pod.uid not in planned] + [
             pod
             for node in before.nodes
             for pod in node.pods
