@@ -92,7 +92,7 @@ class Consolidation:
                 continue
             due = consolidatable_at(one.node, one.pool)
             if due is not None and due <= self._view.snapshot.at:
-                if one.key not in self._view.restless:
+                if one.key not in self._view.restless and one.key not in self._view.later:
                     yield one
                 else:
                     self._rechecks.append(self._view.snapshot.at + RECHECK)

@@ -52,6 +52,7 @@ class View:
             a method takes off by itself what it proposes.
         why_none: likewise, what leaves none where that is 0, as users read it.
         ceiling: how many nodes of all pools together may still be disrupted; None for no such limit.
+        later: NodeClaims that have just waited until other nodes are drained; they do not keep what `ceiling` leaves from others.
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
@@ -73,6 +74,7 @@ class View:
     allowed: Callable[[str, str], int]
     why_none: Callable[[str, str], str] = lambda _, reason: messages.budget_spent(reason)
     ceiling: int | None = None
+    later: frozenset[str] = frozenset()
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()

@@ -243,6 +243,7 @@ class Disruption:
         self._prepared: _World | None = None
         self._asked: dict[str, _Asked] = {}  # by method: a question that proposed nothing
         self._unreached: dict[str, frozenset[str]] = {}
+        self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
@@ -363,7 +364,8 @@ class Disruption:
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
         things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
         loops = self._commands.loops()
-        values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason))
+        later = self._later.get(method.name, frozenset())
+        values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason), later)
         known, now = self._asked.get(method.name), self._clock.monotonic()
         if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
             return set()
@@ -373,6 +375,7 @@ class Disruption:
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling,
+            later=later,
             empty_for=empty_for,
             validation=VALIDATION,
             under_way=under_way,
@@ -388,6 +391,7 @@ class Disruption:
         answer = self._ask(method, view)
         self._asked.pop(method.name, None)
         began = self._begin(answer.proposals, snapshot)
+        self._note_waiting(method, view, began)
         if not answer.unreached and all(map(began.waits, answer.proposals)):
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
         gone = {name for one in began.begun for name in one.candidates}
@@ -429,6 +433,11 @@ class Disruption:
         for blocked in answer.blocked:
             self._say_blocked(blocked, view.snapshot)
         return answer
+
+    def _note_waiting(self, method: Method, view: View, began: _Began) -> None:
+        """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
+        before = self._later.get(method.name, frozenset()) if began.waiting and not began.begun else frozenset()
+        self._later[method.name] = before | began.waiting if view.ceiling is not None else frozenset()
 
     def _note_eligible(self, method: Method, nodes: int) -> None:
         counts = self._eligible.setdefault(method.reason, {})
@@ -515,6 +524,7 @@ class Disruption:
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling,
+            later=self._later.get(method.name, frozenset()),
             under_way=self._under_way(snapshot),
             spared=self._spared(snapshot, buys=method.buys),
             loops=self._commands.loops(),
@@ -538,14 +548,14 @@ class Disruption:
         for score in answer.rejected:
             self._metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
-            self._begin_moves(answer.proposals, snapshot)
+            self._note_waiting(method, view, self._begin_moves(answer.proposals, snapshot))
         self._metrics.consolidation_potential(potential_usd_per_hour(view))
         return answer
 
     def _virtual(self) -> tuple[Pod, ...]:
         return self._buffers.pods() if self._buffers is not None else ()
 
-    def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> None:
+    def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> _Began:
         """Begin what still holds, and say of each what becomes of it."""
         for one in proposals:
             self._say_of_all(one, messages.consolidation_candidate(one))
@@ -561,6 +571,7 @@ class Disruption:
                 self._say_of_all(one, messages.consolidation_rejected(one, "budget"))
             else:
                 self._say_approved(one, snapshot)
+        return began
 
     def _say_approved(self, one: Proposal, snapshot: Snapshot) -> None:
         for score in one.scores:

@@ -55,7 +55,7 @@ def propose(view: View) -> MethodAnswer:
     moving = _moving(view)
     proposals: list[Proposal] = []
     unreached: set[str] = set()
-    for one in sorted(drifted, key=lambda one: one.key not in view.first):
+    for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
         if one.node.pool in awaited or allowance.lacks(one.node.pool):
             continue
         if view.expired():

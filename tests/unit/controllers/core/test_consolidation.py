@@ -524,3 +524,51 @@ def test_room_that_a_buffer_needs_is_not_consolidated_away(stages: Make, cpu: st
     look(stage)
     assert len(left(stage)) == 2 - goes
     assert not stage.world.cluster.is_planned("virtual-0")
+
+
+@pytest.mark.parametrize("tied", ["a", "ab"])
+def test_whoever_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_others(
+    stages: Make, monkeypatch: pytest.MonkeyPatch, tied: str
+) -> None:
+    """Else nothing drifts in any pool while one drain is held."""
+
+    def hold(
+        proposals: Sequence[Proposal], _now: Snapshot, _keys: frozenset[str]
+    ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+        waits = [one for one in proposals if one.candidates[0] in tied]
+        blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
+        return [one for one in proposals if one not in waits], blocked
+
+    monkeypatch.setattr(disruption, "in_turn", hold)
+    stage = stages("room", most=1)
+    stage.world.cluster.pool_changed(
+        None, pool("other", disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
+    )
+    for name, of in (("a", "general"), ("b", "general"), ("c", "other")):
+        stage.drifted(name, pod(f"p-{name}", **WEB), labels={names.NODEPOOL_LABEL: of})
+    stage.world.clock.advance(60.0)
+    for _ in range(4):
+        stage.disruption.run_once()
+    (going,) = (one.record.candidate_names for one in stage.world.cluster.snapshot().commands)
+    assert not {*going} & {*tied}
+
+
+def test_a_move_that_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_from_others(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tied: list[str] = []
+
+    def hold(
+        proposals: Sequence[Proposal], _now: Snapshot, _keys: frozenset[str]
+    ) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
+        tied.extend(name for one in proposals[: not tied] for name in one.candidates)
+        waits = [one for one in proposals if one.candidates[0] in tied]
+        blocked = [Blocked(one.candidates[0], "general", WAITS_FOR_TIED) for one in waits]
+        return [one for one in proposals if one not in waits], blocked
+
+    monkeypatch.setattr(disruption, "in_turn", hold)
+    stage = two(stages, most=1)
+    look(stage)
+    assert left(stage) == ["a", "b"]
+    look(stage)
+    assert left(stage) == tied
