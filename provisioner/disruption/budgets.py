@@ -97,6 +97,13 @@ class AllowanceLedger:
             return messages.ceiling_reached(reason, self._most, self._consuming.total())
         return messages.budget_spent(reason)
 
+    def is_closed(self, pool: str, reason: str) -> bool:
+        """Whether the budgets of a pool let no node go however many it has, not even one that is away already."""
+        found = self._pools.get(pool)
+        return found is not None and not disruptions_at_once(
+            found.spec.disruption.budgets, reason=reason, nodes=1, now=self._now
+        )
+
     def knows(self, pool: str) -> bool:
         """Whether the pool exists."""
         return pool in self._pools

@@ -107,5 +107,7 @@ def _refusal(node: NodeView, budgets: AllowanceLedger) -> str:
     """Why a node is left alone for now; a pool that is gone has no budgets."""
     if node.do_not_disrupt:
         return messages.blocked_by_annotation(names.DO_NOT_DISRUPT)
+    if budgets.is_closed(node.pool, names.REASON_SCHEDULED_CHANGE):
+        return messages.budget_spent(names.REASON_SCHEDULED_CHANGE)
     refused = budgets.refusal((node.key.name,), names.REASON_SCHEDULED_CHANGE)
     return budgets.why_none(refused, names.REASON_SCHEDULED_CHANGE) if refused and budgets.knows(refused) else ""

@@ -183,6 +183,20 @@ def test_scheduled_changes_keep_budgets(budget: dict[str, object], close: tuple[
     assert len(decision.blocked) == blocked
 
 
+@pytest.mark.parametrize(("budget", "close"), [({"nodes": "0"}, ()), ({"nodes": "0%"}, ()), ({"nodes": "1"}, ("a",))])
+def test_a_node_that_is_not_ready_keeps_a_closed_budget_and_takes_nothing_of_an_open_one(
+    budget: dict[str, object], close: tuple[str, ...]
+) -> None:
+    world = budgeted(budget)
+    labels = {names.NODEPOOL_LABEL: "general"}
+    world.cluster.node_changed(world.cluster.node("a"), node("a", ready=False, labels=labels))
+    decision = decide(world, "a", mark=CHANGE)
+    assert decision.close == close
+    assert [str(one) for one in decision.blocked] == (
+        [] if close else ["No allowed disruptions for disruption reason ScheduledChange due to blocking budget"]
+    )
+
+
 def test_a_node_that_is_closed_already_takes_no_second_share() -> None:
     world = budgeted({"nodes": "1"})
     closed(world, "b")
