@@ -180,9 +180,16 @@ class Translator:
                 Forbidden,
                 Invalid,
             ) as error:  # by a webhook, a policy or a rule; the next round tries again
+                if isinstance(error, Invalid) and there is not None and self._has_changed(want, there):
+                    raise
                 return messages.rejected(str(want["kind"]), str(want["metadata"]["name"]), error.message)
         listed = ", ".join(f"{one['kind']} {one['metadata']['name']}" for one in reversed(made.objects))
         return messages.translated(listed, "; ".join(map(str, made.decisions)))
+
+    def _has_changed(self, wanted: Document, found: Document) -> bool:
+        """Whether somebody wrote an object since it was found: a patch whose test fails is answered like one that breaks the schema."""
+        now = self._read(wanted)
+        return now is None or now["metadata"].get("resourceVersion") != found["metadata"].get("resourceVersion")
 
     def _read(self, wanted: Document) -> Document | None:
         resource = _KINDS[wanted["kind"]]

@@ -122,6 +122,7 @@ class Server:
         self.provisioner, self.there, self.leases, self.component = provisioner, there, leases or [], component
         self.before: list[dict[str, Any]] = []
         self.refusal: FakeAnswer | None = None
+        self.overtaken = False
         self.api = FakeApi(respond=self.respond)
         self.events = Recorded()
         client = Client(self.api, FakeClock())
@@ -145,8 +146,22 @@ class Server:
             return self.refusal
         if sent.method == "POST":
             body = sent.body
+            body["metadata"]["resourceVersion"] = "7"
             self.there[kind] = body
             return FakeAnswer(status=201, data=json.dumps(body).encode())
+        if (
+            sent.method == "PATCH" and kind in self.there and self.overtaken
+        ):  # by a write to the status, as nodes come and go
+            self.overtaken = False
+            self.there[kind]["metadata"]["resourceVersion"] = "8"
+            said = "the server rejected our request due to an error in our request"
+            return FakeAnswer(status=422, data=json.dumps({"reason": "Invalid", "message": said, "code": 422}).encode())
+        if sent.method == "PATCH" and kind in self.there:
+            self.there[kind]["spec"] = next(one["value"] for one in sent.body if one["path"] == "/spec")
+            for one in sent.body[2:]:
+                key = one["path"].rpartition("/")[2].replace("~1", "/")
+                self.there[kind]["metadata"]["annotations"][key] = one["value"]
+            return FakeAnswer(data=json.dumps(self.there[kind]).encode())
         if sent.method == "GET":
             found = self.there.get(kind)
             return FakeAnswer(status=404, data=b"{}") if found is None else FakeAnswer(data=json.dumps(found).encode())
@@ -219,6 +234,20 @@ def test_what_the_api_server_does_not_admit_is_told_and_tried_again(status: int)
     server.refusal = None
     server.translator.poll()
     assert server.condition["status"] == "True"
+
+
+def test_an_update_that_somebody_was_faster_than_is_no_refusal_and_is_made_the_next_time() -> None:
+    """A patch whose test fails is answered with 422, like one of an object that breaks its schema."""
+    server = Server(old())
+    server.translator.poll()
+    server.provisioner["spec"]["weight"] = 7
+    server.overtaken = True
+    server.translator.poll()
+    assert server.condition["reason"] == "Translated"
+    assert "weight" not in server.there["nodepools"]["spec"]
+    server.translator.poll()
+    assert server.there["nodepools"]["spec"]["weight"] == 7
+    assert server.events.said == [("Normal", "Translated")]
 
 
 def test_a_server_that_fails_is_no_refusal() -> None:
