@@ -17,7 +17,7 @@ from provisioner.apis import advice, ec2, karpenter
 from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
-from provisioner.apis.names import WELL_KNOWN_LABELS
+from provisioner.apis.names import NODEPOOL_LABEL, WELL_KNOWN_LABELS
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
@@ -45,6 +45,7 @@ _REPLACED: Final = {
 _REQUIREMENT_KEY: Final = re.compile(r"spec\.(?P<template>template\.spec\.)?requirements\[(?P<index>[0-9]+)\]\.key")
 _MOVED: Final = {"spec.template.spec.kubelet": "set spec.kubelet of the EC2NodeClass instead"}
 _WELL_KNOWN: Final = WELL_KNOWN_LABELS.union(*NODE_CLASSES.values())
+_NEVER_REQUIRED: Final = frozenset({NODEPOOL_LABEL})
 _ALIKE: Final = 0.85
 """Labels of one domain are much alike whatever they mean."""
 _CONVERT: Final = "; `dovetail convert` rewrites it"
@@ -340,8 +341,15 @@ def _hinted(violation: Violation, document: Mapping[str, Any]) -> Violation:
         return violation
     spec = document["spec"]["template"]["spec"] if found["template"] else document["spec"]
     key = str(spec["requirements"][int(found["index"])].get("key", ""))
-    close = "" if key in _WELL_KNOWN else closest(key, sorted(_WELL_KNOWN), alike=_ALIKE)
+    close = "" if key in _WELL_KNOWN else closest(key, sorted(_labels_of(spec) - _NEVER_REQUIRED), alike=_ALIKE)
     return Violation(violation.path, f"{violation.message}; did you mean {close}?") if close else violation
+
+
+def _labels_of(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The labels that nodes with this spec may have, by its node class; those of every provider where it names none that is ours."""
+    reference = spec.get("nodeClassRef")
+    named = (reference.get("group"), reference.get("kind")) if isinstance(reference, Mapping) else None
+    return next((known for node_class, known in NODE_CLASSES.items() if node_class == named), _WELL_KNOWN)
 
 
 def _decoded(one: _Checked, errors: list[Violation]) -> msgspec.Struct | None:

@@ -159,6 +159,14 @@ OTHERS = {
         ),
         '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label domain "karpenter.sh" is restricted; did you mean karpenter.sh/capacity-type?',
     ),
+    "a misspelt label that is restricted, too": (
+        POOL.replace("kubernetes.io/arch", "karpenter.sh/node-pool"),
+        '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label domain "karpenter.sh" is restricted',
+    ),
+    "a label of another provider's domain": (
+        POOL.replace("kubernetes.io/arch", "karpenter.sh/instance-family"),
+        '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label domain "karpenter.sh" is restricted; did you mean karpenter.k8s.aws/instance-family?',
+    ),
     "a restricted label that means no other": (
         POOL.replace("kubernetes.io/arch", "karpenter.sh/nodepool"),
         '0.yaml:10: error: NodePool/general: spec.template.spec.requirements[0].key: label "karpenter.sh/nodepool" is restricted',
