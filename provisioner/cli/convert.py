@@ -144,7 +144,7 @@ def _former_names(one: Any, path: str = "") -> Iterator[Violation]:
                     if value.get(former) == "true":
                         text = messages.annotation_without_effect(names.DO_NOT_DISRUPT)
                         yield Violation(f"{where}[{former}]", text)
-            else:
+            elif key != "tolerations":  # whose keys are those of taints
                 yield from _former_names(value, where)
     elif isinstance(one, list):
         for index, value in enumerate(one):

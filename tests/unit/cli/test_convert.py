@@ -99,7 +99,10 @@ def test_what_pods_say_in_former_names_is_passed_on_and_told() -> None:
         }
     }
     annotations = {"karpenter.sh/do-not-evict": "true", "karpenter.sh/do-not-consolidate": "false"}
-    pod = {"metadata": {"annotations": annotations}, "spec": {"affinity": affinity}}
+    tolerations = [
+        {"key": "karpenter.sh/provisioner-name", "operator": "Exists"}
+    ]  # of a taint, which asks for no label
+    pod = {"metadata": {"annotations": annotations}, "spec": {"affinity": affinity, "tolerations": tolerations}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"template": pod}}
     result = run("-", stdin=yaml.safe_dump(deployment))
     assert written(result) == [deployment]
