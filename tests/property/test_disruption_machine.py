@@ -344,6 +344,8 @@ class DisruptionMachine(RuleBasedStateMachine):
             unpaid = any(one.reason == names.REASON_DRIFTED for one in begun)
             pods = len(at.pods)
             at.come_to_rest(alone=True)
+            if any(one.late for one in begun):
+                at.provide()  # pods that are evicted at once compete: whose place another one took gets a node
             for pod in at.waiting():
                 why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().nodes}
                 at.wrong.append(
