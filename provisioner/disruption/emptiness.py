@@ -1,6 +1,5 @@
 """Which nodes have no pods that would have to move, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
-from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption import messages
+from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import PodBudgets, awaited_nodes
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
@@ -21,8 +21,6 @@ from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 
 METHOD: Final = "empty"
-#: A budget's window opens by the clock, and so does the protection of a pod end.
-RECHECK: Final = timedelta(seconds=10)
 
 
 def consolidate_after(pool: NodePool) -> timedelta | None:
@@ -55,11 +53,10 @@ def emptiness(view: View) -> MethodAnswer:
     """
     snapshot = view.snapshot
     pools = {one.pool.metadata.name: one.pool for one in snapshot.pools}
-    spent: Counter[str] = Counter()
+    allowance, held = Allowance(view, names.REASON_EMPTY), 0
     proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
-    held: Counter[str] = Counter()
     pod_budgets = PodBudgets(snapshot.pod_budgets)
     awaited, loops = awaited_nodes(snapshot), _of_the_living(view.loops, snapshot)
     for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
@@ -83,16 +80,13 @@ def emptiness(view: View) -> MethodAnswer:
         elif (loop := loops.refusal(node)) is not None:
             blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
             rechecks.append(loop[1])
-        elif view.allowed(node.pool, names.REASON_EMPTY) <= spent[node.pool] or spent.total() == view.ceiling:
-            held[node.pool] += 1
-            rechecks.append(snapshot.at + RECHECK)  # a budget's window opens by the clock
+        elif allowance.lacks(node.pool):
+            held += 1
         else:
-            spent[node.pool] += node.ready  # one that is not Ready counts as away already
+            allowance.take(node)
             proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
-    none = (name for name in sorted(held) if view.allowed(name, names.REASON_EMPTY) <= 0)
-    blocked.extend(Blocked("", name, view.why_none(name, names.REASON_EMPTY)) for name in none)
-    eligible = len(proposals) + held.total()
-    return MethodAnswer(tuple(proposals), tuple(blocked), min(rechecks, default=None), eligible)
+    told, recheck = (*blocked, *allowance.blocked), soonest(allowance.recheck_at, *rechecks)
+    return MethodAnswer(tuple(proposals), told, recheck, len(proposals) + held)
 
 
 def _of_the_living(loops: LoopHolds, snapshot: Snapshot) -> LoopHolds:

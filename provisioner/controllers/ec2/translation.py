@@ -175,11 +175,8 @@ class Translator:
         for want, there, todo in zip(made.objects, found, steps, strict=True):
             try:
                 self._write(want, there, todo, origin)
-            except (
-                BadRequest,
-                Forbidden,
-                Invalid,
-            ) as error:  # by a webhook, a policy or a rule; the next round tries again
+            except (BadRequest, Forbidden, Invalid) as error:
+                # by a webhook, a policy or a rule; the next round tries again
                 if isinstance(error, Invalid) and there is not None and self._has_changed(want, there):
                     raise
                 return messages.rejected(str(want["kind"]), str(want["metadata"]["name"]), error.message)
