@@ -1,6 +1,7 @@
 """The seam to a cloud: instance types with their offerings and prices, instances, and what a provider must do. Pure."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Offering:
         available: whether a launch may be tried now.
         reservation_capacity: how many instances are left of a reservation; 0 for every other capacity type.
         overlaid: whether a NodeOverlay says the price.
+        alternatives: of how many instance types, cheapest first, a launch takes one of which nobody knows which; see `expected_price`.
     """
 
     requirements: Requirements
@@ -35,6 +37,7 @@ class Offering:
     available: bool = True
     reservation_capacity: int = 0
     overlaid: bool = False
+    alternatives: int = 1
 
     @functools.cached_property
     def zone(self) -> str:
@@ -295,6 +298,38 @@ def _listed(instance_type: InstanceType, zone: str, capacity_type: str) -> float
         if offering.zone == zone and offering.capacity_type == capacity_type:
             return offering.price
     return None
+
+
+def expected_price(offerings: Sequence[Offering]) -> float:
+    """USD per hour that a launch is expected to cost which may take any of these: the one that planner, provisioning and consolidation go by.
+
+    Where the cloud takes the cheapest, its price. Spot is launched by price and spare capacity, so any of the cheapest instance types
+    may come of it: the mean of so many as `Offering.alternatives` of the cheapest says, or of all where there are fewer. Bounds go by the
+    least price all the same: they hold whatever is launched.
+
+    Args:
+        offerings: the cheapest of each instance type, cheapest first; at least one.
+    """
+    first = offerings[0]
+    if first.alternatives <= 1:
+        return first.price
+    of_its_kind = (one.price for one in offerings if one.capacity_type == first.capacity_type)
+    prices = list(itertools.islice(of_its_kind, first.alternatives))
+    return sum(prices) / len(prices)
+
+
+def launch_price(types: Iterable[InstanceType], requirements: Requirements) -> float | None:
+    """The `expected_price` of a launch under these requirements; None where none is possible. Cost: O(n log n) in offerings."""
+    ways = by_price(types, requirements)
+    return expected_price(first_of_each(ways)) if ways else None
+
+
+def first_of_each(ways: Iterable[tuple[InstanceType, Offering]]) -> list[Offering]:
+    """The cheapest offering of each instance type, cheapest first, of what `by_price` returns."""
+    found: dict[str, Offering] = {}
+    for instance_type, offering in ways:
+        found.setdefault(instance_type.name, offering)
+    return list(found.values())
 
 
 def worst_launch_price(offerings: Iterable[Offering], requirements: Requirements = NONE) -> float:

@@ -7,7 +7,14 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
-from provisioner.cloudprovider.types import InstanceType, by_price, min_values_served, worst_launch_price
+from provisioner.cloudprovider.types import (
+    InstanceType,
+    by_price,
+    expected_price,
+    first_of_each,
+    min_values_served,
+    worst_launch_price,
+)
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.view import Settings
@@ -101,7 +108,7 @@ def _narrowed(claim: PlannedClaim, types: Sequence[InstanceType], asked: Require
         planned_type=kind.name,
         planned_zone=offering.zone,
         planned_capacity_type=offering.capacity_type,
-        usd_per_hour=offering.price,
+        usd_per_hour=expected_price(first_of_each(ways)),
         capacity=kind.capacity,
         allocatable=kind.allocatable,
     )

@@ -72,6 +72,8 @@ class Slot:
         supply: number of the reservation that it draws from; -1 for any number of nodes.
         rare: spot, and too few instance types have that much room; see `_rare`.
         penalty: what the NodePool adds to the price of each node when fleets are compared; not part of any bound.
+        alternatives: as of `Offering`.
+        surplus: how much more than `usd` the launch is expected to cost, by estimate (`expecting`); not part of any bound either.
         rows: one bit for each instance type that has so much room and keeps the pool's minValues together; 0 without minValues.
         charge: what such a node counts against each limit of the model.
     """
@@ -85,6 +87,8 @@ class Slot:
     supply: int = -1
     rare: bool = False
     penalty: float = 0.0
+    alternatives: int = 1
+    surplus: float = 0.0
     rows: int = 0
     charge: Vector = ()
 
@@ -190,19 +194,26 @@ class Model:
     limits: tuple[Limit, ...] = ()
 
     def weight(self, node: Node) -> float:
-        """What a node costs, with the penalty for a node."""
+        """What a node is expected to cost, with the penalty for a node."""
         slot = self.slots[node.slot]
-        return float(slot.usd) + slot.penalty
+        return float(slot.usd) + slot.surplus + slot.penalty
 
     def own_market(self, share: float = 1.0) -> Market:
-        """What is planned again alone, within so much of the limits: for what its duals say of them."""
+        """What is planned again alone, at the price that is expected of it, within so much of the limits: for what its duals say of them."""
         width = len(self.market.names)
         demands: defaultdict[int, list[int]] = defaultdict(lambda: [0] * width)
         for one in self.items:
             own = demands[one.allowed]
             for d in range(width):
                 own[d] += one.need[d] * len(one.pods)
-        slots = tuple([replace(one, room=one.room[:width]) for one in self.slots])
+        slots = tuple(
+            [
+                replace(one, room=one.room[:width])
+                if one.alternatives <= 1
+                else replace(one, room=one.room[:width], usd=_exact(round(float(one.usd) + one.surplus, 6)))
+                for one in self.slots
+            ]
+        )
         groups = tuple([Group(tuple(demand), allowed, 0) for allowed, demand in demands.items()])
         budgets = tuple([int(one.budget * share) for one in self.limits])
         return Market(self.market.names, slots, groups, budgets=budgets)
@@ -528,6 +539,7 @@ class _Reader:
         for side in sides.values():
             priced = [one for one in offer.ranked(side).priced if side.rows >> one.row & 1]
             spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
+            alternatives = {one.row: one.offering.alternatives for one in priced}
             for kind_of in envelopes(offer, side, priced):
                 rare = spot and kind_of.holding < min(_FLEXIBLE, len(priced) // _SMALL_SHARE)
                 yield Slot(
@@ -539,6 +551,7 @@ class _Reader:
                     kind_of.room + more,
                     rare=rare,
                     penalty=offer.pool.node_penalty,
+                    alternatives=alternatives[kind_of.row],
                     rows=kind_of.rows,
                 )
 
@@ -564,13 +577,20 @@ class _Reader:
                 priced = offer.ranked(state).priced
                 spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
                 rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
-                for one in priced:
-                    usd = _exact(one.offering.price)
-                    scarce = one.row in rare and one.offering.capacity_type == CAPACITY_SPOT
-                    room = offer.room[one.row] + more
-                    found.append(
-                        Slot(number, one.row, zone, kind, usd, room, rare=scarce, penalty=offer.pool.node_penalty)
+                found += [
+                    Slot(
+                        number,
+                        one.row,
+                        zone,
+                        kind,
+                        _exact(one.offering.price),
+                        offer.room[one.row] + more,
+                        rare=one.row in rare and one.offering.capacity_type == CAPACITY_SPOT,
+                        penalty=offer.pool.node_penalty,
+                        alternatives=one.offering.alternatives,
                     )
+                    for one in priced
+                ]
         return tuple(found)
 
     def _slots_for(self, number: int, ways: "_Ways", zone: str, weight: int) -> int:

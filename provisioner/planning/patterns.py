@@ -37,7 +37,7 @@ class Arrays:
 
     Attributes:
         need, room: scaled.
-        price: of slots, USD per hour, with the penalty for a node.
+        price: of slots, USD per hour, with what is added when fleets are compared.
         allowed: items by slots; where an item fits at all.
         most: of an item on a node.
         demand: pods of each item.
@@ -71,7 +71,7 @@ def arrays_of(model: Model, *, sparing: bool = False) -> tuple[Arrays, NDArray[n
         shift = max(0, max(*own, *have, 1).bit_length() - _BITS)
         needs[:, place] = [-(-amount >> shift) for amount in own]
         rooms[:, place] = [max(0, amount) >> shift for amount in have]
-    price = np.array([max(float(one.usd), _LEAST_PRICE) + one.penalty for one in model.slots])
+    price = np.array([max(float(one.usd), _LEAST_PRICE) + one.surplus + one.penalty for one in model.slots])
     kinds = list(dict.fromkeys([one.allowed for one in model.items]))
     width = -(-len(model.slots) // 8)
     packed = np.array([list(one.to_bytes(width, "little")) for one in kinds], dtype=np.uint8)

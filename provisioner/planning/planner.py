@@ -7,8 +7,8 @@ a whole, and taken where it is legal and costs less (`taken`); else scheduling's
 
 Where the first dive would exceed a pool's limits, nodes are compared with a toll for what they count against them, and every fleet that
 is looked at keeps them; nodes of a pool with minValues are of several instance types each (`envelopes`). Zones are those that
-scheduling chose. Spot is planned at its lowest price, on nodes of which 15 instance types could take the place where there
-are so many.
+scheduling chose. Spot is planned at the price that is expected of a launch (`expected_price`), on nodes of which 15 instance
+types could take the place where there are so many; bounds go by the lowest price.
 """
 
 import math
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from provisioner.apis.pods import Pod
 from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
+from provisioner.planning.expecting import expected, usd_per_hour
 from provisioner.planning.knapsacks import Knapsacks
 from provisioner.planning.model import Market, Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
@@ -150,17 +151,21 @@ def propose(
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
     best = weighed(prepared, result.claims) - _EPSILON
     proposal = Proposal(0.0)
-    for model in models_of(setting, result):
-        prices = prices_of(model.market)
+    for plain in models_of(setting, result):
+        prices = prices_of(plain.market)
         proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))
-        if model.nodes and not (proposal.steps and expired()):
-            stages = _stages(model, prices, seed, expired)
-            nodes, stage, steps = stages.run(iterations)
+        model = expected(plain, prices)
+        # what a launch is expected to cost is known of whole nodes only, so nodes that look best at the least price are compared too
+        for tried, rounds in ((plain, 0), (model, iterations)) if model is not plain else ((plain, iterations),):
+            if not tried.nodes or (proposal.steps and expired()):
+                continue
+            stages = _stages(tried, prices, seed, expired)
+            nodes, stage, steps = stages.run(rounds)
             least = max(proposal.usd_at_least, stages.usd_at_least)
             proposal = replace(proposal, usd_at_least=least, steps=proposal.steps + steps)
-            worth = weighed(prepared, model.kept) + sum(map(model.weight, nodes))
+            worth = weighed(prepared, model.kept) + usd_per_hour(tried, nodes)
             if stage != SCHEDULING and worth < best:
-                best, made = worth, model.designed(setting, nodes)
+                best, made = worth, tried.designed(setting, nodes)
                 proposal = replace(proposal, stage=stage, kept=model.kept, nodes=made)
     return proposal
 
@@ -172,7 +177,7 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
     """The stages for a model: with tolls where a dive would not keep the limits without."""
     own, groups = prices, [one.group for one in model.items]
-    if model.market.free:
+    if model.market.free or any(one.alternatives > 1 for one in model.slots):
         # what is left of one resource on existing nodes is taken off the bound, and makes none of the others cheaper on new ones
         own, groups = _own(model, 1.0, prices)
     stages = _Stages(model, own, groups, None, seed, expired)

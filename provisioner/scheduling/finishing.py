@@ -8,7 +8,7 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.cloudprovider.types import InstanceType, Offering, expected_price
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
 from provisioner.scheduling.limits import LimitLedger, shares
@@ -30,6 +30,7 @@ class _Choice:
     prices: tuple[float, ...]
     planned: InstanceType
     offering: Offering
+    usd_per_hour: float
     overhead: Resources | None
     charge: Resources
     reason: LaunchReason
@@ -174,7 +175,7 @@ def _finished(fit: _Fit, types: _Types) -> PlannedClaim:
         planned.name,
         offering.zone,
         offering.capacity_type,
-        offering.price,
+        choice.usd_per_hour,
         planned.capacity,
         planned.allocatable,
         Resources.of(claim.charge) if account.exact and account.ledger is not None else choice.charge,
@@ -232,6 +233,7 @@ class _Part:
     prices: tuple[float, ...]
     named: int
     planned: Priced
+    usd_per_hour: float
     overhead: Resources | None
     charge: Resources
 
@@ -252,6 +254,7 @@ def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Par
         prices=tuple([one.offering.price for one in priced]),
         named=len(named),
         planned=priced[0],
+        usd_per_hour=expected_price([one.offering for one in priced]),
         overhead=_least_overhead(offer, rows) or None,
         charge=Resources.of({name: offer.catalogue.amount(priced[0].row, name) for name in limited}),
     )
@@ -282,6 +285,7 @@ def _choose(
         prices=part.prices,
         planned=offer.catalogue.types[part.planned.row],
         offering=part.planned.offering,
+        usd_per_hour=part.usd_per_hour,
         overhead=part.overhead,
         charge=part.charge,
         reason=_reason(offer, ranked, part, left, lowered),

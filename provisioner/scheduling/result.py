@@ -79,7 +79,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
         pods: what it is made for, in the order they were placed.
         instance_types: every type that fits all pods and the claim's share of the pool's limits, cheapest first.
         planned_type, planned_zone, planned_capacity_type: the cheapest offering; ties by type, zone, capacity type.
-        usd_per_hour: its price.
+        usd_per_hour: what its launch is expected to cost (`expected_price`): the price of that offering, at spot more.
         capacity: the planned type's.
         allocatable: the planned type's.
         charge: what the pool's limits were charged with, by limited resource: the planned type's capacity; where the

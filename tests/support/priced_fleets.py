@@ -6,7 +6,8 @@ The workloads are drawn with numpy's generator; the same kind, size and seed giv
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +44,10 @@ def ec2_types(
     most_cpus: int = 0,
     capacity_type: str = names.CAPACITY_ON_DEMAND,
 ) -> tuple[InstanceType, ...]:
-    """Types of generation 3 and later, no bare metal, in three zones at one price; with `gpus`, NVIDIA's of any family."""
+    """Types of generation 3 and later, no bare metal, in three zones at one price; with `gpus`, NVIDIA's of any family.
+
+    Spot costs from 0.28 to 0.55 of it, by the name of the type, and a launch takes one of the 15 cheapest.
+    """
     prices = on_demand_prices()["us-east-1"].prices
     found = []
     for row in published_types():
@@ -60,6 +64,10 @@ def ec2_types(
 
 
 def _type(row: Mapping[str, str], price: float, capacity_type: str) -> InstanceType:
+    alternatives = 1
+    if capacity_type == names.CAPACITY_SPOT:
+        share = zlib.crc32(row["instance_type"].encode()) / 2**32
+        price, alternatives = round(price * (0.28 + 0.27 * share), 4), 15
     allocatable = {"cpu": row["cpu"], "memory": row["memory"], "pods": row["pods"], "ephemeral-storage": "17Gi"}
     if row[GPU]:
         allocatable[GPU] = row[GPU]
@@ -83,7 +91,9 @@ def _type(row: Mapping[str, str], price: float, capacity_type: str) -> InstanceT
         overhead=capacity - Resources.parse(allocatable),
         offerings=tuple(
             Offering(
-                Requirements.from_labels({names.CAPACITY_TYPE_LABEL: capacity_type, names.ZONE_LABEL: zone}), price
+                Requirements.from_labels({names.CAPACITY_TYPE_LABEL: capacity_type, names.ZONE_LABEL: zone}),
+                price,
+                alternatives=alternatives,
             )
             for zone in ZONES
         ),
@@ -142,6 +152,17 @@ def deployments(kind: str, count: int, seed: int = 1) -> list[Deployment]:
         left -= replicas
         arch = ARCHES[len(found) % len(ARCHES)] if kind == "arches" else ""
         found.append(replace(one, replicas=replicas, arch=arch))
+    return found
+
+
+def part_of(some: Sequence[Deployment], batch: int, batches: int) -> list[Deployment]:
+    """What `pods[batch::batches]` has of these Deployments' pods; each keeps its place, with no replicas too."""
+    found, start = [], 0
+    for one in some:
+        first = start + (batch - start) % batches
+        end = start + one.replicas
+        found.append(replace(one, replicas=len(range(first, end, batches))))
+        start = end
     return found
 
 

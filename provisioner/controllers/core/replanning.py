@@ -13,7 +13,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import by_price
+from provisioner.cloudprovider.types import by_price, launch_price
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner import Planned
 from provisioner.controllers.core.worlds import Worlds
@@ -151,5 +151,5 @@ def _price(claim: NodeClaim, pool: Pool) -> float | None:
         return None
     for types in ([one for one in pool.instance_types if one.name == planned], pool.instance_types):
         if ways := by_price(types, wanted):
-            return ways[0][1].price
+            return ways[0][1].price if ways[0][1].alternatives <= 1 else launch_price(pool.instance_types, wanted)
     return None

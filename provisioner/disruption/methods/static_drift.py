@@ -6,7 +6,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.types import InstanceType, by_price
+from provisioner.cloudprovider.types import InstanceType, by_price, expected_price, first_of_each
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
@@ -137,7 +137,7 @@ def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | st
         planned_type=kind.name,
         planned_zone=offering.zone,
         planned_capacity_type=offering.capacity_type,
-        usd_per_hour=offering.price,
+        usd_per_hour=expected_price(first_of_each(ways)),
         capacity=kind.capacity,
         allocatable=kind.allocatable,
         charge=Resources.of({names.NODES: 1}),

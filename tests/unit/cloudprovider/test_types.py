@@ -1,5 +1,7 @@
 import math
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +17,8 @@ from provisioner.cloudprovider.types import (
     cheapest_first,
     cheapest_offering,
     compatible_offerings,
+    expected_price,
+    launch_price,
     min_values_served,
     offering_price,
     worst_launch_price,
@@ -164,6 +168,30 @@ def test_worst_launch_price(offerings: tuple[Offering, ...], want: float) -> Non
 def test_worst_launch_price_within_requirements() -> None:
     offerings = (offer("a", "spot", 0.5), offer("b", "on-demand", 2))
     assert worst_launch_price(offerings, wants(names.ZONE_LABEL, "In", "b")) == 2
+
+
+def spot(*prices: float, alternatives: int = 3) -> list[Offering]:
+    return [replace(offer("a", "spot", price), alternatives=alternatives) for price in prices]
+
+
+EXPECTED = {
+    "the cloud takes the cheapest": ([offer("a", "on-demand", 1), offer("a", "on-demand", 5)], 1),
+    "any of the three cheapest": (spot(1, 2, 3, 50), 2),
+    "any of the two that there are": (spot(1, 3), 2),
+    "on-demand is no alternative of spot": ([*spot(1, 3), offer("a", "on-demand", 50), *spot(5)], 3),
+}
+
+
+@pytest.mark.parametrize(("offerings", "want"), EXPECTED.values(), ids=EXPECTED)
+def test_expected_price(offerings: Sequence[Offering], want: float) -> None:
+    assert expected_price(offerings) == want
+
+
+def test_each_type_counts_once_in_what_a_launch_is_expected_to_cost() -> None:
+    types = [kind_of("cheap", *spot(1, 2)), kind_of("dear", *spot(7)), kind_of("gone")]
+    assert launch_price(types, NONE) == 4
+    assert launch_price(types, wants(names.INSTANCE_TYPE_LABEL, "In", "dear", "gone")) == 7
+    assert launch_price(types, wants(names.INSTANCE_TYPE_LABEL, "In", "gone")) is None
 
 
 FAMILIES = tuple(kind_of(f"{family}-{size}", family=family) for family, size in ("c1", "c2", "m1", "r1", "m2"))

@@ -132,6 +132,19 @@ def test_spot_nodes_can_be_of_fifteen_instance_types() -> None:
     assert 3.5 < plan.usd_per_hour < result.usd_per_hour
 
 
+def test_spot_is_planned_at_the_price_that_is_expected_of_a_launch() -> None:
+    """One of 15 large types is cheap; which of them comes nobody knows, and small ones cost less than most of these."""
+    one, *others = spots((16, 1.0, 1), (16, 3.0, 20))
+    types = tuple(
+        replace(kind, offerings=tuple(replace(way, alternatives=15) for way in kind.offerings))
+        for kind in (*spots((8, 0.8, 20)), one, *(replace(kind, name=f"{kind.name}-dear") for kind in others))
+    )
+    _, plan = planned(problem(pods(14, shape("1", "1Gi")), pool(types=types)))
+    assert {claim.planned_type for claim in plan.result.claims} == {"t8-00"}
+    assert plan.usd_per_hour == pytest.approx(0.8 + 7 / 1000), "of two nodes: spot costs half"
+    assert plan.usd_at_least < 1.0, "the least that it may come to cost"
+
+
 def test_a_pod_that_fits_on_a_rare_spot_type_only_gets_it() -> None:
     types = spots((8, 1.0, 40), (16, 1.9, 16), (32, 3.5, 4))
     some = pods(2, shape("20", "1Gi"), "large") + pods(12, shape("1", "1Gi"), "small")

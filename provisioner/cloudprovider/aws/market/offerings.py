@@ -21,6 +21,10 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Operator, Requirement, Requirements
 
 _BUYABLE: Final = (names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT)
+_SPOT_ALTERNATIVES: Final = 15
+"""A fleet's strategy for spot, price-capacity-optimized, asks the pools with most spare capacity for the lowest of their prices. Source:
+EC2 User Guide, "Use allocation strategies to determine how EC2 Fleet or Spot Fleet fulfills Spot and On-Demand capacity"; the number is
+that of Karpenter's rule for moving spot to spot."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,14 @@ def offerings_of(
             usd = LAST_RESORT_USD_PER_HOUR if price is None else price
             for partition in partitions:
                 offer = OfferingKey(kind, body.name, zone, "" if group is None else group.id, partition)
-                found.append(Offering(_buyable(kind, zone, zone_id, partition), usd, sold and market.open(offer)))
+                found.append(
+                    Offering(
+                        _buyable(kind, zone, zone_id, partition),
+                        usd,
+                        sold and market.open(offer),
+                        alternatives=_SPOT_ALTERNATIVES if kind == names.CAPACITY_SPOT else 1,
+                    )
+                )
     found.extend(
         Offering(
             _reserved(one, shape.zone_id(one.availability_zone), partition),

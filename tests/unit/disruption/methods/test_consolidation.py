@@ -400,6 +400,21 @@ def spot_types(count: int) -> tuple[InstanceType, ...]:
     return tuple(instance_type(f"t{n:02d}", "4", "8Gi", 0.2 + 0.02 * n, zones=ABC) for n in range(count))
 
 
+def test_a_move_to_spot_saves_what_the_launch_is_expected_to_cost_not_the_least() -> None:
+    cheap, *others = spot_types(4)
+    types = tuple(
+        replace(one, offerings=tuple(replace(way, alternatives=3) for way in one.offerings)) for one in (cheap, *others)
+    )
+    moves = []
+    for some in (types, (cheap, *others)):
+        fleet = Fleet(types=some)
+        fleet.node("a", several(2, "w"), kind=some[-1])
+        moves += consolidation.propose(fleet.view()).proposals
+    assert [one.saving_usd_per_hour for one in moves] == pytest.approx([0.26 - 0.11, 0.26 - 0.10])
+    (claim,) = moves[0].replacements
+    assert claim.requirements.requirement(names.CAPACITY_TYPE_LABEL).single_value == "spot"
+
+
 def test_row_105_spot_is_not_replaced_by_spot_unless_the_gate_is_open() -> None:
     types = spot_types(20)
     fleet = Fleet(types=types)

@@ -72,6 +72,7 @@ def test_every_zone_and_capacity_type_is_listed_those_of_the_class_are_available
     assert open_ones(found) == ["a on-demand", "a spot", "b on-demand", "b spot"]
     one = found["a", "spot", ""]
     assert one.price == 0.03
+    assert {key[1]: way.alternatives for key, way in found.items()} == {"on-demand": 1, "spot": 15}
     assert one.requirements[labels.ZONE_ID].single_value == "id-a"
     assert labels.ZONE_ID not in found["c", "spot", ""].requirements
     assert one.requirements[labels.RESERVATION_ID].operator is Operator.DOES_NOT_EXIST
