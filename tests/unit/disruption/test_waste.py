@@ -1,0 +1,96 @@
+"""What pods cost at the least: bounds that no fleet is below."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.waste import Openings, Rates, potential_usd_per_hour
+from provisioner.scheduling.problem import Bin
+from provisioner.values.resources import Resources
+from tests.support.fleets import Fleet, running, several
+from tests.support.problems import instance_type, shape
+
+LEAN = instance_type("lean", "4", "8Gi", 0.4, capacity_types=("on-demand",))
+FAT = instance_type("fat", "4", "32Gi", 0.6, capacity_types=("on-demand",))
+GONE = instance_type(
+    "gone", "64", "512Gi", 0.01, zones=("a",), capacity_types=("on-demand",), unavailable=[("a", "on-demand")]
+)
+
+
+def of_size(cpu: float, memory_gib: float, number: int = 0) -> Pod:
+    return running(f"p{number}", shape(f"{round(cpu * 1000)}m", f"{round(memory_gib * 1024)}Mi"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want"),
+    [
+        ([], 0.0),
+        ([(1, 1)], 0.4),  # one node at the least
+        ([(4, 8)] * 3, 1.2),  # full nodes
+        ([(1, 30)], 0.6),  # only one type holds it
+        ([(5, 1)], math.inf),
+    ],
+)
+def test_what_pods_cost_at_the_least(sizes: list[tuple[float, float]], want: float) -> None:
+    rates = Rates.of([LEAN, FAT, GONE])
+    assert rates.at_least([of_size(*size, n) for n, size in enumerate(sizes)]) == pytest.approx(want)
+
+
+def cheapest_fleet(types: list[InstanceType], pods: list[Pod]) -> float:
+    """The least price of nodes, of every way to group the pods."""
+    least = math.inf
+    for marks in itertools.product(range(len(pods)), repeat=len(pods)):
+        total = 0.0
+        for mark in set(marks):
+            inside = Resources.total(pod.shape.requests for pod, own in zip(pods, marks, strict=True) if own == mark)
+            holding = [one for one in types if inside.fits(one.allocatable)]
+            total += min((one.offerings[0].price for one in holding), default=math.inf)
+        least = min(least, total)
+    return least
+
+
+@given(
+    some.lists(some.tuples(some.integers(1, 16), some.integers(1, 64), some.integers(1, 40)), min_size=1, max_size=4),
+    some.lists(some.tuples(some.floats(0.1, 8), some.floats(0.1, 32)), min_size=1, max_size=4),
+)
+def test_no_fleet_costs_less(kinds: list[tuple[int, int, int]], sizes: list[tuple[float, float]]) -> None:
+    types = [
+        instance_type(f"t{n}", str(cpu), f"{memory}Gi", dimes / 10, capacity_types=("on-demand",))
+        for n, (cpu, memory, dimes) in enumerate(kinds)
+    ]
+    pods = [of_size(*size, n) for n, size in enumerate(sizes)]
+    assert Rates.of(types).at_least(pods) <= cheapest_fleet(types, pods) + 1e-9
+
+
+def test_pods_are_priced_by_what_they_have_most_of() -> None:
+    rates = Rates.of([LEAN, FAT])
+    by_cpu, by_memory = (rates.for_load([of_size(*size)]) for size in ((4, 1), (1, 32)))
+    assert by_cpu.cpu > by_memory.cpu
+    assert by_memory.memory > by_cpu.memory
+
+
+def bin_of(name: str, cpu: str, memory: str, **more: object) -> Bin:
+    return Bin(name=name, labels={}, room=Resources.parse({"cpu": cpu, "memory": memory, "pods": "10"}), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"), [((1, 1), True), ((3, 1), True), ((1, 6), True), ((3, 6), False), ((8, 1), False)]
+)
+def test_a_pod_fits_where_one_node_has_room_for_all_of_it(size: tuple[float, float], fits: bool) -> None:
+    open_ones = [bin_of("wide", "4", "2Gi"), bin_of("tall", "2", "8Gi"), bin_of("small", "1", "1Gi")]
+    closed = [bin_of("closed", "16", "64Gi", closed=True), bin_of("leaving", "16", "64Gi", leaving=True)]
+    assert Openings([*open_ones, *closed]).fits(of_size(*size)) is fits
+
+
+def test_what_could_be_saved_is_what_nodes_cost_above_the_least_for_their_pods() -> None:
+    fleet = Fleet(types=(LEAN, FAT))
+    assert potential_usd_per_hour(fleet.view()) == 0.0
+    fleet.node("full", several(1, "f", shape("4", "8Gi")), kind=LEAN)
+    assert potential_usd_per_hour(fleet.view()) == pytest.approx(0.0)
+    fleet.node("idle", several(1, "i", shape("1", "2Gi")), kind=FAT)
+    assert potential_usd_per_hour(fleet.view()) == pytest.approx(0.6 - 0.1)
