@@ -15,6 +15,7 @@ from provisioner.disruption.consolidation import Consolidation, Move
 from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, NOT_JUDGED_IN_TIME
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
+from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools
 from provisioner.scheduling.result import Result, Unplaced
@@ -405,7 +406,7 @@ def test_a_move_to_spot_saves_what_the_launch_is_expected_to_cost_not_the_least(
     types = tuple(
         replace(one, offerings=tuple(replace(way, alternatives=3) for way in one.offerings)) for one in (cheap, *others)
     )
-    moves = []
+    moves: list[Proposal] = []
     for some in (types, (cheap, *others)):
         fleet = Fleet(types=some)
         fleet.node("a", several(2, "w"), kind=some[-1])
