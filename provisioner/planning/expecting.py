@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from provisioner.planning.model import Model, Node, Slot
 from provisioner.planning.prices import Prices
-from provisioner.scheduling.bits import mask_of
 
 _FULL: Final = 0.99
 """So full the planner makes nodes of what has a price."""
@@ -31,19 +30,20 @@ def expected(model: Model, prices: Prices) -> Model:
 
     Cost: O(slots² x dimensions) in numpy.
     """
-    if all(one.alternatives <= 1 for one in model.slots):
+    if not model.items or all(one.alternatives <= 1 for one in model.slots):
         return model
     width = len(model.market.names)
     rates = np.array([[float(rate) for rate in some] for some in prices.rates]).max(0)
     demand = np.array([[amount * len(one.pods) for amount in one.need[:width]] for one in model.items], float).sum(0)
-    kinds: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
+    planned: defaultdict[_Kind, list[int]] = defaultdict(list)
     for number, slot in enumerate(model.slots):
-        if slot.alternatives > 1:
-            kinds[slot.offer, slot.zone, slot.capacity_type].append(number)
+        if slot.alternatives > 1 and not slot.lone:
+            planned[_kind(slot)].append(number)
+    launched = _launched(model)
     slots = list(model.slots)
-    for numbers in kinds.values():
-        some = [slots[number] for number in numbers]
-        for number, more in zip(numbers, _surpluses(some, rates, demand), strict=True):
+    for kind, numbers in planned.items():
+        some, ways = ([model.slots[number] for number in own] for own in (numbers, launched[kind]))
+        for number, more in zip(numbers, _surpluses(some, ways, rates, demand), strict=True):
             slots[number] = replace(slots[number], surplus=more)
     return replace(model, slots=tuple(slots))
 
@@ -53,37 +53,49 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
     width = len(model.items[0].need)
     rooms = np.array([one.room[:width] for one in model.slots], float)
     usd = np.array([float(one.usd) for one in model.slots])
-    kinds: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
-    for number in np.argsort(usd, kind="stable").tolist():
-        slot = model.slots[number]
-        if slot.alternatives > 1:
-            kinds[slot.offer, slot.zone, slot.capacity_type].append(number)
-    order_of = {key: np.array(some) for key, some in kinds.items()}
-    rare = mask_of(
-        number for number, slot in enumerate(model.slots) if slot.rare
-    )  # not planned, and launched all the same
+    order_of = {kind: np.array(some) for kind, some in _launched(model).items()}
     total = 0.0
     for node in nodes:
         slot = model.slots[node.slot]
         total += model.weight(node)
         if slot.alternatives <= 1:
             continue
-        used, allowed = np.zeros(width), -1
+        used, launched = np.zeros(width), -1
         for number, count in node.load:
             used += np.array(model.items[number].need, float) * count
-            allowed &= model.items[number].allowed
-        order = order_of[slot.offer, slot.zone, slot.capacity_type]
+            launched &= model.items[number].launched
+        order = order_of[_kind(slot)]
         fit = order[(rooms[order] >= used).all(1)].tolist()
-        holding = [number for number in fit if (allowed | rare) >> number & 1][: slot.alternatives]
-        total += float(usd[holding].mean()) - float(slot.usd) - slot.surplus
+        holding = [number for number in fit if launched >> number & 1][: slot.alternatives]
+        usual = float(usd[holding].mean()) if holding else float(slot.usd)
+        total += usual - float(slot.usd) - slot.surplus
     return total
 
 
-def _surpluses(slots: list[Slot], rates: NDArray[np.float64], demand: NDArray[np.float64]) -> list[float]:
-    """How much more than its least price a node of each slot is expected to cost."""
-    rooms = np.maximum(0.0, np.array([one.room[: len(rates)] for one in slots], float))
-    usd = np.array([float(one.usd) for one in slots])
-    order = np.argsort(usd, kind="stable")
+_Kind = tuple[int, str, str]
+
+
+def _kind(slot: Slot) -> _Kind:
+    return slot.offer, slot.zone, slot.capacity_type
+
+
+def _launched(model: Model) -> dict[_Kind, list[int]]:
+    """The slots of one instance type each, of which launches take some, cheapest first; a pool with minValues is planned by others."""
+    found: defaultdict[_Kind, list[int]] = defaultdict(list)
+    for number in sorted(range(len(model.slots)), key=lambda one: model.slots[one].usd):
+        slot = model.slots[number]
+        if slot.alternatives > 1 and not slot.rows:
+            found[_kind(slot)].append(number)
+    return found
+
+
+def _surpluses(
+    slots: list[Slot], ways: list[Slot], rates: NDArray[np.float64], demand: NDArray[np.float64]
+) -> list[float]:
+    """How much more than its least price a node of each slot is expected to cost; `ways`: what launches may take, cheapest first."""
+    width = len(rates)
+    rooms, theirs = (np.maximum(0.0, np.array([one.room[:width] for one in some], float)) for some in (slots, ways))
+    usd = np.array([float(one.usd) for one in ways])
     worth = rooms * rates
     binding = worth.argmax(1)
     every = np.arange(len(slots))
@@ -92,6 +104,6 @@ def _surpluses(slots: list[Slot], rates: NDArray[np.float64], demand: NDArray[np
     least = _FULL * np.where(priced, rooms, np.minimum(rooms, average))
     found = []
     for number, slot in enumerate(slots):
-        holding = order[(rooms[order] >= least[number]).all(1)][: slot.alternatives]
-        found.append(max(0.0, float(usd[holding].mean() - usd[number])))
+        holding = np.flatnonzero((theirs >= least[number]).all(1))[: slot.alternatives]
+        found.append(max(0.0, float(usd[holding].mean()) - float(slot.usd)) if len(holding) else 0.0)
     return found

@@ -76,6 +76,7 @@ class Slot:
         surplus: how much more than `usd` the launch is expected to cost, by estimate (`expecting`); not part of any bound either.
         rows: one bit for each instance type that has so much room and keeps the pool's minValues together; 0 without minValues.
         charge: what such a node counts against each limit of the model.
+        lone: one instance type of a pool with minValues: never planned, and what a launch may come to be (`expecting`).
     """
 
     offer: int
@@ -91,6 +92,7 @@ class Slot:
     surplus: float = 0.0
     rows: int = 0
     charge: Vector = ()
+    lone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class Item:
         most: on one node; 0 for any number.
         group: of the market.
         pods: in the order in which they are dealt out.
+        launched: one bit a slot, those too that are not planned: of what a launch with such a pod may come to be.
     """
 
     need: Vector
@@ -127,6 +130,7 @@ class Item:
     most: int
     group: int
     pods: tuple[Pod, ...]
+    launched: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +286,7 @@ class _Reader:
         self.unknown = [n in many or self._unknown(one) for n, one in enumerate(self.classes)]
         self.closed = {one.pool.name for one in setting.offers if one.pool.packing is Packing.GREEDY}
         self.weights: Final = {offer.pool.name: offer.pool.weight for offer in setting.offers}
+        self.lone = 0
         self.min_values: Final = {offer.pool.name: bool(offer.min_values) for offer in setting.offers}
 
     # ------------------------------------------------------------------ what the model does not know
@@ -416,8 +421,9 @@ class _Reader:
         limits = self._limits(again, kept)
         slots = self._slots_within(limits, by_zone=by_zone, by_capacity=by_capacity)
         ways = _ways_of(slots)
+        self.lone = mask_of(number for number, slot in enumerate(slots) if slot.lone)
         market, group_of = self._market(names)
-        items: dict[tuple[Vector, int, int, int, int], int] = {}
+        items: dict[tuple[Vector, int, int, int, int, int], int] = {}
         pods: list[list[Pod]] = []
         loads: list[Counter[int]] = []
         allowed: dict[tuple[int, str, int], int] = {}
@@ -432,14 +438,15 @@ class _Reader:
                 if asked not in allowed:
                     allowed[asked] = self._slots_for(number, ways, own, weight)
                 most = self.most.get(number, 0)
-                key = (needs[number], allowed[asked], most, group_of[number], number if most else -1)
+                launched = allowed[asked]
+                key = (needs[number], launched & ~self.lone, most, group_of[number], number if most else -1, launched)
                 item = items.setdefault(key, len(items))
                 if item == len(pods):
                     pods.append([])
                 pods[item].append(pod)
                 load[item] += 1
             loads.append(load)
-        made = tuple([Item(*key[:4], tuple(some)) for key, some in zip(items, pods, strict=True)])
+        made = tuple([Item(*key[:4], tuple(some), key[5]) for key, some in zip(items, pods, strict=True)])
         homeless = {self.number_of[pod.uid] for one in made if not _fits(slots, one) for pod in one.pods}
         if homeless:
             return self.model(homeless)  # of fewer pods each time
@@ -514,8 +521,8 @@ class _Reader:
         found: list[Slot] = []
         for slot in self._slots(by_zone=by_zone, by_capacity=by_capacity):
             offer = self.setting.offers[slot.offer]
-            if offer.pool.name not in self.closed and not offer.min_values:
-                found.append(_charged(slot, limits, offer.catalogue))
+            if offer.pool.name not in self.closed and (not offer.min_values or slot.alternatives > 1):
+                found.append(_charged(replace(slot, lone=bool(offer.min_values)), limits, offer.catalogue))
         for number, offer in enumerate(self.setting.offers):
             if offer.pool.name not in self.closed and offer.min_values:
                 found += [
@@ -617,7 +624,9 @@ class _Reader:
             if asked(narrower.requirements) != asked(state.requirements):
                 continue  # a slot's price holds for what the slot says alone
             for rows, slot in own:
-                if not rows & ~narrower.rows and (not offer.min_values or offer.enough_values(narrower, rows)):
+                if not rows & ~narrower.rows and (
+                    not offer.min_values or self.lone >> slot & 1 or offer.enough_values(narrower, rows)
+                ):
                     found.append(slot)
         return mask_of(found)
 

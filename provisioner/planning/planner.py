@@ -163,8 +163,10 @@ def propose(
             nodes, stage, steps = stages.run(rounds)
             least = max(proposal.usd_at_least, stages.usd_at_least)
             proposal = replace(proposal, usd_at_least=least, steps=proposal.steps + steps)
+            if stage == SCHEDULING:
+                continue
             worth = weighed(prepared, model.kept) + usd_per_hour(tried, nodes)
-            if stage != SCHEDULING and worth < best:
+            if worth < best:
                 best, made = worth, tried.designed(setting, nodes)
                 proposal = replace(proposal, stage=stage, kept=model.kept, nodes=made)
     return proposal
