@@ -398,6 +398,10 @@ class Attempt:
         """The price of all claims."""
         return sum([claim.usd_per_hour for claim in finish(self.claims())])
 
+    def usd_at_lowest(self) -> float:
+        """The least that all claims can come to cost: what `usd_apart` and bounds are compared with."""
+        return sum([claim.prices[0] for claim in finish(self.claims())])
+
     def usd_apart(self) -> float:
         """About what there would be to pay with a node for every maxSkew pods that hostname spread is about."""
         total = sum([self._usd_without(claim, self.delayed) for claim in self.claims()[: self.before_late]])

@@ -133,13 +133,13 @@ class Solution:
         the others fill what they leave.
         """
         best, least, price = attempt, _badness(attempt), attempt.usd_per_hour()
-        if price > attempt.usd_apart():
+        if attempt.usd_at_lowest() > attempt.usd_apart():
             cautious = {*attempt.cautious, *attempt.spread_counts()}
             other = self._attempt(cautious, NO_CEILINGS, attempt.wary, by_priority=by_priority, scattering=False)
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
-        if not best.placing.forced or price <= _DEAR * self.setting.usd_at_least():
+        if not best.placing.forced or best.usd_at_lowest() <= _DEAR * self.setting.usd_at_least():
             return best
         hurried = self.hurried | attempt.delayed
         nodes = attempt.nodes_for(attempt.delayed)

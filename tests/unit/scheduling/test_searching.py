@@ -1,12 +1,16 @@
 """A search over choices: what is drawn, what is found, what is taken back."""
 
+from dataclasses import replace
 from typing import Any, cast
+
+import pytest
 
 from provisioner.apis import names
 from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.searching import Badness, Choices, Choosing, Lots, search
-from tests.support.problems import app, instance_type, node, of_app, pods, pool, problem, spread
+from tests.support import priced_fleets
+from tests.support.problems import app, instance_type, node, of_app, pods, pool, problem, shape, spread
 
 
 def test_lots_are_the_same_each_time_and_leave_no_option_out() -> None:
@@ -97,3 +101,24 @@ def test_no_lot_puts_a_pod_into_a_domain_that_is_too_full_for_it() -> None:
         attempt = Choosing(setting, {*setting.skews}, (), setting.classes, Choices((), lots), {*setting.classes})
         attempt.run(by_priority=False, scattering=False, hurried=())
         assert not attempt.broken()
+
+
+@pytest.mark.parametrize("alternatives", [1, 15])
+def test_hostname_spread_is_tried_on_no_more_nodes_where_only_the_price_that_is_expected_is_higher(
+    alternatives: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = tuple(
+        replace(one, offerings=tuple(replace(way, alternatives=alternatives) for way in one.offerings))
+        for one in priced_fleets.ec2_types(capacity_type="spot")
+    )
+    web = of_app("web", "500m", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),))
+    some = (
+        *pods(40, web, "web"),
+        *pods(3000, shape("1", "2Gi"), "one"),
+        *pods(3000, shape("250m", "2Gi"), "other"),
+    )
+    runs: list[object] = []
+    run = Attempt.run
+    monkeypatch.setattr(Attempt, "run", lambda self, **how: (runs.append(self), run(self, **how)))
+    assert not prepare(priced_fleets.world_of(types)).solve(some).unplaced
+    assert len(runs) == 2
