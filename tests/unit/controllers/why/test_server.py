@@ -18,6 +18,7 @@ from provisioner.controllers.why.pods import why_pod
 from provisioner.controllers.why.server import MOST_NAMESPACES, QUESTIONS, USER_TIME, Asked, WhyServer, asked
 from provisioner.kube.client import Client
 from provisioner.kube.lease import LostLease
+from provisioner.scheduling import finishing
 from provisioner.state.misses import Stop
 from provisioner.support.http.values import Request, Response
 from provisioner.support.metrics import render
@@ -335,6 +336,20 @@ def test_a_pod_whose_node_may_not_be_launched_now_says_so() -> None:
     found = why_pod(instant, "default", "web")
     assert (found.state, found.reasons[0].type) == ("FitsNewNode", "GrowthLimited")
     assert "check whether the provisioner is running" not in found.summary
+
+
+def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_expected_to_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Growth counts a NodeClaim by the price of its planned offering until it is launched."""
+    monkeypatch.setattr(finishing, "expected_price", lambda some: 10 * some[0].price)
+    asked_for: list[float] = []
+    instant = remembering(
+        dumped(wire_pod("web")), held_back=lambda usd: asked_for.append(usd) or "", memory=Memory(leads=True)
+    )
+    found = why_pod(instant, "default", "web")
+    assert found.place is not None
+    assert [10 * usd for usd in asked_for] == [found.place.usd_per_hour]
 
 
 def test_questions_are_counted_by_their_answer(served: Served) -> None:
