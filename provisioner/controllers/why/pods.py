@@ -183,7 +183,9 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
                 f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
                 f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
             )
-            held = instant.held_back(min(claim.prices, default=claim.usd_per_hour))  # as growth counts it until it is launched
+            held = instant.held_back(
+                min(claim.prices, default=claim.usd_per_hour)
+            )  # as growth counts it until it is launched
             limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
             return "FitsNewNode", text, place, limited
     return _unplaced(instant, pod, result)

@@ -14,8 +14,8 @@ from provisioner.planning.model import Model, models_of
 from provisioner.planning.planner import improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.result import Result
 from provisioner.scheduling.problem import World
+from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from tests.support import priced_fleets
 from tests.support.problems import pods, shape
