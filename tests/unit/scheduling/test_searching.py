@@ -117,8 +117,13 @@ def test_hostname_spread_is_tried_on_no_more_nodes_where_only_the_price_that_is_
         *pods(3000, shape("1", "2Gi"), "one"),
         *pods(3000, shape("250m", "2Gi"), "other"),
     )
-    runs: list[object] = []
+    runs: list[Attempt] = []
     run = Attempt.run
-    monkeypatch.setattr(Attempt, "run", lambda self, **how: (runs.append(self), run(self, **how)))
+
+    def counted(self: Attempt, **how: Any) -> None:
+        runs.append(self)
+        run(self, **how)
+
+    monkeypatch.setattr(Attempt, "run", counted)
     assert not prepare(priced_fleets.world_of(types)).solve(some).unplaced
     assert len(runs) == 2

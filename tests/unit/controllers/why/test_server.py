@@ -344,9 +344,12 @@ def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_
     """Growth counts a NodeClaim by the price of its planned offering until it is launched."""
     monkeypatch.setattr(finishing, "expected_price", lambda some: 10 * some[0].price)
     asked_for: list[float] = []
-    instant = remembering(
-        dumped(wire_pod("web")), held_back=lambda usd: asked_for.append(usd) or "", memory=Memory(leads=True)
-    )
+
+    def held_back(usd: float) -> str:
+        asked_for.append(usd)
+        return ""
+
+    instant = remembering(dumped(wire_pod("web")), held_back=held_back, memory=Memory(leads=True))
     found = why_pod(instant, "default", "web")
     assert found.place is not None
     assert [10 * usd for usd in asked_for] == [found.place.usd_per_hour]
