@@ -13,6 +13,8 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.values.requirement import NONE, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
+DEAREST_ALTERNATIVE: Final = 2.0
+"""A launch that may take any of the cheapest hardly takes what costs more than so many times the cheapest; see `expected_price`."""
 NO_INSTANCES_PRICE: Final = 10_000.0
 """Nothing costs as much an hour, in any currency: what providers say of an offering whose price nobody knows."""
 _MICROS = 1_000_000
@@ -304,8 +306,9 @@ def expected_price(offerings: Sequence[Offering]) -> float:
     """USD per hour that a launch is expected to cost which may take any of these: the one that planner, provisioning and consolidation go by.
 
     Where the cloud takes the cheapest, its price. Spot is launched by price and spare capacity, so any of the cheapest instance types
-    may come of it: the mean of so many as `Offering.alternatives` of the cheapest says, or of all where there are fewer. Bounds go by the
-    least price all the same: they hold whatever is launched.
+    may come of it: the mean of so many as `Offering.alternatives` of the cheapest says, or of all where there are fewer. What costs over
+    twice as much does not count: where only other sizes are left, the lowest price decides, and a launch that may be on-demand, too, takes
+    no spot that is dearer. Bounds go by the least price all the same: they hold whatever is launched.
 
     Args:
         offerings: the cheapest of each instance type, cheapest first; at least one.
@@ -313,9 +316,10 @@ def expected_price(offerings: Sequence[Offering]) -> float:
     first = offerings[0]
     if first.alternatives <= 1:
         return first.price
-    of_its_kind = (one.price for one in offerings if one.capacity_type == first.capacity_type)
+    most = max(first.price, 0.0) * DEAREST_ALTERNATIVE
+    of_its_kind = (one.price for one in offerings if one.capacity_type == first.capacity_type and one.price <= most)
     prices = list(itertools.islice(of_its_kind, first.alternatives))
-    return sum(prices) / len(prices)
+    return sum(prices) / len(prices) if prices else first.price
 
 
 def launch_price(types: Iterable[InstanceType], requirements: Requirements) -> float | None:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE
 from provisioner.planning.model import Model, Node, Slot
 from provisioner.planning.prices import Prices
 
@@ -67,8 +68,8 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
         order = order_of[_kind(slot)]
         fit = order[(rooms[order] >= used).all(1)].tolist()
         holding = [number for number in fit if launched >> number & 1][: slot.alternatives]
-        usual = float(usd[holding].mean()) if holding else float(slot.usd)
-        total += usual - float(slot.usd) - slot.surplus
+        if holding:
+            total += _mean(usd[holding]) - float(slot.usd) - slot.surplus
     return total
 
 
@@ -105,5 +106,10 @@ def _surpluses(
     found = []
     for number, slot in enumerate(slots):
         holding = np.flatnonzero((theirs >= least[number]).all(1))[: slot.alternatives]
-        found.append(max(0.0, float(usd[holding].mean()) - float(slot.usd)) if len(holding) else 0.0)
+        found.append(max(0.0, _mean(usd[holding]) - float(slot.usd)) if len(holding) else 0.0)
     return found
+
+
+def _mean(usd: NDArray[np.float64]) -> float:
+    """As `expected_price` has it; cheapest first, at least one."""
+    return float(usd[usd <= max(usd[0], 0.0) * DEAREST_ALTERNATIVE].mean()) if usd[0] > 0 else float(usd[0])

@@ -176,9 +176,11 @@ def spot(*prices: float, alternatives: int = 3) -> list[Offering]:
 
 EXPECTED = {
     "the cloud takes the cheapest": ([offer("a", "on-demand", 1), offer("a", "on-demand", 5)], 1),
-    "any of the three cheapest": (spot(1, 2, 3, 50), 2),
-    "any of the two that there are": (spot(1, 3), 2),
-    "on-demand is no alternative of spot": ([*spot(1, 3), offer("a", "on-demand", 50), *spot(5)], 3),
+    "any of the three cheapest": (spot(2, 3, 4, 4), 3),
+    "what costs over twice as much hardly comes": (spot(1, 2, 3, 50), 1.5),
+    "any of the two that there are": (spot(2, 4), 3),
+    "on-demand is no alternative of spot": ([*spot(3, 4), offer("a", "on-demand", 4.5), *spot(5)], 4),
+    "what costs nothing": (spot(0, 1), 0),
 }
 
 
@@ -188,9 +190,9 @@ def test_expected_price(offerings: Sequence[Offering], want: float) -> None:
 
 
 def test_each_type_counts_once_in_what_a_launch_is_expected_to_cost() -> None:
-    types = [kind_of("cheap", *spot(1, 2)), kind_of("dear", *spot(7)), kind_of("gone")]
-    assert launch_price(types, NONE) == 4
-    assert launch_price(types, wants(names.INSTANCE_TYPE_LABEL, "In", "dear", "gone")) == 7
+    types = [kind_of("cheap", *spot(4, 5)), kind_of("dear", *spot(8)), kind_of("gone")]
+    assert launch_price(types, NONE) == 6
+    assert launch_price(types, wants(names.INSTANCE_TYPE_LABEL, "In", "dear", "gone")) == 8
     assert launch_price(types, wants(names.INSTANCE_TYPE_LABEL, "In", "gone")) is None
 
 
