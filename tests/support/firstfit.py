@@ -58,10 +58,12 @@ class FirstFit:
         self.usd_per_hour = 0.0
 
     def place(self, workload: Iterable[Deployment]) -> None:
-        """One batch, and what is made for it launched. A Deployment is known by its place in every batch."""
+        """One batch, and what is made for it launched; pods that no type holds are left. A Deployment is known by its place in every batch."""
         new: list[_Node] = []
         for number, one in sorted(enumerate(workload), key=lambda entry: (-entry[1].cpu, -entry[1].memory)):
             need = np.array([one.cpu, one.memory * _MIB, 1.0, one.gpus])
+            if not (self._fronts.get(one.arch, self._rooms[:0]) >= need).all(1).any():
+                continue
             most = 1 if one.apart else one.skew
             for turn in range(one.replicas):
                 zone = (turn + number) % len(ZONES) if one.zonal else -1
