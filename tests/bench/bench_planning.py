@@ -345,7 +345,8 @@ def test_five_hundred_random_problems_cost_no_more_than_first_fit() -> None:
         over += plan.usd_per_hour > result.usd_per_hour
         fit = firstfit.usd_per_hour(types, priced_fleets.deployments(kind, count, number))
         above += plan.usd_per_hour > fit + 1e-9
-        dearer = max(dearer, 100 * (plan.usd_per_hour / fit - 1))
+        if fit:  # else no type holds any of the pods
+            dearer = max(dearer, 100 * (plan.usd_per_hour / fit - 1))
     figures = [
         Figure("500 random problems, dearer than scheduling's first fit", over, "problems", at_most(0)),
         Figure("500 random problems, dearer than Karpenter's rule", above, "problems"),
