@@ -332,8 +332,7 @@ class DisruptionMachine(RuleBasedStateMachine):
         at.provide()
         for pod in at.waiting():
             at.remove(pod)
-        at.clock.advance(HOLD_TTL.total_seconds() + 1.0)  # who was kept from its place is planned for no more
-        at.cluster.expire()
+        self._plans_of_who_waits_expire()
         rounds = ROUNDS + 2 * len(at.nodes())  # where one may be disrupted at a time, each node takes a pass or two
         for _ in range(rounds):
             before = at.price()
@@ -345,7 +344,9 @@ class DisruptionMachine(RuleBasedStateMachine):
             pods = len(at.pods)
             at.come_to_rest(alone=True)
             if any(one.late for one in begun):
-                at.provide()  # pods that are evicted at once compete: whose place another one took gets a node
+                # pods that are evicted at once compete: whose place another one took is planned anew, and gets a node
+                self._plans_of_who_waits_expire()
+                at.provide()
             for pod in at.waiting():
                 why = {one.name: at.scheduler().refusal(pod, one) for one in at.scheduler().nodes}
                 at.wrong.append(
@@ -360,6 +361,11 @@ class DisruptionMachine(RuleBasedStateMachine):
         else:
             at.wrong.append(f"after {rounds} passes there is always something more to do")
         at.seen["rests"] += 1
+
+    def _plans_of_who_waits_expire(self) -> None:
+        """Who was kept from its place is planned there no more."""
+        self.at.clock.advance(HOLD_TTL.total_seconds() + 1.0)
+        self.at.cluster.expire()
 
     @invariant()
     def every_promise_is_kept(self) -> None:
