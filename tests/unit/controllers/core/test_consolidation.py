@@ -474,7 +474,8 @@ def test_a_node_just_bought_is_replaced_once_something_cheaper_becomes_available
     assert len(stage.replacements()) == news
     if not news:
         told = [one.partition(": ") for one in said(stage, "Unconsolidatable")]
-        assert {message for who, _, message in told if who.endswith("/a")} == {LAUNCHED_RECENTLY}  # "other" may be on its way still
+        of_it = {message for who, _, message in told if who.endswith("/a")}  # "other" may be on its way still
+        assert of_it == {LAUNCHED_RECENTLY}
 
 
 def test_a_move_without_a_budget_left_is_rejected_for_it(stages: Make) -> None:
