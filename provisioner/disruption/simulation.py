@@ -14,6 +14,7 @@ from provisioner.disruption.legality import (
     labels_of,
     name_of,
     stuck_eviction,
+    taints_of,
     with_pods,
     without,
 )
@@ -99,6 +100,8 @@ class Simulation:
             if node.claim is not None and not node.initialized:
                 closed.add(str(node.key))
         waiting += view.snapshot.leaving
+        if view.coming:
+            self._apply((), Result(view.coming, {}, ()))
         if waiting:
             first = self._prepared.solve(waiting, leaving=self._leaving, effort=0, explain=False, budget=STEPS)
             self._apply(waiting, first)
@@ -217,6 +220,7 @@ class Simulation:
                 name=name_of(-self._made),  # counted down: `stuck_eviction` counts up
                 labels=labels_of(claim),
                 room=claim.allocatable - claim.requests,
+                taints=taints_of(claim),
                 pool=claim.pool,
                 pods=claim.pods,
                 closed=True,

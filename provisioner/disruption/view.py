@@ -13,6 +13,7 @@ from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
 
 VALIDATION: Final = timedelta(seconds=5)
@@ -56,6 +57,7 @@ class View:
         empty_for: by NodeClaim, for how long each has been seen empty without a break, by a clock that does not jump.
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
+        coming: new nodes of commands that have begun in the same pass; the snapshot does not show them yet.
         spared: names of NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
             replacements of their pool failed.
         restless: names of the NodeClaims that consolidation leaves alone for now, though they may take pods: a moment ago they were
@@ -78,6 +80,7 @@ class View:
     empty_for: Mapping[str, timedelta] = field(default_factory=dict)
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
+    coming: tuple[PlannedClaim, ...] = ()
     spared: frozenset[str] = frozenset()
     restless: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()

@@ -457,6 +457,49 @@ def test_a_node_that_takes_two_may_take_one_once_others_have_begun() -> None:
     life.teardown()
 
 
+def test_drift_counts_the_nodes_that_static_pools_get_in_the_same_pass() -> None:
+    """A life that was found: a static NodePool's new node is one more host for a spread over hosts, and the old one is gone by then."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, pods=["web"] * 3,
+        nodes=[(0, "tiny", "a", False), (0, "small", "a", False)], static=2,
+        of={"web": ("250m", "hosts"), "db": ("250m", "nothing"), "job": ("250m", "nothing")},
+    )  # fmt: skip
+    life.nothing_happens_any_more()
+    life.a_template_changes(pool=STATIC)
+    life.a_user_deletes_a_node(0)
+    life.budgets_change(pool=STATIC, those=[{"nodes": "1"}])
+    life.drift_begins_while_consolidation_looks(most="1", name="web", pool="general")
+    life.pods_are_created(count=2, name="web", packed=False)
+    life.teardown()
+    life.every_promise_is_kept()
+
+
+def test_a_node_may_come_to_another_zone_than_another_command_counts_on() -> None:
+    """A life that was found: the last node of a zone goes, and what replaces another one may be launched there; the new plan helps who waits then."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["WhenEmptyOrUnderutilized", "WhenEmpty"], static=3,
+        nodes=[(0, "bargain", "a", True), (0, "bargain", "a", True), (1, "large", "c", True)],
+        pods=["web", "web", "db", "job", "web", "job", "job", "web"],
+        of={"web": ("1700m", "nothing"), "db": ("1200m", "apart"), "job": ("1200m", "zones")},
+    )  # fmt: skip
+    life.pods_are_created(count=3, name="web", packed=True)
+    life.nothing_happens_any_more()
+    life.pods_are_created(count=1, name="web", packed=False)
+    life.a_template_changes(pool="general")
+    life.a_pool_is_paused_or_not("general", paused=True)
+    life.a_node_comes(kind="bargain", old=True, pool="general", zone="b")
+    life.a_template_changes(pool="other")
+    life.pods_are_created(count=4, name="job", packed=True)
+    life.a_pod_disruption_budget_is_made_or_removed(name="job", unavailable=0)
+    life.pods_are_created(count=3, name="web", packed=True)
+    life.a_method_looks(method="drift")
+    assert len(life.at.going) > 1, "one command alone"
+    life.every_promise_is_kept()
+    life.teardown()
+
+
 def tied_nodes_drift() -> Upkeep:
     """Four pods in one zone, four larger ones in another and one in the third, of one spread and under one budget; all nodes have drifted.
 

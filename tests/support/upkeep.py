@@ -6,6 +6,7 @@ of NodePools are counted once more from the objects.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -65,6 +66,9 @@ LONG: Final = 700.0
 _SLACK: Final = 1e-9
 _WAITS: Final = frozenset({WAITS_FOR_TIED, *map(several_nodes_needed, range(2, 40))})
 """What nodes wait for that another command of the same pass may end."""
+_ELSEWHERE: Final = re.compile(
+    r"claim-(?P<number>\d+)-of-\S+ may as well come to .*, and then (?P<pod>\S+) cannot be bound"
+)
 _MOST_FREE: Final = 3
 """Pods on nodes that go for which every place is tried."""
 _OVERDUE: Final = 12
@@ -717,7 +721,7 @@ class Upkeep:
         """What kube-scheduler would not do of what was decided in one pass, once all that go are gone.
 
         Pods without a PodDisruptionBudget leave a node that is being deleted at once, and those that are pending are bound, wherever to: it is enough
-        that they may go somewhere.
+        that they may go somewhere. A command does not know to what other zones the nodes of another one may come.
         """
         world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
@@ -762,7 +766,7 @@ class Upkeep:
             )
             ordered = {one.name: places[one.name] for one in bins if one.name in places}
             result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
-            return checker.violations(problem, result)
+            return [text for text in checker.violations(problem, result) if not _of_two(text, begun)]
 
         first = violations(())
         asked = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
@@ -886,6 +890,15 @@ def is_late(one: Proposal) -> bool:
     """
     constrained = any(pod.shape.spread or pod.shape.affinity is not None for pod in one.pods)
     return len(one.candidates) > 1 or constrained
+
+
+def _of_two(text: str, begun: Iterable[Proposal]) -> bool:
+    """Whether the checker means that a node of one command may come elsewhere, and that a pod of another one has no place then."""
+    found = _ELSEWHERE.match(text)
+    if found is None:
+        return False
+    owners = [one for one in begun for _ in one.replacements]
+    return found["pod"] not in {pod.name for pod in owners[int(found["number"])].pods}
 
 
 def _nodes_of(one: Proposal) -> set[str]:

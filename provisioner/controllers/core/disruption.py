@@ -8,7 +8,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -338,10 +338,10 @@ class Disruption:
             counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
             self._metrics.budgets(reason, counts)
         self._say_protections(snapshot)
-        begun: set[str] = set()
+        begun: list[Proposal] = []
         for method in self._methods:
             try:
-                begun |= self._run(method, snapshot, ledger, empty_for, begun)
+                begun += self._run(method, snapshot, ledger, empty_for, begun)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
 
@@ -351,14 +351,14 @@ class Disruption:
         snapshot: Snapshot,
         ledger: AllowanceLedger,
         empty_for: dict[str, timedelta],
-        before: Iterable[str],
-    ) -> set[str]:
-        """Ask one method, and begin what it proposes; the candidates that go by now, besides those of earlier methods (`before`)."""
+        before: Sequence[Proposal],
+    ) -> Collection[Proposal]:
+        """Ask one method, and begin what it proposes; what has begun, besides what earlier methods did in the same pass (`before`)."""
         if not method.concerns(snapshot):
             self._asked.pop(method.name, None)
             self._note_eligible(method, 0)
-            return set()
-        under_way = self._under_way(snapshot).union(before)
+            return ()
+        under_way = self._under_way(snapshot).union(name for one in before for name in one.candidates)
         spared = self._spared(snapshot, buys=method.buys)
         prepared = self._world(snapshot) if method.buys else None
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
@@ -368,7 +368,7 @@ class Disruption:
         values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason), later)
         known, now = self._asked.get(method.name), self._clock.monotonic()
         if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
-            return set()
+            return ()
         view = View(
             snapshot=snapshot,
             prepared=prepared,
@@ -379,6 +379,7 @@ class Disruption:
             empty_for=empty_for,
             validation=VALIDATION,
             under_way=under_way,
+            coming=tuple(claim for one in before for claim in one.replacements),
             spared=spared,
             loops=loops,
             buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
@@ -394,9 +395,8 @@ class Disruption:
         self._note_waiting(method, view, began)
         if not answer.unreached and all(map(began.waits, answer.proposals)):
             self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
-        gone = {name for one in began.begun for name in one.candidates}
-        ledger.spend(gone)
-        return gone
+        ledger.spend({name for one in began.begun for name in one.candidates})
+        return began.begun
 
     def _roomy(self, proposals: Sequence[Proposal], then: Snapshot) -> tuple[Sequence[Proposal], Sequence[Blocked]]:
         """The proposals for whose pods there is still a place, as things are now, less those that wait for their turn; and the nodes of these."""

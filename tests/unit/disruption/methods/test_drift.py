@@ -1,6 +1,7 @@
 """Drifted nodes of dynamic pools: core spec 6.7, rows 94, 96-100."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, Persi
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import candidates
 from provisioner.disruption.candidates import Candidate
-from provisioner.disruption.methods import drift
+from provisioner.disruption.methods import drift, static_drift
 from provisioner.disruption.simulation import Answer, Simulation
 from provisioner.scheduling.judging import Design, designed
 from provisioner.scheduling.prepared import Prepared
@@ -91,6 +92,20 @@ def test_pods_do_not_move_to_another_drifted_node() -> None:
     fleet = drifted(Fleet(), ("a", several(1, "w")), ("b", several(1, "x")))
     found = drift.propose(fleet.view()).proposals
     assert [gist(one) for one in found] == [(("b",), ["small"], {}), (("a",), ["small"], {})]
+
+
+def test_new_nodes_of_static_pools_are_hosts_already() -> None:
+    """Two of four pods may join the other two as long as there is no other host; in the same pass, a static NodePool gets one."""
+    over_hosts = of_app("web", cpu="250m", topology_spread_constraints=(spread(HOST, app("web"), skew=2),))
+    fleet = Fleet([pool(), pool("static", replicas=1)])
+    fleet.node("kept", [running(f"k{number}", over_hosts) for number in range(2)])
+    drifted(fleet, ("a", [running(f"w{number}", over_hosts) for number in range(2)]))
+    drifted(fleet, ("s", ()), of="static")
+    view = fleet.view(under_way=["s"])
+    (new,) = static_drift.propose(fleet.view()).proposals
+    assert [gist(one) for one in drift.propose(view).proposals] == [(("a",), [], {"kept": 2})]
+    (one,) = drift.propose(replace(view, coming=new.replacements)).proposals
+    assert gist(one) == (("a",), ["small"], {})
 
 
 HASHED = {names.NODEPOOL_HASH: "1", names.NODEPOOL_HASH_VERSION: "v3"}
