@@ -113,7 +113,13 @@ def command(
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
     if report.problems:
-        click.echo(f"{len(report.problems)} problems; these objects are not part of the plan", err=True)
+        count = len(report.problems)
+        click.echo(
+            "1 problem; this object is not part of the plan"
+            if count == 1
+            else f"{count} problems; these objects are not part of the plan",
+            err=True,
+        )
         sys.exit(1)
 
 

@@ -24,7 +24,7 @@ _BUYABLE: Final = (names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT)
 _SPOT_ALTERNATIVES: Final = 15
 """A fleet's strategy for spot, price-capacity-optimized, asks the pools with most spare capacity for the lowest of their prices. Source:
 EC2 User Guide, "Use allocation strategies to determine how EC2 Fleet or Spot Fleet fulfills Spot and On-Demand capacity"; the number is
-that of Karpenter's rule for moving spot to spot."""
+that of Karpenter's rule for moving spot to spot. Until the spot market was read, spot costs what on-demand does, and there is nothing to mix."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def offerings_of(
                         _buyable(kind, zone, zone_id, partition),
                         usd,
                         sold and market.open(offer),
-                        alternatives=_SPOT_ALTERNATIVES if kind == names.CAPACITY_SPOT else 1,
+                        alternatives=_SPOT_ALTERNATIVES if kind == names.CAPACITY_SPOT and market.spot_known else 1,
                     )
                 )
     found.extend(

@@ -138,10 +138,10 @@ def test_standard_input_is_read() -> None:
     assert "63 on" in result.stdout
 
 
-def pool(name: str, *categories: str) -> dict[str, Any]:
+def pool(name: str, *categories: str, capacity_type: str = "on-demand") -> dict[str, Any]:
     requirements = [
         {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": list(categories)},
-        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
     ]
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     spec = {"template": {"spec": {"nodeClassRef": reference, "requirements": requirements}}}
@@ -171,6 +171,16 @@ def test_two_files_of_node_pools_are_compared(tmp_path: Path) -> None:
     text = run(pods, *GREEDY, "--compare", any_of, only_c).stdout
     assert "DIFFERENCE" in text
     assert f"+{second['perHour'] - first['perHour']:.4f}" in text
+
+
+def test_spot_without_spot_prices_costs_what_on_demand_does(tmp_path: Path) -> None:
+    pods = write(tmp_path / "pods.yaml", deployment("web", 20, "1", "6Gi"))
+    both = [
+        write(tmp_path / f"{one}.yaml", pool("default", "c", "m", "r", capacity_type=one))
+        for one in ("on-demand", "spot")
+    ]
+    first, second = document(pods, *GREEDY, "--compare", *both)["plans"]
+    assert first["perHour"] == second["perHour"]
 
 
 def dump(path: Path) -> Path:
@@ -229,6 +239,7 @@ def test_mistakes_are_told_at_the_end_with_status_1_and_the_rest_is_planned(tmp_
     assert lines[1].startswith(f"error: {tmp_path}/missing.yaml: cannot be read: No such file or directory")
     assert "2 problems" in lines[2]
     assert len(document(bad, *GREEDY, status=1)["problems"]) == 1
+    assert run(bad, *GREEDY).stderr.splitlines()[-1] == "1 problem; this object is not part of the plan"
 
 
 def test_wrong_use_is_status_2(tmp_path: Path) -> None:

@@ -66,13 +66,18 @@ def open_ones(found: Mapping[tuple[str, str, str], Offering]) -> list[str]:
     return sorted(" ".join(part for part in key if part) for key, one in found.items() if one.available)
 
 
+@pytest.mark.parametrize(("known", "want"), [(True, 15), (False, 1)])
+def test_a_launch_of_spot_takes_one_of_15_types_once_their_prices_are_known(known: bool, want: int) -> None:
+    found = offered(market=Market(price, spot_known=known))
+    assert {key[1]: way.alternatives for key, way in found.items()} == {"on-demand": 1, "spot": want}
+
+
 def test_every_zone_and_capacity_type_is_listed_those_of_the_class_are_available() -> None:
     found = offered()
     assert len(found) == 6
     assert open_ones(found) == ["a on-demand", "a spot", "b on-demand", "b spot"]
     one = found["a", "spot", ""]
     assert one.price == 0.03
-    assert {key[1]: way.alternatives for key, way in found.items()} == {"on-demand": 1, "spot": 15}
     assert one.requirements[labels.ZONE_ID].single_value == "id-a"
     assert labels.ZONE_ID not in found["c", "spot", ""].requirements
     assert one.requirements[labels.RESERVATION_ID].operator is Operator.DOES_NOT_EXIST
