@@ -207,11 +207,12 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
                 f"and {sum(group.count for group in rest)} nodes of {len(rest)} more kinds for {usd:.4f} {currency}/h (all of them: -o json)"
             )
         lines.append("")
-    on_existing = f", {existing} on {len(fleet.existing)} existing nodes" if existing else ""
+    on_existing = f", {existing} on {_counted(len(fleet.existing), 'existing node')}" if existing else ""
     left = sum(len(some.pods) for some in fleet.left)
-    without = f", {left} fit nowhere" if left else ""
-    nodes = "1 new node" if fleet.nodes == 1 else f"{fleet.nodes:,} new nodes"
-    lines.append(f"{one.asked:,} pods: {fleet.pods:,} on {nodes}{on_existing}{without}")
+    without = f", {left} {'fits' if left == 1 else 'fit'} nowhere" if left else ""
+    lines.append(
+        f"{_counted(one.asked, 'pod')}: {fleet.pods:,} on {_counted(fleet.nodes, 'new node')}{on_existing}{without}"
+    )
     lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}")
     if answer.usd_at_least is not None and fleet.groups:
         gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
@@ -300,8 +301,13 @@ def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
     return _columns(rows, right=set(range(1, len(rows[0]))))
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def _current_lines(current: Current, plans: Sequence[Planned], currency: str) -> list[str]:
-    lines = [f"The {current.nodes:,} current nodes cost {_price(current.usd_per_hour, currency)}:"]
+    cost = "costs" if current.nodes == 1 else "cost"
+    lines = [f"The {_counted(current.nodes, 'current node')} {cost} {_price(current.usd_per_hour, currency)}:"]
     rows = [
         (f"  {count}", name, zone, kind, f"{count * price:.4f}")
         for name, zone, kind, count, price in current.groups[:_MOST_GROUPS]
@@ -313,7 +319,8 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
     if current.unpriced:
         total = sum(count for _, count in current.unpriced)
         named = ", ".join(f"{name} ({count})" for name, count in current.unpriced[:_NAMED])
-        lines += _wrapped(f"{total} nodes have no price in the catalogue and count as 0: {named}.", "  ")
+        verbs = "has no price in the catalogue and counts" if total == 1 else "have no price in the catalogue and count"
+        lines += _wrapped(f"{_counted(total, 'node')} {verbs} as 0: {named}.", "  ")
     for one in plans:
         saved = saving(current, one.fleet)
         left = sum(len(some.pods) for some in one.fleet.left)
