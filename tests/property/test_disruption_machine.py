@@ -457,6 +457,24 @@ def test_a_node_that_takes_two_may_take_one_once_others_have_begun() -> None:
     life.teardown()
 
 
+def test_a_node_that_had_no_place_may_have_one_once_others_have_begun() -> None:
+    """A life that was found: as long as a node of another zone has room, a pod that is tied to others counts on it; another node's pod takes it."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, static=1,
+        nodes=[(0, "tiny", "a", False), (0, "medium", "a", True)], pods=["web", "web", "job", "job"],
+        of={"web": ("1200m", "nothing"), "db": ("1200m", "nothing"), "job": ("1200m", "near")},
+    )  # fmt: skip
+    life.everything_begun_comes_to_its_end()
+    life.a_template_changes(pool="general")
+    life.a_pod_disruption_budget_is_made_or_removed(name="job", unavailable=0)
+    for _ in range(9):
+        life.everything_begun_comes_to_its_end()
+    life.a_node_comes(kind="small", old=False, pool="general", zone="b")
+    life.teardown()
+    life.every_promise_is_kept()
+
+
 def test_drift_counts_the_nodes_that_static_pools_get_in_the_same_pass() -> None:
     """A life that was found: a static NodePool's new node is one more host for a spread over hosts, and the old one is gone by then."""
     life = DisruptionMachine()

@@ -30,7 +30,7 @@ from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Dis
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.drift import pool_drift
-from provisioner.disruption.messages import WAITS_FOR_TIED, several_nodes_needed
+from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.methods import static_drift
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
@@ -64,8 +64,6 @@ RESERVED: Final = {"key": "reserved", "effect": "NoSchedule"}
 #: After so long without any progress the drain of a node ends as its deadline wants, and a command times out.
 LONG: Final = 700.0
 _SLACK: Final = 1e-9
-_WAITS: Final = frozenset({WAITS_FOR_TIED, *map(several_nodes_needed, range(2, 40))})
-"""What nodes wait for that another command of the same pass may end."""
 _ELSEWHERE: Final = re.compile(
     r"claim-(?P<number>\d+)-of-\S+ may as well come to .*, and then (?P<pod>\S+) cannot be bound"
 )
@@ -147,6 +145,7 @@ class Upkeep:
         self.meanwhile: Callable[[], object] = nothing
         self._most, self._begun, self._answered = most, list[Proposal](), tuple[Proposal, ...]()
         self._touched: dict[str, datetime] = {}
+        self._refused: set[str] = set()
         self._numbers = itertools.count()
         self._guards: dict[str, int] = {}
         self.pools: dict[str, NodePool] = {}
@@ -174,8 +173,9 @@ class Upkeep:
         self.ledger = BudgetLedger(self.cluster, most=most)
         self.worlds = Worlds(cast(CloudProvider, self.cloud), Policies(hostname_domains=1))
         consolidations = tuple(self._interrupted(one) for one in CONSOLIDATIONS)
-        self.disruption = self._disruption(METHODS, consolidations, settings)
-        self.alone = {one.name: self._disruption((one,), (), settings) for one in METHODS}
+        methods = tuple(self._noted(one) for one in METHODS)
+        self.disruption = self._disruption(methods, consolidations, settings)
+        self.alone = {one.name: self._disruption((one,), (), settings) for one in methods}
 
     def _disruption(self, methods: tuple[Method, ...], more: tuple[Method, ...], settings: Settings) -> Disruption:
         return Disruption(
@@ -193,6 +193,16 @@ class Upkeep:
             consolidations=more,
             settings=settings,
         )
+
+    def _noted(self, method: Method) -> Method:
+        """The same, and it is noted which nodes stay."""
+
+        def ask(view: View) -> MethodAnswer:
+            answer = method.ask(view)
+            self._refused.update(one.key for one in answer.blocked)
+            return answer
+
+        return Method(method.name, method.reason, ask, method.buys, method.concerns)
 
     def _interrupted(self, method: Method) -> Method:
         """The same, and something happens while its answer is on its way to the ledger, as other threads do it."""
@@ -668,13 +678,18 @@ class Upkeep:
     # ------------------------------------------------------------------ passes
 
     def look(self, method: str = "") -> list[Proposal]:
-        """A pass of the orchestrator, or of one method alone; what has begun. One more right after must find nothing, but for nodes that had to wait."""
+        """A pass of the orchestrator, or of one method alone; what has begun.
+
+        One more right after must find nothing, but for nodes that had to wait, or stayed for a reason that what has begun may have ended: nobody is
+        asked about twice in a pass.
+        """
         those = self.alone[method] if method else self.disruption
         told = self.server.recorder
-        since = len(told.events)
+        since, self._refused = len(told.events), set()
         begun = self._passed(those.run_once)
         every = zip(told.events[since:], told.messages[since:], strict=True)
-        waited = {event[1] for event, message in every if message in _WAITS}
+        waited = {event[1] for event, message in every if message == WAITS_FOR_TIED}
+        waited |= self._refused if begun else set()
         more = self._passed(those.run_once)
         if any(waited.isdisjoint(one.candidates) for one in more):
             self.wrong.append(f"a second pass right after the first begins {more}")
