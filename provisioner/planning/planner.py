@@ -49,6 +49,8 @@ _DONE: Final = 1.001
 _EPSILON: Final = 1e-9  # USD per hour
 
 SCHEDULING: Final = "scheduling"
+_MOVED: Final = "moved"
+"""Pods share nodes as in scheduling's answer; these are of cheaper slots, as of another NodePool of the same weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ class _Stages:
                 fleets.append((fleet, stage))
 
         if self.model.familiar:
-            seen(self._loads(), SCHEDULING)
+            seen(self._loads(), _MOVED)
         for loads in () if self._near(fleets) else self._dives():
             seen(loads, "dive")
             if self._done(fleets):

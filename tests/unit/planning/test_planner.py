@@ -213,6 +213,25 @@ def test_pools_of_one_weight_share() -> None:
     assert types_of(plan) == ["arm", "lean"]
 
 
+def test_nodes_of_scheduling_move_to_a_cheaper_pool_of_their_weight_with_the_same_pods() -> None:
+    cheap = pool("cheap", types=(instance_type("cheap", "8", "64Gi", 1.0),))
+    result, plan = planned(problem(pods(1, shape("7", "1Gi")), pool("wide", types=(WIDE,)), cheap))
+    assert [claim.pool for claim in result.claims] == ["wide"]
+    assert [claim.pool for claim in plan.result.claims] == ["cheap"]
+    assert plan.usd_per_hour == 1.0
+
+
+def test_nodes_of_scheduling_move_from_spot_that_is_expected_to_cost_more_than_on_demand() -> None:
+    kinds = [
+        replace(one, offerings=tuple(replace(way, alternatives=15) for way in one.offerings))
+        for one in spots((8, 1.0, 1), (9, 1.8, 20))
+    ]
+    fixed = pool("fixed", types=(instance_type("fixed", "8", "64Gi", kinds[0].offerings[0].price),))
+    result, plan = planned(problem(pods(1, shape("7", "1Gi")), pool("spot", types=tuple(kinds)), fixed))
+    assert [claim.pool for claim in result.claims] == ["spot"]
+    assert [claim.pool for claim in plan.result.claims] == ["fixed"]
+
+
 def test_limits_that_hold_nothing_back_change_nothing() -> None:
     within = pool(types=SMALL_AND_LARGE, limits={"cpu": "8"})
     _, plan = planned(problem(pods(8, shape("1", "1Gi")), within))
