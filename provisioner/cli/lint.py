@@ -24,7 +24,7 @@ from provisioner.apis.verdicts import among_overlays, missing_class, reference_o
 from provisioner.cli.documents import scalar
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
-from provisioner.values.printable import one_line
+from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
 
 ERROR: Final = "error"
@@ -434,10 +434,6 @@ def lint(paths: Iterable[pathlib.Path]) -> Report:
     return dataclasses.replace(report, findings=(*unreadable, *report.findings))
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
 @click.command(
     name="lint",
     help="""Check NodePools, NodeClaims, NodeOverlays and node classes in files and directories, without a cluster.
@@ -473,8 +469,8 @@ def command(context: click.Context, files: tuple[pathlib.Path, ...], output: str
     else:
         for one in report.findings:
             click.echo(str(one))
-        rest = f"; {_plural(report.skipped, 'object')} of other kinds not checked" if report.skipped else ""
+        rest = f"; {counted(report.skipped, 'object')} of other kinds not checked" if report.skipped else ""
         click.echo(
-            f"{_plural(report.checked, 'object')} checked: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}{rest}"
+            f"{counted(report.checked, 'object')} checked: {counted(errors, 'error')}, {counted(warnings, 'warning')}{rest}"
         )
     context.exit(1 if errors else 0)

@@ -9,6 +9,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
 
 
+def counted(count: int, word: str) -> str:
+    """A number with its noun: "1 pod", "1,000 pods"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def lines(text: str) -> str:
     """Likewise, but lines that end in a line feed stay lines: for a text that has several of its own."""
     return "\n".join(map(one_line, text.split("\n")))

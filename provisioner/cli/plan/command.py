@@ -169,6 +169,9 @@ def reported(
 def _read(objects: Objects, path: Path) -> None:
     try:
         data = content(path)
+    except IsADirectoryError:
+        objects.complain(Problem(str(path), "", "", f"is a directory; specify its files, as in {path}/*.yaml"))
+        return
     except OSError as error:
         objects.complain(
             Problem(str(path), "", "", f"cannot be read: {error.strerror}; check the path and its permissions")

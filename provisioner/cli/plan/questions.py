@@ -26,6 +26,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock
+from provisioner.values.printable import counted
 
 _CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _NOT_OURS: Final = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
@@ -55,6 +56,11 @@ class Current:
     @property
     def usd_per_hour(self) -> float:
         return sum(count * price for _, _, _, count, price in self.groups)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any of the nodes has a price; or there are none."""
+        return bool(self.groups) or not self.unpriced
 
     @property
     def nodes(self) -> int:
@@ -102,8 +108,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
         if shape.error:
             path, _, rest = shape.error.partition(": ")
             where = path if one.alone else f"spec.template.{path}"
-            text = f"{rest or shape.error}; write a quantity like 500m or 2Gi"
-            objects.complain(Problem(one.file, one.named, where if rest else "", text))
+            objects.complain(Problem(one.file, one.named, where if rest else "", rest or shape.error))
             continue
         count += one.replicas
         claims += one.replicas * len(one.claims)
@@ -135,8 +140,9 @@ def question_of(
     if not pools:
         pools = [default_pool(table)]
         what = "" if table.name == "kwok" else " of the families c, m and r"
+        usable = "usable " if any(one.object.startswith("NodePool ") for one in objects.problems) else ""
         notes.append(
-            f'The input has no NodePool. The plan uses a NodePool "{DEFAULT_POOL}" with on-demand amd64 nodes{what}.'
+            f'The input has no {usable}NodePool. The plan uses a NodePool "{DEFAULT_POOL}" with on-demand amd64 nodes{what}.'
         )
     staying = [_ready(pool) for pool in pools if pool.metadata.deletion_timestamp is None]
     if len(staying) < len(pools):
@@ -341,17 +347,19 @@ def _about(pods: Sequence[Pod], waiting: Sequence[Pod], *, anew: bool, objects: 
     notes = []
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:
-        notes.append(f"{gated} pods have scheduling gates and are not planned.")
+        notes.append(
+            f"{counted(gated, 'pod')} {'has' if gated == 1 else 'have'} scheduling gates and {'is' if gated == 1 else 'are'} not planned."
+        )
     bare = sum(len(pod.shape.requests) <= 1 for pod in waiting)
     if bare:
         notes.append(
-            f"{bare} pods have no resource requests; they count only towards the maximum number of pods of a node."
+            f"{counted(bare, 'pod')} without resource requests count{'s' if bare == 1 else ''} only towards the maximum number of pods of a node."
         )
     volumes = sum(
         volume.ephemeral is not None for pod in waiting if pod.owner is not None for volume in pod.shape.volumes
     )
     if any(one.claims for one in objects.workloads) and volumes:
-        notes.append(f"{volumes} volumes are yet to be made; their cost is not included.")
+        notes.append(f"The cost of {counted(volumes, 'volume')} yet to be made is not included.")
     if missing := [one.metadata.name for one in _unknown_classes(objects)]:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         notes.append(

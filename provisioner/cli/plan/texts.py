@@ -11,7 +11,7 @@ from provisioner.cli.plan.planning import GREEDY, Answer
 from provisioner.cli.plan.questions import Current
 from provisioner.planning.fleets import HOURS_A_MONTH, Fleet, Left, fleet_of
 from provisioner.planning.relaxing import Priced
-from provisioner.values.printable import one_line
+from provisioner.values.printable import counted, one_line
 from provisioner.values.resources import CPU, MEMORY
 
 VERSION: Final = 1
@@ -118,7 +118,9 @@ def _plan_json(one: Planned, current: Current | None) -> dict[str, Any]:
             }
             for priced in answer.priced
         ],
-        "savingPerMonth": None if current is None else _money(saving(current, fleet) * HOURS_A_MONTH),
+        "savingPerMonth": _money(saving(current, fleet) * HOURS_A_MONTH)
+        if current is not None and current.is_known
+        else None,
     }
 
 
@@ -203,16 +205,16 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
         if len(fleet.groups) > _MOST_GROUPS:
             rest = fleet.groups[_MOST_GROUPS:]
             usd = sum(group.count * group.usd_per_hour for group in rest)
+            others = counted(sum(group.count for group in rest), "node")
             lines.append(
-                f"and {sum(group.count for group in rest)} nodes of {len(rest)} more kinds for {usd:.4f} {currency}/h (all of them: -o json)"
+                f"and {others} of {counted(len(rest), 'more kind')} for {usd:.4f} {currency}/h (all of them: -o json)"
             )
         lines.append("")
-    on_existing = f", {existing} on {_counted(len(fleet.existing), 'existing node')}" if existing else ""
+    on_existing = f", {existing:,} on {counted(len(fleet.existing), 'existing node')}" if existing else ""
     left = sum(len(some.pods) for some in fleet.left)
-    without = f", {left} {'fits' if left == 1 else 'fit'} nowhere" if left else ""
-    lines.append(
-        f"{_counted(one.asked, 'pod')}: {fleet.pods:,} on {_counted(fleet.nodes, 'new node')}{on_existing}{without}"
-    )
+    without = f", {left:,} fit{'s' if left == 1 else ''} nowhere" if left else ""
+    nodes = counted(fleet.nodes, "new node")
+    lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}")
     lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}")
     if answer.usd_at_least is not None and fleet.groups:
         gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
@@ -233,7 +235,7 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
         lines += _left(some)
     if len(fleet.left) > _MOST_LEFT:
         count = sum(len(some.pods) for some in fleet.left[_MOST_LEFT:])
-        lines.append(f"and {count} pods that fit nowhere for other reasons (all of them: -o json)")
+        lines.append(f"and {counted(count, 'pod')} without a node for other reasons (all of them: -o json)")
     for fault in answer.faults:
         lines += _wrapped(f"The plan violates a scheduling rule; please report this as a bug: {fault}", "")
     return lines
@@ -248,7 +250,7 @@ def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[
             told.append(
                 (
                     float("inf"),
-                    f"without the {one.name}, {one.more_pods} more pod{'s' if one.more_pods > 1 else ''} would have a node",
+                    f"without the {one.name}, {counted(one.more_pods, 'more pod')} would have a node",
                 )
             )
             continue
@@ -275,7 +277,7 @@ def _left(some: Left) -> list[str]:
     for reason in some.reasons[:_MOST_REASONS]:
         lines += _wrapped(reason, "  - ")
     if len(some.reasons) > _MOST_REASONS:
-        lines.append(f"  - and {len(some.reasons) - _MOST_REASONS} more reasons (-o json)")
+        lines.append(f"  - and {counted(len(some.reasons) - _MOST_REASONS, 'more reason')} (-o json)")
     return lines
 
 
@@ -301,13 +303,13 @@ def _compared(plans: Sequence[Planned], currency: str) -> list[str]:
     return _columns(rows, right=set(range(1, len(rows[0]))))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _current_lines(current: Current, plans: Sequence[Planned], currency: str) -> list[str]:
-    cost = "costs" if current.nodes == 1 else "cost"
-    lines = [f"The {_counted(current.nodes, 'current node')} {cost} {_price(current.usd_per_hour, currency)}:"]
+    lines = []
+    if current.is_known:
+        what = counted(current.nodes, "current node")
+        price = "with a price " if current.unpriced else ""
+        cost = "costs" if current.nodes == 1 else "cost"
+        lines.append(f"The {what} {price}{cost} {_price(current.usd_per_hour, currency)}:")
     rows = [
         (f"  {count}", name, zone, kind, f"{count * price:.4f}")
         for name, zone, kind, count, price in current.groups[:_MOST_GROUPS]
@@ -315,23 +317,29 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
     if rows:
         lines += _columns([("  COUNT", "INSTANCE TYPE", "ZONE", "CAPACITY", f"{currency}/H"), *rows], right={0, 4})
     if len(current.groups) > _MOST_GROUPS:
-        lines.append(f"  and {len(current.groups) - _MOST_GROUPS} more kinds (-o json)")
+        lines.append(f"  and {counted(len(current.groups) - _MOST_GROUPS, 'more kind')} (-o json)")
     if current.unpriced:
         total = sum(count for _, count in current.unpriced)
         named = ", ".join(f"{name} ({count})" for name, count in current.unpriced[:_NAMED])
-        verbs = "has no price in the catalogue and counts" if total == 1 else "have no price in the catalogue and count"
-        lines += _wrapped(f"{_counted(total, 'node')} {verbs} as 0: {named}.", "  ")
+        have = f"{counted(total, 'current node')} {'has' if total == 1 else 'have'} no price in the catalogue"
+        lines += _wrapped(f"{have} and count{'s' if total == 1 else ''} as 0: {named}.", "  ")
+    if not current.is_known:
+        return [*lines, "The saving is not known."]
     for one in plans:
         saved = saving(current, one.fleet)
         left = sum(len(some.pods) for some in one.fleet.left)
         what = f"The plan{f' of {one.name}' if one.name else ''}"
         if saved > 0:
             share = 100 * saved / current.usd_per_hour
-            text = f"{what} saves {saved * HOURS_A_MONTH:,.2f} {currency} a month ({share:.0f} %)"
+            least = "at least " if current.unpriced else ""
+            text = f"{what} saves {least}{saved * HOURS_A_MONTH:,.2f} {currency} a month ({share:.0f} %)"
+        elif current.unpriced:
+            dearer = f"{-saved * HOURS_A_MONTH:,.2f} {currency} a month more than the nodes with a price"
+            text = f"The saving is not known: {what[:1].lower()}{what[1:]} costs {dearer}"
         else:
             text = f"{what} saves nothing: it costs {-saved * HOURS_A_MONTH:,.2f} {currency} a month more"
         if left:
-            text += f", but leaves {left} pods without a node"
+            text += f", but leaves {counted(left, 'pod')} without a node"
         lines.append(text)
     return lines
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.values.printable import lines, one_line
+from provisioner.values.printable import counted, lines, one_line
 
 TEXTS = {
     "letters of every alphabet": ("zone=größe 大", "zone=größe 大"),
@@ -21,3 +21,8 @@ def test_a_line_is_one_that_a_terminal_shows_as_it_is(text: str, shown: str) -> 
 
 def test_lines_stay_lines() -> None:
     assert lines("a\n\x07b\r\n") == "a\n?b?\n"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 pods"), (1, "1 pod"), (1000, "1,000 pods")])
+def test_a_noun_follows_its_number(count: int, shown: str) -> None:
+    assert counted(count, "pod") == shown

@@ -218,6 +218,48 @@ def test_the_monthly_saving_is_named(tmp_path: Path) -> None:
     assert f"The plan saves {plan['savingPerMonth']:,.2f} USD a month" in text
 
 
+def unknown(path: Path, *names: str) -> Path:
+    """The dump, with nodes of these names of an instance type that no catalogue has."""
+    listed = yaml.safe_load(path.read_text())
+    for one in listed["items"]:
+        if one["metadata"]["name"] in names:
+            one["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "z99.mega"
+    return write(path, listed)
+
+
+def test_a_saving_beside_nodes_without_a_price_is_the_least(tmp_path: Path) -> None:
+    text = run(unknown(dump(tmp_path / "dump.yaml"), "n0"), *GREEDY, "--current").stdout
+    assert "The 3 current nodes with a price cost 2.3040 USD/h" in text
+    assert "1 current node has no price in the catalogue and counts as 0: z99.mega (1)." in text
+    assert "The plan saves at least " in text
+
+
+def test_nobody_knows_what_is_saved_where_no_node_has_a_price(tmp_path: Path) -> None:
+    path = unknown(dump(tmp_path / "dump.yaml"), "n0", "n1", "n2", "n3")
+    text = run(path, *GREEDY, "--current").stdout
+    assert "4 current nodes have no price in the catalogue and count as 0: z99.mega (4)." in text
+    assert "The saving is not known." in text
+    assert "saves nothing" not in text
+    (plan,) = document(path, *GREEDY, "--current")["plans"]
+    assert plan["savingPerMonth"] is None
+
+
+def test_an_unusable_node_pool_is_not_called_missing(tmp_path: Path) -> None:
+    bad = pool("default", "m")
+    bad["metadata"]["annotations"] = {"dovetail.dev/max-usd-per-hour": "-3"}
+    result = run(write(tmp_path / "bad.yaml", deployment("web", 1, "1", "1Gi"), bad), *GREEDY)
+    assert result.exit_code == 1
+    assert "1 pod: 1 on 1 new node" in result.stdout
+    assert "The input has no usable NodePool." in result.stdout
+    assert "1 problem; this object is not part of the plan" in result.stderr
+
+
+def test_a_directory_is_told_with_what_to_give_instead(tmp_path: Path) -> None:
+    result = run(tmp_path, SHOP, *GREEDY)
+    assert result.exit_code == 1
+    assert f"error: {tmp_path}: is a directory; specify its files, as in {tmp_path}/*.yaml" in result.stderr
+
+
 def test_pods_on_nodes_stay_where_nobody_asks_to_compare(tmp_path: Path) -> None:
     more = write(tmp_path / "more.yaml", deployment("more", 3, "1", "1Gi"))
     (plan,) = document(dump(tmp_path / "dump.yaml"), more, *GREEDY)["plans"]
