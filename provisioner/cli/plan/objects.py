@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,17 @@ MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
 _KWOK: Final = "karpenter.kwok.sh"
 _AT: Final = re.compile(r"^(?:ValidationError: )?(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_GOT: Final = re.compile(r"got `([a-z]+)`")
+_TYPES: Final[Mapping[str, type]] = {
+    "array": list,
+    "bool": bool,
+    "float": float,
+    "int": int,
+    "null": type(None),
+    "object": dict,
+    "str": str,
+}
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,7 @@ class Objects:
         try:
             self._decode(file, named, document)
         except msgspec.MsgspecError as error:
-            self.complain(problem_of(file, named, error))
+            self.complain(_with_key(problem_of(file, named, error), document))
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             self.complain(
                 Problem(
@@ -179,7 +190,8 @@ class Objects:
         elif (found := _KNOWN.get((version, kind))) is not None:
             self.add(file, found, found.decode(msgspec.json.encode(document)))
         elif group in {"karpenter.sh", ec2.GROUP, _KWOK} and (kind, group) not in _OTHERS:
-            text = f"{version} {kind} is not supported; use one of {', '.join(sorted(f'{v} {k}' for v, k in _KNOWN if 'karpenter' in v))}"
+            known = ", ".join(sorted(f"{v} {k}" for v, k in _KNOWN if "karpenter" in v))
+            text = f"{version} {kind} is not supported; use one of {known}, or rewrite an older version with `dovetail convert`"
             self.complain(Problem(file, named, "apiVersion", text))
         else:
             self.ignored[kind] += 1
@@ -241,6 +253,25 @@ def _named(document: Mapping[str, Any]) -> str:
     name = metadata.get("name") or metadata.get("generateName") or "(without a name)"
     namespace = metadata.get("namespace")
     return f"{_kind(document)} {f'{namespace}/' if namespace else ''}{name}"[:200]
+
+
+def _with_key(problem: Problem, document: object) -> Problem:
+    """The problem with the key in its path, instead of `[...]`, of the first value of a mapping that is of the type that was got."""
+    parent, got = problem.field.removesuffix("[...]"), _GOT.search(problem.text)
+    if parent == problem.field or got is None:
+        return problem
+    value = document
+    for name, number in _STEP.findall(parent):
+        if name and isinstance(value, dict):
+            value = value.get(name)
+        elif number and isinstance(value, list) and int(number) < len(value):
+            value = value[int(number)]
+        else:
+            return problem
+    if not isinstance(value, dict):
+        return problem
+    key = next((key for key, one in value.items() if type(one) is _TYPES.get(got[1])), None)
+    return problem if key is None else replace(problem, field=f"{parent}[{str(key)[:100]}]")
 
 
 def problem_of(file: str, named: str, error: object) -> Problem:

@@ -191,7 +191,10 @@ def question_of(
         lambda _: True,
         reservation_label=table.reservation_label,
     )
-    notes += [f'NodePool "{one.pool.name}": {one.error}.' for one in gathered.unreadable]
+    notes += [
+        f'NodePool "{one.pool.name}": {one.error}. The {"NodePool" if one.left_out else "annotation"} is ignored.'
+        for one in gathered.unreadable
+    ]
     world = _with_samples(_plain(gathered.world), objects, pods)
     waiting = tuple(pod for pod in snapshot.pending if not opted_out(pod))
     notes += _about(pods, waiting, anew=anew, objects=objects)

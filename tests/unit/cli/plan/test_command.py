@@ -254,6 +254,13 @@ def test_an_unusable_node_pool_is_not_called_missing(tmp_path: Path) -> None:
     assert "1 problem; this object is not part of the plan" in result.stderr
 
 
+def test_an_annotation_that_nobody_understands_is_ignored_and_told(tmp_path: Path) -> None:
+    odd = pool("default", "m")
+    odd["metadata"]["annotations"] = {"dovetail.dev/packing": "Cheap"}
+    text = run(write(tmp_path / "odd.yaml", deployment("web", 1, "1", "1Gi"), odd), *GREEDY).stdout
+    assert "'Cheap' is neither 'cost' nor 'greedy'. The annotation is ignored." in " ".join(text.split())
+
+
 def test_a_directory_is_told_with_what_to_give_instead(tmp_path: Path) -> None:
     result = run(tmp_path, SHOP, *GREEDY)
     assert result.exit_code == 1

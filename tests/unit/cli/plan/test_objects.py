@@ -121,7 +121,23 @@ def pool(**spec: Any) -> dict[str, Any]:
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a number where a text belongs": (
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": 1}}},
-        "some.json: Pod p: metadata.labels[...]: Expected `str`, got `int`; write the value in quotes",
+        "some.json: Pod p: metadata.labels[a]: Expected `str`, got `int`; write the value in quotes",
+    ),
+    "a truth where a text belongs, deep inside": (
+        workload("Deployment", "w")
+        | {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {"name": "a"},
+                            {"name": "b", "resources": {"limits": {"cpu": "1", "memory": True}}},
+                        ]
+                    }
+                }
+            }
+        },
+        "some.json: Deployment w: spec.template.spec.containers[1].resources.limits[memory]: Expected",
     ),
     "a text where a number belongs": (
         {
