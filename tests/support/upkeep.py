@@ -35,7 +35,7 @@ from provisioner.disruption.methods import static_drift
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
-from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.problem import Bin, Problem
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
@@ -735,8 +735,8 @@ class Upkeep:
     def _misplaced(self, before: Snapshot, begun: list[Proposal]) -> list[str]:
         """What kube-scheduler would not do of what was decided in one pass, once all that go are gone.
 
-        Pods without a PodDisruptionBudget leave a node that is being deleted at once, and those that are pending are bound, wherever to: it is enough
-        that they may go somewhere. A command does not know to what other zones the nodes of another one may come.
+        Pods without a PodDisruptionBudget leave a node that is being deleted at once, and those that are pending are bound, wherever to, or get a node:
+        it is enough that they may go somewhere. A command does not know to what other zones the nodes of another one may come.
         """
         world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
@@ -764,6 +764,9 @@ class Upkeep:
         equals = {claim.pool: claim.template for one in begun for claim in one.replacements}
         moving = [pod for node in before.nodes if node.key.name in going for pod in node.pods if pod.deleted is None]
 
+        asked = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
+        fresh = {one.name: one for pod in asked for one in _new_nodes(pod)}
+
         def violations(others: tuple[tuple[Pod, str], ...]) -> list[str]:
             """With some of the others on nodes that are there, and the rest nowhere."""
             places = dict(existing)
@@ -774,18 +777,19 @@ class Upkeep:
                     replace(one, template=equals[one.name]) if equals.get(one.name) == one.template else one
                     for one in world.pools
                 ),
-                bins=bins,
+                bins=(*bins, *(one for name, one in fresh.items() if name in places)),
                 well_known=world.well_known,
                 pods=(*moving, *(pod for pod, _ in others)),
                 hostname_domains=world.hostname_domains,
             )
-            ordered = {one.name: places[one.name] for one in bins if one.name in places}
+            ordered = {one.name: places[one.name] for one in problem.bins if one.name in places}
             result = Result(tuple(claim for one in begun for claim in one.replacements), ordered, ())
             return [text for text in checker.violations(problem, result) if not _of_two(text, begun)]
 
         first = violations(())
-        asked = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
-        choices: list[list[tuple[Pod, str] | None]] = [[None, *((pod, one.name) for one in bins)] for pod in asked]
+        choices: list[list[tuple[Pod, str] | None]] = [
+            [None, *((pod, one.name) for one in (*bins, *_new_nodes(pod)))] for pod in asked
+        ]
         ways = itertools.product(*choices) if first else ()
         return first if all(violations(tuple(one for one in way if one is not None)) for way in ways) else []
 
@@ -914,6 +918,18 @@ def _of_two(text: str, begun: Iterable[Proposal]) -> bool:
         return False
     owners = [one for one in begun for _ in one.replacements]
     return found["pod"] not in {pod.name for pod in owners[int(found["number"])].pods}
+
+
+def _new_nodes(pod: Pod) -> list[Bin]:
+    """What a pod may get for itself, in each zone."""
+    return [
+        Bin(
+            f"new-{pod.name}-{zone}",
+            {names.INSTANCE_TYPE_LABEL: LARGE.name, names.ZONE_LABEL: zone, names.CAPACITY_TYPE_LABEL: "on-demand"},
+            LARGE.allocatable,
+        )
+        for zone in ABC
+    ]
 
 
 def _nodes_of(one: Proposal) -> set[str]:
