@@ -177,7 +177,7 @@ def test_slow_clients_do_not_keep_it_from_answering(server: HealthServer) -> Non
             with contextlib.suppress(OSError):  # it may have made room already
                 peer.send((b"", b"GET /healthz HTTP/1.1\r\nHost: ", rawhttp.get("/metrics"))[number % 3])
         assert get(server, "/healthz")[0] == 200
-        assert threads() == before
+        assert threads() <= before, "those of an earlier server may just have ended"
     finally:
         address.leave()
 
