@@ -97,6 +97,11 @@ def topology_keys(pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(count.key for pod in pods for count in _counts(pod, by_default=False) or () if not count.on_hosts)
 
 
+def spread_keys(pods: Iterable[Pod]) -> frozenset[str]:
+    """The labels over whose values a hard topology spread constraint counts, the hostname included."""
+    return frozenset(count.key for pod in pods for count in _counts(pod, by_default=False) or () if count.spread)
+
+
 def tied_across(
     some: Collection[Mover], others: Collection[Mover], namespaces: Mapping[str, Mapping[str, str]]
 ) -> bool:

@@ -16,7 +16,7 @@ from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.legality import labels_of
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, tied_across, topology_keys
+from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, spread_keys, tied_across, topology_keys
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 
@@ -78,29 +78,42 @@ def in_turn(
 
 
 class InOrder:
-    """Who may begin where some of those before were not begun: its places were decided as if their pods had moved.
+    """Who may begin where some of those before were not begun: its places were decided as if their pods had moved, and their nodes were gone.
 
     Args:
         proposals: in the order in which they may begin.
         namespaces: labels by name.
+        nodes: all that are there.
         by_default: as of `kinds`.
     """
 
     def __init__(
-        self, proposals: Iterable[Proposal], namespaces: Mapping[str, Mapping[str, str]], *, by_default: bool = False
+        self,
+        proposals: Iterable[Proposal],
+        namespaces: Mapping[str, Mapping[str, str]],
+        nodes: Iterable[NodeView] = (),
+        *,
+        by_default: bool = False,
     ) -> None:
         self._proposals, self._namespaces, self._by_default = list(proposals), namespaces, by_default
+        self._nodes = nodes
         self._next = 0
         self._kinds: list[frozenset[Kind]] = []  # of all, once one is left out
         self._left: set[Kind] = set()
+        self._domains: dict[str, frozenset[str]] | None = None  # likewise
+        self._staying: set[str] = set()
 
     def may_begin(self, one: Proposal) -> bool:
-        """Whether the next that budgets allow has nothing to do with one that was left out. At most `MOST_PAIRS` comparisons."""
+        """Whether the next that budgets allow has nothing to do with one that was left out. At most `MOST_PAIRS` comparisons.
+
+        A node that stays may be all there is of a zone or host that was to go: no hard spread over it can be as it was decided.
+        """
         while self._proposals[self._next] is not one:
             self._leave_out(self._next)
             self._next += 1
         self._next += 1
-        if not self._left or not any_ties(self._kinds_of(self._next - 1), self._left, self._namespaces):
+        tied = bool(self._left) and any_ties(self._kinds_of(self._next - 1), self._left, self._namespaces)
+        if not tied and (not self._staying or self._staying.isdisjoint(spread_keys(one.pods))):
             return True
         self._leave_out(self._next - 1)
         return False
@@ -113,12 +126,35 @@ class InOrder:
 
     def _leave_out(self, number: int) -> None:
         self._left |= self._kinds_of(number)
+        if self._domains is None:
+            self._domains = _ending(self._proposals, self._nodes)
+        self._staying.update(*(self._domains.get(name, ()) for name in self._proposals[number].candidates))
 
     def _kinds_of(self, number: int) -> frozenset[Kind]:
         if not self._kinds:
             found = kinds(*(one.pods for one in self._proposals), by_default=self._by_default)
             self._kinds = [frozenset(one) for one in found]
         return self._kinds[number]
+
+
+def _ending(proposals: Sequence[Proposal], nodes: Iterable[NodeView]) -> dict[str, frozenset[str]]:
+    """By candidate, the labels of which its node has a value that no node has any more once all candidates are gone.
+
+    Of the labels over which any of the pods are spread. Cost: O(nodes x labels).
+    """
+    keys = spread_keys(pod for one in proposals for pod in one.pods)
+    going = {name for one in proposals for name in one.candidates}
+    own = {node.key.name: node.labels for node in nodes if node.key.of_claim and node.key.name in going}
+    left = {
+        (key, node.labels.get(key))
+        for node in nodes
+        if not node.deleting and not (node.key.of_claim and node.key.name in going)
+        for key in keys
+    }
+    return {
+        name: frozenset(key for key in keys if key == HOSTNAME_LABEL or (key, labels.get(key)) not in left)
+        for name, labels in own.items()
+    }
 
 
 def _alike(

@@ -475,6 +475,20 @@ def test_a_node_that_had_no_place_may_have_one_once_others_have_begun() -> None:
     life.every_promise_is_kept()
 
 
+def test_a_move_that_counts_on_another_does_not_begin_without_it() -> None:
+    """A life that was found: drift took the node of the other, so it did not stand any more, and the one after it went to the zone that was to be left."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, static=1,
+        nodes=[(0, "tiny", "a", False)] * 5 + [(1, "small", "c", False), (1, "small", "a", False)],
+        pods=["web"] * 3 + ["db"] * 4,
+        of={"web": ("1500m", "zones"), "db": ("250m", "nothing"), "job": ("250m", "nothing")},
+    )  # fmt: skip
+    life.drift_begins_while_consolidation_looks(most="2", name="db", pool="general")
+    life.every_promise_is_kept()
+    life.teardown()
+
+
 def test_drift_counts_the_nodes_that_static_pools_get_in_the_same_pass() -> None:
     """A life that was found: a static NodePool's new node is one more host for a spread over hosts, and the old one is gone by then."""
     life = DisruptionMachine()

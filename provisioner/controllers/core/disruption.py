@@ -452,12 +452,11 @@ class Disruption:
         if not proposals:
             return _Began((), (), frozenset())
         with self._beginning, self._commands.together():
-            if aged:
-                proposals = standing(proposals, then, self._cluster.snapshot())
-            current, waiting = self._roomy(proposals, then)
+            unchanged = standing(proposals, then, self._cluster.snapshot()) if aged else proposals
+            current, waiting = self._roomy(unchanged, then)
             for blocked in waiting:
                 self._say_blocked(blocked, then)
-            order = InOrder(current, then.around.namespaces, by_default=bool(self._default_keys()))
+            order = InOrder(proposals, then.around.namespaces, then.nodes, by_default=bool(self._default_keys()))
             begun = self._ledger.admit(
                 current,
                 lambda one: one.candidates,

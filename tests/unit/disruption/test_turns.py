@@ -233,6 +233,21 @@ def test_who_is_tied_to_one_that_was_left_out_does_not_begin(how: str) -> None:
     assert order.note(begun=True)
 
 
+@pytest.mark.parametrize(("more", "want"), [("b", True), ("c", False), ("", False)])
+def test_a_zone_that_was_to_go_and_stays_is_counted_by_those_after(more: str, want: bool) -> None:
+    """The pods of the second are spread as if there were no zone `b` any more."""
+    fleet = Fleet()
+    fleet.node("x", several(1, "x", PLAIN), zone="b")
+    fleet.node("y", several(1, "y", OTHER), zone="a")
+    if more:
+        fleet.node("kept", (), zone=more)
+    first, second = proposed(fleet, "x", "a"), proposed(fleet, "y", "a")
+    order = InOrder([first, second], {}, fleet.snapshot().nodes)
+    assert order.may_begin(first)
+    assert not order.note(begun=False)
+    assert order.may_begin(second) is want
+
+
 def test_where_all_before_have_begun_nobody_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "kinds", None)
     made = three()
