@@ -456,14 +456,16 @@ class Disruption:
             current, waiting = self._roomy(unchanged, then)
             for blocked in waiting:
                 self._say_blocked(blocked, then)
-            order = InOrder(proposals, then.around.namespaces, then.nodes, by_default=bool(self._default_keys()))
+            held = frozenset(one.key for one in waiting)  # who is tied to these was held, too
+            rest = [one for one in proposals if held.isdisjoint(one.candidates)]
+            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self._default_keys()))
             begun = self._ledger.admit(
                 current,
                 lambda one: one.candidates,
                 lambda one: one.reason,
                 lambda one: order.may_begin(one) and order.note(begun=self._commands.begin(one, then)),
             )
-            return _Began(current, begun, frozenset(one.key for one in waiting))
+            return _Began(current, begun, held)
 
     def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
