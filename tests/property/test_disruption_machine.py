@@ -342,8 +342,9 @@ class DisruptionMachine(RuleBasedStateMachine):
             begun += at.consolidate()
             unpaid = any(one.reason == names.REASON_DRIFTED for one in begun)
             pods = len(at.pods)
+            compete = at.may_compete(begun)
             at.come_to_rest(alone=True)
-            if any(one.late for one in begun):
+            if compete:
                 # pods that are evicted at once compete: whose place another one took is planned anew, and gets a node
                 self._plans_of_who_waits_expire()
                 at.provide()
@@ -530,6 +531,34 @@ def test_a_node_may_come_to_another_zone_than_another_command_counts_on() -> Non
     assert len(life.at.going) > 1, "one command alone"
     life.every_promise_is_kept()
     life.teardown()
+
+
+def test_pods_without_a_budget_may_take_each_others_places_while_their_nodes_drain() -> None:
+    """A life that was found: both nodes drain at the same time, so a pod came to another zone than planned, and took a place that was another one's."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["WhenEmpty"] * 2, static=1,
+        nodes=[(0, "medium", "a", False), (0, "large", "a", False), (1, "large", "c", True)],
+        pods=["job", "job", "db", "web", "job", "db", "db", "web", "job", "web", "db", "db", "job", "job"],
+        of={"web": ("1500m", "hosts"), "db": ("1700m", "zones"), "job": ("1700m", "zones")},
+    )  # fmt: skip
+    life.candidates_are_kept_before_the_last_look(name="web", pool="other", what="a budget")
+    life.pods_are_deleted(again=True, count=4, number=1)
+    life.a_template_changes(pool="general")
+    life.candidates_are_kept_before_the_last_look(name="web", pool="general", what="a pod")
+    life.pods_are_deleted(again=False, count=1, number=0)
+    life.candidates_are_kept_before_the_last_look(name="web", pool="other", what="a pause")
+    life.a_template_changes(pool=STATIC)
+    life.pods_are_deleted(again=True, count=4, number=14)
+    life.a_template_changes(pool="other")
+    life.candidates_are_kept_before_the_last_look(name="web", pool="general", what="a pause")
+    life.a_template_changes(pool="general")
+    life.pods_are_deleted(again=True, count=1, number=2)
+    for count, number in ((1, 0), (1, 10), (2, 17)):
+        life.pods_are_deleted(again=False, count=count, number=number)
+    life.candidates_are_kept_before_the_last_look(name="web", pool="general", what="a node")
+    life.teardown()
+    life.every_promise_is_kept()
 
 
 def tied_nodes_drift() -> Upkeep:

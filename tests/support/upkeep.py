@@ -34,6 +34,7 @@ from provisioner.disruption.messages import WAITS_FOR_TIED
 from provisioner.disruption.methods import static_drift
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.problem import Bin, Problem
 from provisioner.scheduling.result import Result
@@ -723,6 +724,28 @@ class Upkeep:
             return set()
         work = Consolidation(view, view.prepared)
         return {one.key for one in work.order if not work.free(one)}
+
+    def may_compete(self, begun: Iterable[Proposal]) -> bool:
+        """Whether pods leave at once whose successors may take each other's places, by what has begun and is still to be drained.
+
+        So do those of a late command. And those of two commands, where a spread or an affinity over zones ties pods of one app and any of them changes
+        its zone, if no PodDisruptionBudget lets them go one after another: neither command waits for the other then.
+        """
+        zones = {name: node.metadata.labels[names.ZONE_LABEL] for name, node in self.nodes().items()}
+        of: dict[str, list[bool]] = {}  # for each command that moves pods of the app, whether any comes to another zone
+        for one in begun:
+            if one.late:
+                return True
+            goals = [(pod, zones.get(name)) for name, pods in one.placements.items() for pod in pods]
+            goals += [(pod, new.planned_zone) for new in one.replacements for pod in new.pods]
+            crosses: dict[str, bool] = {}
+            for pod, goal in goals:
+                mine = pod.labels["app"]
+                if mine not in self._guards and names.ZONE_LABEL in topology_keys((pod,)):
+                    crosses[mine] = crosses.get(mine, False) or zones[pod.node_name] != goal
+            for mine, any_of_them in crosses.items():
+                of.setdefault(mine, []).append(any_of_them)
+        return any(len(those) > 1 and any(those) for those in of.values())
 
     def _passed(self, run: Callable[[], object]) -> list[Proposal]:
         before, self._begun = self.cluster.snapshot(), []
