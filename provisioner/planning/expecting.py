@@ -7,6 +7,7 @@ it is estimated from what pods will probably take of each slot.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,8 @@ _FULL: Final = 0.99
 """So full the planner makes nodes of what has a price."""
 _PRICED: Final = 0.02
 """Of what all of a node is worth: a resource that is worth less is taken as the pods take it on average."""
+_AT_ONCE: Final = 256
+"""Slots that are compared with all others in one step."""
 
 
 def expected(model: Model, prices: Prices) -> Model:
@@ -45,7 +48,8 @@ def expected(model: Model, prices: Prices) -> Model:
     for kind, numbers in planned.items():
         some, ways = ([model.slots[number] for number in own] for own in (numbers, launched[kind]))
         for number, more in zip(numbers, _surpluses(some, ways, rates, demand), strict=True):
-            slots[number] = replace(slots[number], surplus=more)
+            if more > 0:
+                slots[number] = replace(slots[number], surplus=more)
     return replace(model, slots=tuple(slots))
 
 
@@ -67,9 +71,10 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
             launched &= model.items[number].launched
         order = order_of[_kind(slot)]
         fit = order[(rooms[order] >= used).all(1)].tolist()
-        holding = [number for number in fit if launched >> number & 1][: slot.alternatives]
+        holding = list(islice((number for number in fit if launched >> number & 1), slot.alternatives))
         if holding:
-            total += _mean(usd[holding]) - float(slot.usd) - slot.surplus
+            (mean,) = _means(usd[holding], np.ones((1, len(holding)), dtype=bool)).tolist()
+            total += mean - float(slot.usd) - slot.surplus
     return total
 
 
@@ -83,7 +88,7 @@ def _kind(slot: Slot) -> _Kind:
 def _launched(model: Model) -> dict[_Kind, list[int]]:
     """The slots of one instance type each, of which launches take some, cheapest first; a pool with minValues is planned by others."""
     found: defaultdict[_Kind, list[int]] = defaultdict(list)
-    for number in sorted(range(len(model.slots)), key=lambda one: model.slots[one].usd):
+    for number in sorted(range(len(model.slots)), key=lambda one: float(model.slots[one].usd)):
         slot = model.slots[number]
         if slot.alternatives > 1 and not slot.rows:
             found[_kind(slot)].append(number)
@@ -96,20 +101,27 @@ def _surpluses(
     """How much more than its least price a node of each slot is expected to cost; `ways`: what launches may take, cheapest first."""
     width = len(rates)
     rooms, theirs = (np.maximum(0.0, np.array([one.room[:width] for one in some], float)) for some in (slots, ways))
-    usd = np.array([float(one.usd) for one in ways])
+    usd, own = (np.array([float(one.usd) for one in some]) for some in (ways, slots))
+    most = np.array([one.alternatives for one in slots])
     worth = rooms * rates
     binding = worth.argmax(1)
     every = np.arange(len(slots))
     average = rooms[every, binding, None] * demand / np.maximum(demand[binding], 1.0)[:, None]
     priced = worth >= _PRICED * worth.sum(1, keepdims=True)
     least = _FULL * np.where(priced, rooms, np.minimum(rooms, average))
-    found = []
-    for number, slot in enumerate(slots):
-        holding = np.flatnonzero((theirs >= least[number]).all(1))[: slot.alternatives]
-        found.append(max(0.0, _mean(usd[holding]) - float(slot.usd)) if len(holding) else 0.0)
+    found: list[float] = []
+    for start in range(0, len(slots), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        holding = np.ones((len(least[some]), len(ways)), dtype=bool)
+        for d in range(width):
+            holding &= theirs[:, d] >= least[some, d, None]
+        holding &= holding.cumsum(1) <= most[some, None]
+        found += np.maximum(0.0, _means(usd, holding) - own[some]).tolist()
     return found
 
 
-def _mean(usd: NDArray[np.float64]) -> float:
-    """As `expected_price` has it; cheapest first, at least one."""
-    return float(usd[usd <= max(usd[0], 0.0) * DEAREST_ALTERNATIVE].mean()) if usd[0] > 0 else float(usd[0])
+def _means(usd: NDArray[np.float64], holding: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Of each row, as `expected_price` has it of those of `usd`, cheapest first, that it holds; 0 where it holds none."""
+    cheapest = np.where(holding.any(1), usd[holding.argmax(1)], 0.0)
+    counted = holding & (usd <= DEAREST_ALTERNATIVE * cheapest[:, None])
+    return np.where(cheapest > 0, np.where(counted, usd, 0.0).sum(1) / np.maximum(counted.sum(1), 1), cheapest)

@@ -181,7 +181,7 @@ def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":
     """The stages for a model: with tolls where a dive would not keep the limits without."""
     own, groups = prices, [one.group for one in model.items]
-    if model.market.free or any(one.alternatives > 1 for one in model.slots):
+    if model.market.free or any(one.surplus for one in model.slots):
         # what is left of one resource on existing nodes is taken off the bound, and makes none of the others cheaper on new ones
         own, groups = _own(model, 1.0, prices)
     stages = _Stages(model, own, groups, None, seed, expired)

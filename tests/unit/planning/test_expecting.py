@@ -1,5 +1,6 @@
 """What nodes are expected to cost, by estimate and for known pods."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -98,3 +99,23 @@ def test_plans_cost_less_in_what_is_paid_than_plans_at_the_lowest_price(kind: st
             sum(expected_price([offering_of[one] for one in claim.instance_types]) for claim in plan.result.claims)
         )
     assert paid[0] < paid[1]
+
+
+def test_what_many_zones_and_node_pools_are_expected_to_cost_takes_no_longer_than_to_tell_them_apart() -> None:
+    types = priced_fleets.ec2_types("cmrt", ("amd64", "arm64"), capacity_type="spot")
+    world = priced_fleets.world_of(types)
+    (pool,) = world.pools
+    world = replace(world, pools=tuple(replace(pool, name=f"pool-{number}") for number in range(3)))
+    some = priced_fleets.workload("zonal", 200)
+    prepared = prepare(world)
+    setting, result = prepared.setting(some), prepared.solve(some)
+    made, found = [], []
+    for _ in range(3):
+        began = time.process_time()
+        (model, *_) = models_of(setting, result)
+        prices = prices_of(model.market)
+        read = time.process_time()
+        expected(model, prices)
+        made.append(read - began)
+        found.append(time.process_time() - read)
+    assert min(found) < 1.5 * min(made)
