@@ -49,7 +49,7 @@ def claim_creator(
 
 
 class KwokTypes:
-    """A provider with the generated types of kwok for every pool; `meanwhile` runs whenever somebody asks for them."""
+    """A provider with the generated types of kwok, or others, for every pool; `meanwhile` runs whenever somebody asks for them."""
 
     name = "kwok"
     well_known_labels = names.WELL_KNOWN_LABELS
@@ -57,10 +57,11 @@ class KwokTypes:
 
     def __init__(self) -> None:
         self.meanwhile: Callable[[], object] = lambda: None
+        self.types = catalogue.generated().types
 
     def instance_types(self, _: object) -> Any:
         self.meanwhile()
-        return catalogue.generated().types
+        return self.types
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})

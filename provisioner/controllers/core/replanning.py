@@ -13,7 +13,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import by_price, launch_price
+from provisioner.cloudprovider.types import InstanceType, by_price, launch_price
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner import Planned
 from provisioner.controllers.core.worlds import Worlds
@@ -25,7 +25,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
-from provisioner.values.requirement import RequirementError
+from provisioner.values.requirement import RequirementError, Requirements
 
 MOST_CLAIMS: Final = 200
 """NodeClaims that one batch takes back."""
@@ -131,25 +131,41 @@ class Replanning:
         views = {view.claim.name: view for view in snapshot.nodes if view.claim is not None}
         known = {pool.name: pool for pool in pools}
         found: dict[str, float] = {}
+        prices = _Prices()
         for name in held:
             view = views.get(name)
             if view is None or view.claim is None or len(found) >= MOST_CLAIMS:
                 continue
             pool = known.get(view.pool)
-            price = _price(view.claim, pool) if pool is not None else None
+            price = prices.of(view.claim, pool) if pool is not None else None
             if price is not None and not any(pod.shape.key in snapshot.stopped for pod in view.assigned):
                 found[name] = price
         return found
 
 
-def _price(claim: NodeClaim, pool: Pool) -> float | None:
-    """USD per hour of the node that a claim would become now: as planned, else the cheapest that can be had; None where nothing can."""
-    planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "").split("/")[0]
-    try:
-        wanted = requirements_of(claim.spec.requirements)
-    except RequirementError:
-        return None
-    for types in ([one for one in pool.instance_types if one.name == planned], pool.instance_types):
-        if ways := by_price(types, wanted):
-            return ways[0][1].price if ways[0][1].alternatives <= 1 else launch_price(pool.instance_types, wanted)
-    return None
+class _Prices:
+    """What nodes of claims cost; claims that ask for the same are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: Final[dict[tuple[str, str, Requirements], float | None]] = {}
+
+    def of(self, claim: NodeClaim, pool: Pool) -> float | None:
+        """USD per hour of the node that a claim would become now: as planned, else the cheapest that can be had; None where nothing can."""
+        planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "").split("/")[0]
+        try:
+            wanted = requirements_of(claim.spec.requirements)
+        except RequirementError:
+            return None
+        key = pool.name, planned, wanted
+        if key not in self._known:
+            self._known[key] = _price([one for one in pool.instance_types if one.name == planned], wanted, pool)
+        return self._known[key]
+
+
+def _price(planned: Sequence[InstanceType], wanted: Requirements, pool: Pool) -> float | None:
+    """One of several types may come of a launch also where the planned one is short."""
+    several = any(
+        one.alternatives > 1 and wanted.conflict(one.requirements) is None for kind in planned for one in kind.offerings
+    )
+    ways = () if several else by_price(planned, wanted)
+    return ways[0][1].price if ways else launch_price(pool.instance_types, wanted)

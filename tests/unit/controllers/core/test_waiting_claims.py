@@ -1,22 +1,28 @@
 """NodeClaims that are not being launched yet are planned again with the next batch, where that costs less, and never more than that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import ContainerPort
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.cloudprovider.kwok import catalogue
+from provisioner.cloudprovider.types import InstanceType, launch_price
 from provisioner.controllers.core import replanning
 from provisioner.state.effects import ClaimUnneeded, PodSettled
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import MOST_TIMES, Launch
+from provisioner.values.requirement import Requirements
 from tests.support.batches import Batches
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, pod, pool
 from tests.support.kube import FakeAnswer, Sent, ok
+from tests.support.problems import shape
 
 WIDE = "1200m"  # one of them takes the smallest node of 2 CPUs, three of them one of 4
 
@@ -261,3 +267,52 @@ def test_pods_stay_where_they_are_if_nothing_can_be_had_for_their_claim_now() ->
     stage.world.cluster.claim_written(msgspec.structs.replace(known, spec=spec))
     stage.batch(*wide(2, 3))
     assert stage.pods_of(first) == ["p1"]
+
+
+def apart(*numbers: int) -> list[Pod]:
+    """No two of them share a node."""
+    port = msgspec.structs.replace(shape(cpu=WIDE), host_ports=(ContainerPort(host_port=80),))
+    return [pod(f"p{number}", shape=port) for number in numbers]
+
+
+def spot_of_many_types(short: str = "") -> tuple[InstanceType, ...]:
+    """kwok's types, whose launches as spot take one of the 3 cheapest; there is no spot of the type that is short."""
+    return tuple(
+        replace(
+            kind,
+            offerings=tuple(
+                replace(way, alternatives=3, available=kind.name != short) if way.capacity_type == "spot" else way
+                for way in kind.offerings
+            ),
+        )
+        for kind in catalogue.generated().types
+    )
+
+
+def test_a_spot_node_costs_what_the_others_cost_that_may_come_of_it_where_its_planned_type_is_short() -> None:
+    stage = Stage()
+    stage.provider.types = spot_of_many_types()
+    (first,) = stage.batch(*apart(1))
+    known = stage.world.cluster.claim(first)
+    assert known is not None
+    planned, _, capacity_type = known.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
+    assert capacity_type == "spot"
+    stage.provider.types = spot_of_many_types(planned)
+    stage.batch(*apart(2))
+    assert stage.pods_of(first) == ["p1"], (
+        "nothing is saved: on demand it would have cost more, but it is launched as spot"
+    )
+
+
+def test_claims_that_ask_for_the_same_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, looks = Stage(), list[object]()
+    stage.provider.types = spot_of_many_types()
+    assert len(stage.batch(*apart(1, 2, 3, 4))) == 4
+
+    def counted(types: Iterable[InstanceType], wanted: Requirements) -> float | None:
+        looks.append(wanted)
+        return launch_price(types, wanted)
+
+    monkeypatch.setattr(replanning, "launch_price", counted)
+    stage.batch(pod("more"))
+    assert len(looks) == 1
