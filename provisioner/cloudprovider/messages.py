@@ -41,12 +41,12 @@ def resource_of_the_provider(restricted: str) -> str:
 
 def not_an_adjustment(adjustment: str) -> str:
     """What `OverlayError` says."""
-    return f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%)"
+    return f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%), or more than a billion"
 
 
 def not_a_price(price: str) -> str:
     """What `OverlayError` says."""
-    return f"{price!r} is not an amount in USD per hour, such as 0.25"
+    return f"{price!r} is not an amount in USD per hour, such as 0.25, of at most a billion"
 
 
 # errors.py

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, Final, TypeVar, cast
 
 from provisioner.apis import messages as texts
@@ -17,7 +16,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT, NodeOverlay
 from provisioner.apis.overlay_conflicts import PRICE_SUBJECT, subjects
 from provisioner.cloudprovider import messages
-from provisioner.cloudprovider.types import CloudProvider, InstanceType, LaunchedInstance, Offering
+from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, CloudProvider, InstanceType, LaunchedInstance, Offering
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
@@ -129,12 +128,12 @@ def read(overlay: NodeOverlay) -> Overlay:
 def _price(overlay: NodeOverlay) -> PriceChange | None:
     price, adjustment = overlay.spec.price, overlay.spec.price_adjustment
     if price is not None:
-        if not _PRICE.fullmatch(price) or not isfinite(float(price)):
+        if not _PRICE.fullmatch(price) or float(price) > MOST_USD_PER_HOUR:
             raise OverlayError("spec.price", messages.not_a_price(price))
         return PriceChange(0.0, float(price))
     if adjustment is None:
         return None
-    if not _ADJUSTMENT.fullmatch(adjustment) or not isfinite(float(adjustment.rstrip("%"))):
+    if not _ADJUSTMENT.fullmatch(adjustment) or abs(float(adjustment.rstrip("%"))) > MOST_USD_PER_HOUR:
         raise OverlayError("spec.priceAdjustment", messages.not_an_adjustment(adjustment))
     if adjustment.endswith("%"):
         return PriceChange(1.0 + float(adjustment[:-1]) / 100, 0.0)

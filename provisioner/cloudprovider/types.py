@@ -13,6 +13,8 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.values.requirement import NONE, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
+MOST_USD_PER_HOUR: Final = 1e9
+"""No price that anybody says may be higher: sums and micro-USD of higher ones are none any more."""
 DEAREST_ALTERNATIVE: Final = 2.0
 """A launch that may take any of the cheapest hardly takes what costs more than so many times the cheapest; see `expected_price`."""
 NO_INSTANCES_PRICE: Final = 10_000.0
@@ -302,21 +304,22 @@ def _listed(instance_type: InstanceType, zone: str, capacity_type: str) -> float
     return None
 
 
-def expected_price(offerings: Sequence[Offering]) -> float:
+def expected_price(offerings: Sequence[Offering], on_demand: float = math.inf) -> float:
     """USD per hour that a launch is expected to cost which may take any of these: the one that planner, provisioning and consolidation go by.
 
     Where the cloud takes the cheapest, its price. Spot is launched by price and spare capacity, so any of the cheapest instance types
     may come of it: the mean of so many as `Offering.alternatives` of the cheapest says, or of all where there are fewer. What costs over
-    twice as much does not count: where only other sizes are left, the lowest price decides, and a launch that may be on-demand, too, takes
-    no spot that is dearer. Bounds go by the least price all the same: they hold whatever is launched.
+    twice as much does not count: where only other sizes are left, the lowest price decides. Nor does spot that is dearer than on-demand, where
+    a launch may be both. Bounds go by the least price all the same: they hold whatever is launched.
 
     Args:
         offerings: the cheapest of each instance type, cheapest first; at least one.
+        on_demand: the least price of the launch if it came to be on-demand; infinite where it may not, or asks for minValues: these take dear spot, too.
     """
     first = offerings[0]
     if first.alternatives <= 1:
         return first.price
-    most = max(first.price, 0.0) * DEAREST_ALTERNATIVE
+    most = min(max(first.price, 0.0) * DEAREST_ALTERNATIVE, on_demand)
     of_its_kind = (one.price for one in offerings if one.capacity_type == first.capacity_type and one.price <= most)
     prices = list(itertools.islice(of_its_kind, first.alternatives))
     return sum(prices) / len(prices) if prices else first.price
@@ -325,10 +328,18 @@ def expected_price(offerings: Sequence[Offering]) -> float:
 def launch_price(types: Iterable[InstanceType], requirements: Requirements) -> float | None:
     """The `expected_price` of a launch under these requirements; None where none is possible. Cost: O(n log n) in offerings."""
     ways = by_price(types, requirements)
-    return expected_price(first_of_each(ways)) if ways else None
+    return price_of_ways(ways, requirements) if ways else None
 
 
-def first_of_each(ways: Iterable[tuple[InstanceType, Offering]]) -> list[Offering]:
+def price_of_ways(ways: Iterable[tuple[InstanceType, Offering]], requirements: Requirements) -> float:
+    """The `expected_price` of a launch, of what `by_price` returns under these requirements; at least one."""
+    ways = tuple(ways)
+    flexible = not any(one.min_values for one in requirements.values())
+    on_demand = (one.price for _, one in ways if flexible and one.capacity_type == names.CAPACITY_ON_DEMAND)
+    return expected_price(_first_of_each(ways), next(on_demand, math.inf))
+
+
+def _first_of_each(ways: Iterable[tuple[InstanceType, Offering]]) -> list[Offering]:
     """The cheapest offering of each instance type, cheapest first, of what `by_price` returns."""
     found: dict[str, Offering] = {}
     for instance_type, offering in ways:

@@ -10,9 +10,8 @@ from provisioner.apis import names
 from provisioner.cloudprovider.types import (
     InstanceType,
     by_price,
-    expected_price,
-    first_of_each,
     min_values_served,
+    price_of_ways,
     worst_launch_price,
 )
 from provisioner.disruption import messages
@@ -108,7 +107,7 @@ def _narrowed(claim: PlannedClaim, types: Sequence[InstanceType], asked: Require
         planned_type=kind.name,
         planned_zone=offering.zone,
         planned_capacity_type=offering.capacity_type,
-        usd_per_hour=expected_price(first_of_each(ways)),
+        usd_per_hour=price_of_ways(ways, asked),
         capacity=kind.capacity,
         allocatable=kind.allocatable,
     )

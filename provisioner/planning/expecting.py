@@ -4,6 +4,7 @@ Which instance types a launch may take is known once a node has its pods (`cloud
 it is estimated from what pods will probably take of each slot.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,6 +59,7 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
     width = len(model.items[0].need)
     rooms = np.array([one.room[:width] for one in model.slots], float)
     usd = np.array([float(one.usd) for one in model.slots])
+    on_demand = np.array([one.on_demand for one in model.slots])
     order_of = {kind: np.array(some) for kind, some in _launched(model).items()}
     total = 0.0
     for node in nodes:
@@ -70,10 +72,13 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
             used += np.array(model.items[number].need, float) * count
             launched &= model.items[number].launched
         order = order_of[_kind(slot)]
-        fit = order[(rooms[order] >= used).all(1)].tolist()
-        holding = list(islice((number for number in fit if launched >> number & 1), slot.alternatives))
+        fit = order[(rooms[order] >= used).all(1)]
+        dearest = on_demand[fit].min(initial=math.inf)
+        if dearest < math.inf:  # a launch may be on-demand, of any type on which its pods fit
+            dearest = min((on_demand[number] for number in fit.tolist() if launched >> number & 1), default=math.inf)
+        holding = list(islice((number for number in fit.tolist() if launched >> number & 1), slot.alternatives))
         if holding:
-            (mean,) = _means(usd[holding], np.ones((1, len(holding)), dtype=bool)).tolist()
+            (mean,) = _means(usd[holding], np.ones((1, len(holding)), dtype=bool), np.array([dearest])).tolist()
             total += mean - float(slot.usd) - slot.surplus
     return total
 
@@ -102,6 +107,7 @@ def _surpluses(
     width = len(rates)
     rooms, theirs = (np.maximum(0.0, np.array([one.room[:width] for one in some], float)) for some in (slots, ways))
     usd, own = (np.array([float(one.usd) for one in some]) for some in (ways, slots))
+    on_demand = np.array([one.on_demand for one in ways])
     most = np.array([one.alternatives for one in slots])
     worth = rooms * rates
     binding = worth.argmax(1)
@@ -115,13 +121,14 @@ def _surpluses(
         holding = np.ones((len(least[some]), len(ways)), dtype=bool)
         for d in range(width):
             holding &= theirs[:, d] >= least[some, d, None]
+        dearest = np.where(holding, on_demand, math.inf).min(1, initial=math.inf)
         holding &= holding.cumsum(1) <= most[some, None]
-        found += np.maximum(0.0, _means(usd, holding) - own[some]).tolist()
+        found += np.maximum(0.0, _means(usd, holding, dearest) - own[some]).tolist()
     return found
 
 
-def _means(usd: NDArray[np.float64], holding: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _means(usd: NDArray[np.float64], holding: NDArray[np.bool_], on_demand: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each row, as `expected_price` has it of those of `usd`, cheapest first, that it holds; 0 where it holds none."""
     cheapest = np.where(holding.any(1), usd[holding.argmax(1)], 0.0)
-    counted = holding & (usd <= DEAREST_ALTERNATIVE * cheapest[:, None])
+    counted = holding & (usd <= np.maximum(cheapest, np.minimum(DEAREST_ALTERNATIVE * cheapest, on_demand))[:, None])
     return np.where(cheapest > 0, np.where(counted, usd, 0.0).sum(1) / np.maximum(counted.sum(1), 1), cheapest)

@@ -19,6 +19,7 @@ node takes more than maxSkew pods of a spread, or one of those that keep apart.
 """
 
 import functools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,7 @@ class Slot:
         rare: spot, and too few instance types have that much room; see `_rare`.
         penalty: what the NodePool adds to the price of each node when fleets are compared; not part of any bound.
         alternatives: as of `Offering`.
+        on_demand: its type's price where the launch may come to be on-demand, too, which then takes no spot that is dearer; else infinite.
         surplus: how much more than `usd` the launch is expected to cost, by estimate (`expecting`); not part of any bound either.
         rows: one bit for each instance type that has so much room and keeps the pool's minValues together; 0 without minValues.
         charge: what such a node counts against each limit of the model.
@@ -89,6 +91,7 @@ class Slot:
     rare: bool = False
     penalty: float = 0.0
     alternatives: int = 1
+    on_demand: float = math.inf
     surplus: float = 0.0
     rows: int = 0
     charge: Vector = ()
@@ -584,6 +587,8 @@ class _Reader:
                 priced = offer.ranked(state).priced
                 spot = any(one.offering.capacity_type == CAPACITY_SPOT for one in priced)
                 rare = _rare({one.row: offer.room[one.row] for one in priced}) if spot else frozenset()
+                both = offer.catalogue.on_demand(state.requirements) if spot and not offer.min_values else ()
+                on_demand = {one.row: one.offering.price for one in both}
                 found += [
                     Slot(
                         number,
@@ -595,6 +600,7 @@ class _Reader:
                         rare=one.row in rare and one.offering.capacity_type == CAPACITY_SPOT,
                         penalty=offer.pool.node_penalty,
                         alternatives=one.offering.alternatives,
+                        on_demand=on_demand.get(one.row, math.inf),
                     )
                     for one in priced
                 ]

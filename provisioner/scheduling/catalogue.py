@@ -10,7 +10,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, NODES, ZONE_LABEL
+from provisioner.apis.names import (
+    CAPACITY_ON_DEMAND,
+    CAPACITY_RESERVED,
+    CAPACITY_TYPE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    NODES,
+    ZONE_LABEL,
+)
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.bits import mask_of
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -20,6 +27,8 @@ _Answer = TypeVar("_Answer")
 
 Reservation = str
 """Names one reservation: what its label says, or type and zone."""
+
+_ON_DEMAND: Final = Requirements.of([Requirement.of(CAPACITY_TYPE_LABEL, Operator.IN, [CAPACITY_ON_DEMAND])])
 
 _MAX_ANSWERS: Final = 20_000
 """Answers kept by one catalogue before it starts afresh; a cluster asks a few hundred different questions."""
@@ -222,6 +231,13 @@ class Catalogue:
             answer = tuple(Priced(row, best[row]) for row in order)
             answer = _kept(self._priced, requirements, answer)
         return answer
+
+    def on_demand(self, requirements: Requirements) -> tuple[Priced, ...]:
+        """Likewise, of the on-demand offerings alone."""
+        requirements = self.asked(requirements)
+        if not requirements.requirement(CAPACITY_TYPE_LABEL).has(CAPACITY_ON_DEMAND):
+            return ()
+        return self.priced(requirements.merged(_ON_DEMAND))
 
     def capacity_types(self, requirements: Requirements, rows: int) -> tuple[str, ...]:
         """The capacity types of available offerings of `rows` under `requirements`, sorted."""

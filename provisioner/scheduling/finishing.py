@@ -1,5 +1,6 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,9 +255,19 @@ def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Par
         prices=tuple([one.offering.price for one in priced]),
         named=len(named),
         planned=priced[0],
-        usd_per_hour=expected_price([one.offering for one in priced]),
+        usd_per_hour=expected_price([one.offering for one in priced], _on_demand(offer, state, priced)),
         overhead=_least_overhead(offer, rows) or None,
         charge=Resources.of({name: offer.catalogue.amount(priced[0].row, name) for name in limited}),
+    )
+
+
+def _on_demand(offer: PreparedPool, state: State, priced: Sequence[Priced]) -> float:
+    """The least price of a claim of these types if it came to be on-demand; infinite where that does not matter."""
+    if priced[0].offering.alternatives <= 1 or offer.min_values:
+        return math.inf
+    rows = mask_of(one.row for one in priced)
+    return next(
+        (one.offering.price for one in offer.catalogue.on_demand(state.requirements) if rows >> one.row & 1), math.inf
     )
 
 

@@ -25,7 +25,10 @@ from provisioner.cloudprovider.types import expected_price
 from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
 from provisioner.controllers.core.planner_process import PlannerProcess, Reply
 from provisioner.disruption.legality import labels_of, with_pods
+from provisioner.planning.expecting import expected
+from provisioner.planning.model import models_of
 from provisioner.planning.planner import Plan, improve
+from provisioner.planning.prices import prices_of
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, World
@@ -279,6 +282,28 @@ def test_spot_at_the_price_that_is_paid(kind: str) -> None:
         ),
     ]
     kept(f"planning-spot-{kind}", figures)
+
+
+def test_what_spot_costs_with_several_node_pools_is_estimated_in_no_time() -> None:
+    types = priced_fleets.ec2_types("cmrt", ("amd64", "arm64"), capacity_type="spot")
+    world = priced_fleets.world_of(types)
+    (pool,) = world.pools
+    world = replace(world, pools=tuple(replace(pool, name=f"pool-{number}") for number in range(3)))
+    some = priced_fleets.workload("zonal", 200)
+    prepared = prepare(world)
+    setting, result = prepared.setting(some), prepared.solve(some)
+    made, found = [], []
+    for _ in range(3):
+        began = time.process_time()
+        (model, *_) = models_of(setting, result)
+        prices = prices_of(model.market)
+        read = time.process_time()
+        expected(model, prices)
+        made.append(read - began)
+        found.append(time.process_time() - read)
+    share = min(found) / min(made)
+    name = "spot in three NodePools, estimate of what it costs, of the time that its model takes"
+    kept("planning-expecting", [Figure(name, share, "times", at_most(1.5))])
 
 
 @pytest.mark.parametrize(("count", "most"), [(1_000, 10.0), (5_000, 6.0)])

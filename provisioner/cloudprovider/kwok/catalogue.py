@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.cloudprovider.kwok import messages
-from provisioner.cloudprovider.types import InstanceType, Offering
+from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, InstanceType, Offering
 from provisioner.values import jsontext
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
@@ -243,7 +242,7 @@ def _capacity(value: object) -> Resources:
 def _offering(field: str, value: object) -> Offering:
     fields = _object(field, value)
     price = fields.get("price")
-    if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
+    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MOST_USD_PER_HOUR:
         shown = price if isinstance(price, int | float) and not isinstance(price, bool) else _kind(price)
         raise _FieldError(f"{field}.Price", messages.no_price(shown))
     available = fields.get("available", True)

@@ -37,7 +37,7 @@ def resources_are_no_object(value: str) -> str:
 
 def no_price(shown: object) -> str:
     """What `_FieldError` says."""
-    return f"must be USD per hour, a number of 0 or more, is {shown}"
+    return f"must be USD per hour, a number from 0 to a billion, is {shown}"
 
 
 def no_boolean(available: str) -> str:

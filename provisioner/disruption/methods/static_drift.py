@@ -6,7 +6,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
-from provisioner.cloudprovider.types import InstanceType, by_price, expected_price, first_of_each
+from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
@@ -122,7 +122,8 @@ def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | st
         asked = requirements_of(pool.spec.template.spec.requirements)
     except RequirementError as error:
         return str(error)
-    ways = by_price(types, asked.merged(Requirements.from_labels(labels)))
+    asked_of_types = asked.merged(Requirements.from_labels(labels))
+    ways = by_price(types, asked_of_types)
     if not ways:
         return messages.no_type_meets_requirements(pool.metadata.name)
     kind, offering = ways[0]
@@ -137,7 +138,7 @@ def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | st
         planned_type=kind.name,
         planned_zone=offering.zone,
         planned_capacity_type=offering.capacity_type,
-        usd_per_hour=expected_price(first_of_each(ways)),
+        usd_per_hour=price_of_ways(ways, asked_of_types),
         capacity=kind.capacity,
         allocatable=kind.allocatable,
         charge=Resources.of({names.NODES: 1}),

@@ -136,6 +136,7 @@ UNREADABLE: dict[str, tuple[NodeOverlay, str]] = {
     "no values": (overlay("x", (TYPE, "In", [])), "spec.requirements"),
     "a price": (overlay("x", price="cheap"), "spec.price: 'cheap'"),
     "an infinite price": (overlay("x", price="inf"), "spec.price: 'inf'"),
+    "a price of which no sum is a number": (overlay("x", price="9" * 304), "spec.price: '999"),
     "a price of too many digits": (overlay("x", price="9" * 400), "spec.price: '999"),
     "an amount of too many digits": (overlay("x", priceAdjustment="+" + "9" * 400), "spec.priceAdjustment: '+999"),
     "a percentage of too many digits": (overlay("x", priceAdjustment=f"+{'9' * 400}%"), "spec.priceAdjustment: '+999"),

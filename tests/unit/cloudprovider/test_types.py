@@ -189,6 +189,16 @@ def test_expected_price(offerings: Sequence[Offering], want: float) -> None:
     assert expected_price(offerings) == want
 
 
+def test_spot_that_is_dearer_than_on_demand_does_not_come_where_a_launch_may_be_both() -> None:
+    types = [
+        kind_of(name, *spot(price), offer("a", "on-demand", 1.2 * price))
+        for name, price in (("c", 5), ("m", 6), ("r", 7))
+    ]
+    assert launch_price(types, NONE) == 5.5
+    assert launch_price(types, wants(names.CAPACITY_TYPE_LABEL, "In", "spot")) == 6
+    assert launch_price(types, wants("family", "Exists", least=1)) == 6, "what asks for minValues is not cut"
+
+
 def test_each_type_counts_once_in_what_a_launch_is_expected_to_cost() -> None:
     types = [kind_of("cheap", *spot(4, 5)), kind_of("dear", *spot(8)), kind_of("gone")]
     assert launch_price(types, NONE) == 6

@@ -213,12 +213,16 @@ BAD = {
     "an offering that is a text": (put("offerings", 0, value="spot"), "offerings[0]: must be a JSON object, is 'spot'"),
     "no price": (
         without("offerings", 0, "Price"),
-        "offerings[0].Price: must be USD per hour, a number of 0 or more, is missing",
+        "offerings[0].Price: must be USD per hour, a number from 0 to a billion, is missing",
+    ),
+    "a price that no number holds": (
+        put("offerings", 0, "Price", value=10**400),
+        "offerings[0].Price: must be USD per hour",
     ),
     "a price in words": (put("offerings", 0, "Price", value="0.1"), "offerings[0].Price: must be USD per hour"),
     "a negative price": (
         put("offerings", 0, "Price", value=-1),
-        "offerings[0].Price: must be USD per hour, a number of 0 or more, is -1",
+        "offerings[0].Price: must be USD per hour, a number from 0 to a billion, is -1",
     ),
     "availability in words": (
         put("offerings", 0, "Available", value="yes"),

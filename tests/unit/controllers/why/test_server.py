@@ -342,7 +342,7 @@ def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Growth counts a NodeClaim by the price of its planned offering until it is launched."""
-    monkeypatch.setattr(finishing, "expected_price", lambda some: 10 * some[0].price)
+    monkeypatch.setattr(finishing, "expected_price", lambda some, _: 10 * some[0].price)
     asked_for: list[float] = []
 
     def held_back(usd: float) -> str:
