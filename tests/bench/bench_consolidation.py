@@ -31,7 +31,7 @@ from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]  # minutes, and several times that on a slow machine
 
 RESULTS = Path(__file__).parents[2] / "results"
 OVER = 5.0

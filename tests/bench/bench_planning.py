@@ -38,7 +38,7 @@ from tests.bench.machine import peak_megabytes
 from tests.support import firstfit, gpu_bound, priced_fleets
 from tests.support.priced_fleets import GPU
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]  # minutes, and several times that on a slow machine
 
 RESULTS = Path(__file__).parents[2] / "results"
 SEEDS = (1, 2, 3)
