@@ -6,7 +6,7 @@ Source: karpenter `pkg/controllers/provisioning/scheduling` at 226646810: queue 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,12 +65,14 @@ class FirstFit:
             if not (self._fronts.get(one.arch, self._rooms[:0]) >= need).all(1).any():
                 continue
             most = 1 if one.apart else one.skew
+            places = [*self.launched, *new]
             for turn in range(one.replicas):
                 zone = (turn + number) % len(ZONES) if one.zonal else -1
-                node = next(self._places(new, need, one.arch, zone, number, most), None)
+                node = self._first(places, need, one.arch, zone, number, most)
                 if node is None:
                     node = _Node(np.zeros(len(_NAMES)))
                     new.append(node)
+                    places.append(node)
                 node.used += need
                 node.arch = node.arch or one.arch
                 node.zone = max(node.zone, zone)
@@ -81,20 +83,27 @@ class FirstFit:
             self.usd_per_hour += expected_price([self._offerings[row] for row in rows])
             self.launched.append(node)
 
-    def _places(
-        self, new: Sequence[_Node], need: Matrix, arch: str, zone: int, owner: int, most: int
-    ) -> Iterator[_Node]:
-        """The nodes that take such a pod, the first one first."""
-        for node in (*self.launched, *sorted(new, key=lambda one: one.used[_PODS])):
+    def _first(self, places: list[_Node], need: Matrix, arch: str, zone: int, owner: int, most: int) -> _Node | None:
+        """The first of the nodes that takes such a pod; those that are too small, for the next one like it, too, are left out of the list."""
+        small = set[int]()
+        found = None
+        for node in sorted(places, key=lambda one: -1 if one.row >= 0 else one.used[_PODS]):
             if (zone >= 0 and node.zone not in (-1, zone)) or (most and node.owners[owner] >= most):
                 continue
-            if node.row >= 0:
-                if (not arch or self._of[arch][node.row]) and (self._rooms[node.row] >= node.used + need).all():
-                    yield node
-            elif not arch or node.arch in ("", arch):
-                held = self._fronts[arch or node.arch] >= node.used + need
-                if held.all(1).any():
-                    yield node
+            if self._holds(node, need, arch):
+                found = node
+                break
+            small.add(id(node))
+        if small:
+            places[:] = [one for one in places if id(one) not in small]
+        return found
+
+    def _holds(self, node: _Node, need: Matrix, arch: str) -> bool:
+        if node.row >= 0:
+            return bool((not arch or self._of[arch][node.row]) and (self._rooms[node.row] >= node.used + need).all())
+        if arch and node.arch not in ("", arch):
+            return False
+        return bool((self._fronts[arch or node.arch] >= node.used + need).all(1).any())
 
 
 def _front(rooms: Matrix) -> Matrix:
