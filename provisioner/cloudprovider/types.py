@@ -331,9 +331,8 @@ def launch_price(types: Iterable[InstanceType], requirements: Requirements) -> f
     return price_of_ways(ways, requirements) if ways else None
 
 
-def price_of_ways(ways: Iterable[tuple[InstanceType, Offering]], requirements: Requirements) -> float:
+def price_of_ways(ways: Sequence[tuple[InstanceType, Offering]], requirements: Requirements) -> float:
     """The `expected_price` of a launch, of what `by_price` returns under these requirements; at least one."""
-    ways = tuple(ways)
     flexible = not any(one.min_values for one in requirements.values())
     on_demand = (one.price for _, one in ways if flexible and one.capacity_type == names.CAPACITY_ON_DEMAND)
     return expected_price(_first_of_each(ways), next(on_demand, math.inf))

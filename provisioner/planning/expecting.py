@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
@@ -60,6 +60,7 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
     rooms = np.array([one.room[:width] for one in model.slots], float)
     usd = np.array([float(one.usd) for one in model.slots])
     on_demand = np.array([one.on_demand for one in model.slots])
+    both = bool(np.isfinite(on_demand).any())
     order_of = {kind: np.array(some) for kind, some in _launched(model).items()}
     total = 0.0
     for node in nodes:
@@ -72,11 +73,10 @@ def usd_per_hour(model: Model, nodes: Sequence[Node]) -> float:
             used += np.array(model.items[number].need, float) * count
             launched &= model.items[number].launched
         order = order_of[_kind(slot)]
-        fit = order[(rooms[order] >= used).all(1)]
-        dearest = on_demand[fit].min(initial=math.inf)
-        if dearest < math.inf:  # a launch may be on-demand, of any type on which its pods fit
-            dearest = min((on_demand[number] for number in fit.tolist() if launched >> number & 1), default=math.inf)
-        holding = list(islice((number for number in fit.tolist() if launched >> number & 1), slot.alternatives))
+        fitting = (number for number in order[(rooms[order] >= used).all(1)].tolist() if launched >> number & 1)
+        holding = list(islice(fitting, slot.alternatives))
+        # a launch that may be on-demand may be of any type on which its pods fit
+        dearest = min((on_demand[number] for number in chain(holding, fitting)), default=math.inf) if both else math.inf
         if holding:
             (mean,) = _means(usd[holding], np.ones((1, len(holding)), dtype=bool), np.array([dearest])).tolist()
             total += mean - float(slot.usd) - slot.surplus

@@ -732,20 +732,20 @@ class Upkeep:
         its zone, if no PodDisruptionBudget lets them go one after another: neither command waits for the other then.
         """
         zones = {name: node.metadata.labels[names.ZONE_LABEL] for name, node in self.nodes().items()}
-        of: dict[str, list[bool]] = {}  # for each command that moves pods of the app, whether any comes to another zone
-        for one in begun:
+        moves: dict[str, list[tuple[int, bool]]] = {}  # of each app: by which command, and whether to another zone
+        for number, one in enumerate(begun):
             if one.late:
                 return True
             goals = [(pod, zones.get(name)) for name, pods in one.placements.items() for pod in pods]
             goals += [(pod, new.planned_zone) for new in one.replacements for pod in new.pods]
-            crosses: dict[str, bool] = {}
             for pod, goal in goals:
                 mine = pod.labels["app"]
                 if mine not in self._guards and names.ZONE_LABEL in topology_keys((pod,)):
-                    crosses[mine] = crosses.get(mine, False) or zones[pod.node_name] != goal
-            for mine, any_of_them in crosses.items():
-                of.setdefault(mine, []).append(any_of_them)
-        return any(len(those) > 1 and any(those) for those in of.values())
+                    moves.setdefault(mine, []).append((number, zones[pod.node_name] != goal))
+        return any(
+            len({number for number, _ in those}) > 1 and any(crosses for _, crosses in those)
+            for those in moves.values()
+        )
 
     def _passed(self, run: Callable[[], object]) -> list[Proposal]:
         before, self._begun = self.cluster.snapshot(), []
