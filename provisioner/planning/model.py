@@ -525,7 +525,7 @@ class _Reader:
         for slot in self._slots(by_zone=by_zone, by_capacity=by_capacity):
             offer = self.setting.offers[slot.offer]
             if offer.pool.name not in self.closed and (not offer.min_values or slot.alternatives > 1):
-                found.append(_charged(replace(slot, lone=bool(offer.min_values)), limits, offer.catalogue))
+                found.append(_charged(replace(slot, lone=True) if offer.min_values else slot, limits, offer.catalogue))
         for number, offer in enumerate(self.setting.offers):
             if offer.pool.name not in self.closed and offer.min_values:
                 found += [

@@ -161,7 +161,7 @@ def fill(
         worth: of one pod: of an item, or of rows by items.
         room: rows by dimension.
         allowed: rows by items.
-        most: pods of an item that may be put on one node.
+        most: pods that may be put on one node: of an item, or of rows by items.
         weights: rows by dimension.
         share: by row, how much of what would fit of an item is put there at once; 1 for all, less for better mixed nodes.
 
@@ -181,7 +181,7 @@ def fill(
     weights = np.ascontiguousarray(weights.T)
     # 0 for what no longer fits
     rank = np.ascontiguousarray(np.where(allowed & (most > 0), worth, np.float32(0)), dtype=np.float32)
-    rest = np.repeat(most.astype(np.float32)[None, :], rows, axis=0)
+    rest = np.array(np.broadcast_to(most, (rows, items)), dtype=np.float32, order="C")
     work = _Work.of(rows, items, width)
     while True:
         np.divide(weights, np.maximum(left, 1, out=work.pulls[:width]), out=work.pulls[:width])

@@ -1,6 +1,6 @@
 """Fleets in arrays: a dive from nothing, and ruin and recreate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,14 @@ _MOST_ITEMS: Final = 160
 _MOST_ROWS: Final = 128
 """So many pairs of a slot and a set of weights are tried for one round of nodes, drawn at random of more."""
 _MOST_RUINED: Final = 14
+_MOST_AT_ONCE: Final = 8
+"""Dives that are filled in step,"""
+_ROWS_IN_STEP: Final = 64
+"""rows of each of them,"""
+_CELLS: Final = 80_000
+"""and rows times items of them all: with fewer, a step takes nearly as long."""
+_SLACK: Final = 0.985
+"""Nodes worth so much of the best one's ratio are taken in the same round."""
 _SCARCE: Final = (0.0, 1.0, 3.0)
 """What scarce pods count in a round, times their worth at the going rates; 0 where they do not come first."""
 _TOLLS: Final = (0.5, 1.0, 2.0, 8.0, 1000.0)
@@ -69,7 +77,7 @@ class Search:
         self._weights: Final = weights
         self._fits: Final = np.ascontiguousarray(arrays.allowed.T)
         self._room_worth: Final = room_worth
-        self._near: Final = self._near_slots()
+        self.near: Final = self._near_slots()
 
     def _near_slots(self) -> NDArray[np.int64]:
         """The slots whose room is worth nearly their price at the going rates, and for every kind of item the best one."""
@@ -129,7 +137,6 @@ class Search:
         demand: Counts,
         *,
         noise: float = 0.0,
-        slack: float = 0.985,
         share: float = 1.0,
         worth: NDArray[np.float64] | None = None,
         toll: float = 1.0,
@@ -141,7 +148,6 @@ class Search:
         Args:
             demand: pods by item.
             noise: how far worths are changed, by row.
-            slack: nodes worth so much of the best one's ratio are taken in the same round.
             share: see `patterns.fill`.
             worth: other worths of pods than the going ones.
             toll: how much of the tolls is added to prices.
@@ -152,75 +158,39 @@ class Search:
         Raises:
             NoPlaceError: no slot is left for some pods.
         """
+        (found,) = self._dived([_Dive(self, demand, noise, share, worth, toll, budget, scarce)])
+        if found is None:
+            raise NoPlaceError
+        return found
+
+    def _dived(self, dives: "Sequence[_Dive]") -> list[Counts | None]:
+        """The loads of each, all filled in step: small arrays take as long as those of several dives together. None where no slot is left."""
         a = self.arrays
-        price = a.price + toll * self.tolls
-        rest_of = None if budget is None else budget.copy()
-        left = demand.copy()
-        made: list[Counts] = []
-        times: list[int] = []
-        near = self._near
-        most_rows = _MOST_ROWS
-        values = self.worth if worth is None else worth
-        if scarce:
-            values = np.where(self.scarce, scarce * values, values)
-        while True:
-            active = np.flatnonzero(left)
-            if not len(active):
-                break
-            if len(active) > _MOST_ITEMS:
-                active = np.sort(self.rng.choice(active, _MOST_ITEMS, replace=False))
-            open_to = near
-            if rest_of is not None:
-                open_to = near[(a.charge[near] <= rest_of).all(1)]
-            slots, weights = self._drawn(open_to, most_rows)
-            own = values[active]
-            noisy = own[None, :]
-            if noise:
-                noisy = own * np.exp(noise * self.rng.standard_normal((len(slots), len(active)), dtype=np.float32))
-            rest = np.minimum(a.most, left)[active]
+        while going := [one for one in dives if one.draw()]:
+            active = np.flatnonzero(np.any([one.open_to for one in going], axis=0))
+            worths = [one.noisy(active) for one in going]
+            rests = [np.broadcast_to(one.rest()[active], worth.shape) for one, worth in zip(going, worths, strict=True)]
+            slots = np.concatenate([one.slots for one in going])
             loads = fill(
                 a.need[active],
-                noisy.astype(np.float32),
+                np.concatenate(worths),
                 a.room[slots],
                 self._fits[slots][:, active],
-                rest,
-                weights,
-                np.full(len(slots), share, dtype=np.float32),
+                np.concatenate(rests),
+                np.concatenate([one.weights for one in going]),
+                np.concatenate([np.full(len(one.slots), one.share, dtype=np.float32) for one in going]),
             )
-            ratio = (loads @ own) / price[slots]
-            if scarce and (rare := self.scarce[active]).any():
-                ratio[loads[:, rare].sum(1) == 0] = 0
-            if not ratio.max(initial=0) > 0:
-                if most_rows < len(open_to) * len(self._weights):
-                    most_rows = len(open_to) * len(self._weights)
-                elif len(near) < len(price):
-                    near = np.arange(len(price))
-                else:
-                    raise NoPlaceError
-                continue
-            most_rows = _MOST_ROWS
-            least = slack * ratio.max()
-            for row in np.argsort(-ratio, kind="stable").tolist():
-                if ratio[row] < least:
-                    break
-                load = loads[row]
-                items = np.flatnonzero(load)
-                count = int((left[active[items]] // load[items]).min())
-                charge = a.charge[slots[row]]
-                if rest_of is not None and (charge * count > rest_of).any():
-                    charged = charge > 0
-                    count = int((rest_of[charged] // charge[charged]).min())
-                if count:
-                    if rest_of is not None:
-                        rest_of -= count * charge
-                    left[active[items]] -= count * load[items]
-                    whole = np.zeros(len(left), dtype=np.int32)
-                    whole[active] = load
-                    made.append(whole)
-                    times.append(count)
-        return np.repeat(np.array(made, dtype=np.int32), times, axis=0)
+            start = 0
+            for one in going:
+                one.take(active, loads[start : start + len(one.slots)])
+                start += len(one.slots)
+        return [one.loads() for one in dives]
 
-    def _drawn(self, some: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], Floats]:
+    def pairs(self, some: NDArray[np.int64]) -> int:
+        """Pairs of one of these slots and a set of weights."""
+        return len(some) * len(self._weights)
+
+    def drawn(self, some: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], Floats]:
         """Pairs of a slot and a set of weights, at most so many."""
         slots, weights = np.repeat(some, len(self._weights)), np.tile(self._weights, (len(some), 1))
         if len(slots) <= most:
@@ -241,41 +211,187 @@ class Search:
     def ruin(self, fleet: Fleet, rounds: int, *, least: float = 0.0) -> Fleet:
         """Make other nodes of the pods of a few, those first that are worth least for their price; keep what is cheaper, until it costs `least`.
 
+        Where few pods are concerned, several such choices are tried at once; of those that have nodes in common, the best one is kept.
         The fleet keeps the limits, and so does what comes of it.
         """
-        a, rng = self.arrays, self.rng
+        a = self.arrays
         loads, slots = fleet.loads, fleet.slots
         prices = a.price[slots]
         limited = bool(self.tolls.any())
-        for _ in range(rounds):
-            if self.expired() or prices.sum() <= least:
-                break
-            self.steps += 1
-            nodes = len(loads)
-            fewest = 1 if limited else 2
-            some = int(rng.integers(fewest, min(nodes, _MOST_RUINED) + 1)) if nodes > 2 else nodes
-            score = (loads @ self.worth) / prices * (1 + 0.12 * rng.standard_normal(nodes))
-            chosen = np.argpartition(score, some - 1)[:some] if some < nodes else np.arange(nodes)
-            keep = np.ones(nodes, dtype=bool)
-            keep[chosen] = False
-            other = self._again(loads[chosen].sum(0), slots[keep], limited=limited)
-            if other is not None and other.usd < prices[chosen].sum() - _EPSILON:
-                if len(a.budget) and not self.within(np.concatenate([slots[keep], other.slots])):
+        done = 0
+        while done < rounds and not self.expired() and prices.sum() > least:
+            at_once = 1 if limited else min(rounds - done, self._at_once(loads))
+            done += at_once
+            self.steps += at_once
+            choices = [self._chosen(loads, prices, 1 if limited else 2) for _ in range(at_once)]
+            others = self._again(loads, slots, choices, limited=limited)
+            cheaper = [
+                (float(prices[chosen].sum()) - other.usd, number)
+                for number, (chosen, other) in enumerate(zip(choices, others, strict=True))
+                if other is not None
+            ]
+            keep = np.ones(len(loads), dtype=bool)
+            new: list[Fleet] = []
+            for saved, number in sorted(cheaper, key=lambda entry: (-entry[0], entry[1])):
+                chosen, other = choices[number], others[number]
+                if other is None or saved <= _EPSILON or not keep[chosen].all():
                     continue
-                loads = np.concatenate([loads[keep], other.loads])
-                slots = np.concatenate([slots[keep], other.slots])
+                left = keep.copy()
+                left[chosen] = False
+                made = [*new, other]
+                if len(a.budget) and not self.within(np.concatenate([slots[left], *[one.slots for one in made]])):
+                    continue
+                keep, new = left, made
+            if new:
+                loads = np.concatenate([loads[keep], *[one.loads for one in new]])
+                slots = np.concatenate([slots[keep], *[one.slots for one in new]])
                 prices = a.price[slots]
         return Fleet(slots, loads, float(prices.sum()))
 
-    def _again(self, demand: Counts, others: NDArray[np.int64], *, limited: bool) -> Fleet | None:
-        """Other nodes for some pods, beside `others`."""
-        noise = float(self.rng.choice([0.03, 0.08, 0.2]))
-        scarce = float(self.rng.choice(_SCARCE)) if self.scarce.any() else 0.0
-        if not limited:
-            return self.fleet(self.dive(demand, noise=noise, scarce=scarce))
-        toll = float(self.rng.choice([0.0, 0.5, 1.0, 2.0]))
-        try:
-            budget = self.arrays.budget - self.arrays.charge[others].sum(0)
-            return self.fleet(self.dive(demand, noise=noise, toll=toll, budget=budget, scarce=scarce), toll)
-        except NoPlaceError:
-            return None
+    def _at_once(self, loads: Counts) -> int:
+        """Choices that are tried together, so that their arrays are of a size that is worth a step."""
+        kinds = int(np.count_nonzero(loads.any(0)))
+        return max(1, min(_MOST_AT_ONCE, _CELLS // (_ROWS_IN_STEP * max(1, kinds))))
+
+    def _chosen(self, loads: Counts, prices: NDArray[np.float64], fewest: int) -> NDArray[np.int64]:
+        """Some nodes, rather those that are worth little for their price."""
+        nodes = len(loads)
+        some = int(self.rng.integers(fewest, min(nodes, _MOST_RUINED) + 1)) if nodes > 2 else nodes
+        score = (loads @ self.worth) / prices * (1 + 0.12 * self.rng.standard_normal(nodes))
+        return np.argpartition(score, some - 1)[:some] if some < nodes else np.arange(nodes)
+
+    def _again(
+        self, loads: Counts, slots: NDArray[np.int64], choices: Sequence[NDArray[np.int64]], *, limited: bool
+    ) -> list[Fleet | None]:
+        """Other nodes for the pods of each choice; None where there are none beside the nodes that stay."""
+        a, dives, tolls = self.arrays, [], []
+        rows = _MOST_ROWS if len(choices) == 1 else _ROWS_IN_STEP
+        for chosen in choices:
+            noise = float(self.rng.choice([0.03, 0.08, 0.2]))
+            scarce = float(self.rng.choice(_SCARCE)) if self.scarce.any() else 0.0
+            toll, budget = 1.0, None
+            if limited:
+                toll = float(self.rng.choice([0.0, 0.5, 1.0, 2.0]))
+                others = np.delete(slots, chosen)
+                budget = a.budget - a.charge[others].sum(0)
+            tolls.append(toll)
+            dives.append(_Dive(self, loads[chosen].sum(0), noise, 1.0, None, toll, budget, scarce, rows))
+        return [
+            None if found is None else self.fleet(found, toll)
+            for found, toll in zip(self._dived(dives), tolls, strict=True)
+        ]
+
+
+class _Dive:
+    """A dive on its way; see `Search.dive`.
+
+    Attributes:
+        slots, weights: of this round.
+        open_to: the items of this round.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        demand: Counts,
+        noise: float,
+        share: float,
+        worth: NDArray[np.float64] | None,
+        toll: float,
+        budget: NDArray[np.float64] | None,
+        scarce: float,
+        most_rows: int = _MOST_ROWS,
+    ) -> None:
+        self.share: Final = share
+        self._search: Final = search
+        self._noise: Final = noise
+        self._scarce: Final = search.scarce if scarce else None
+        self._price: Final = search.arrays.price + toll * search.tolls
+        values = search.worth if worth is None else worth
+        self._values: Final = np.where(search.scarce, scarce * values, values) if scarce else values
+        self._left = demand.copy()
+        self._budget = None if budget is None else budget.copy()
+        self._near = search.near
+        self._rows = self._most_rows = most_rows
+        self._made: Final[list[Counts]] = []
+        self._times: Final[list[int]] = []
+        self._stuck = False
+
+    def draw(self) -> bool:
+        """Choose what the next round is about; whether there is one."""
+        if self._stuck or not self._left.any():
+            return False
+        search = self._search
+        self.open_to = self._left > 0
+        active = np.flatnonzero(self.open_to)
+        if len(active) > _MOST_ITEMS:
+            self.open_to = np.zeros(len(self._left), dtype=bool)
+            self.open_to[search.rng.choice(active, _MOST_ITEMS, replace=False)] = True
+        open_slots = self._near
+        if self._budget is not None:
+            open_slots = open_slots[(search.arrays.charge[open_slots] <= self._budget).all(1)]
+        self._pairs = search.pairs(open_slots)
+        self.slots, self.weights = search.drawn(open_slots, self._most_rows)
+        return True
+
+    def noisy(self, active: NDArray[np.int64]) -> Floats:
+        """Worths by row and item."""
+        own = self._values[active]
+        shape = len(self.slots), len(active)
+        if not self._noise:
+            return np.broadcast_to(own.astype(np.float32), shape)
+        drawn = self._search.rng.standard_normal(shape, dtype=np.float32)
+        worths: Floats = (own * np.exp(self._noise * drawn)).astype(np.float32)
+        return worths
+
+    def rest(self) -> Counts:
+        """The most of each item that a node may take in this round."""
+        return np.where(self.open_to, np.minimum(self._search.arrays.most, self._left), 0)
+
+    def take(self, active: NDArray[np.int64], loads: Counts) -> None:
+        """Make nodes of the best of these loads; `active`: the items of their columns."""
+        price = self._price[self.slots]
+        ratio = (loads @ self._values[active]) / price
+        if self._scarce is not None and (rare := self._scarce[active] & self.open_to[active]).any():
+            ratio[loads[:, rare].sum(1) == 0] = 0
+        if not ratio.max(initial=0) > 0:
+            self._look_further()
+            return
+        self._most_rows = self._rows
+        least = _SLACK * ratio.max()
+        for row in np.argsort(-ratio, kind="stable").tolist():
+            if ratio[row] < least:
+                break
+            count = self._times_of(active, loads[row], self.slots[row])
+            if count:
+                whole = np.zeros(len(self._left), dtype=np.int32)
+                whole[active] = loads[row]
+                self._left -= count * whole
+                self._made.append(whole)
+                self._times.append(count)
+
+    def _times_of(self, active: NDArray[np.int64], load: Counts, slot: np.int64) -> int:
+        """How many such nodes there are pods for; they are counted against limits."""
+        items = np.flatnonzero(load)
+        count = int((self._left[active[items]] // load[items]).min())
+        if self._budget is None:
+            return count
+        charge = self._search.arrays.charge[slot]
+        if (charge * count > self._budget).any():
+            charged = charge > 0
+            count = int((self._budget[charged] // charge[charged]).min())
+        self._budget -= count * charge
+        return count
+
+    def _look_further(self) -> None:
+        """After a round in which no pod found a place: all rows, then all slots."""
+        if self._most_rows < self._pairs:
+            self._most_rows = self._pairs
+        elif len(self._near) < len(self._price):
+            self._near = np.arange(len(self._price))
+        else:
+            self._stuck = True
+
+    def loads(self) -> Counts | None:
+        """One for each node; None where some pods found no place."""
+        return None if self._stuck else np.repeat(np.array(self._made, dtype=np.int32), self._times, axis=0)
