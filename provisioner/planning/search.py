@@ -223,18 +223,18 @@ class Search:
             at_once = 1 if limited else min(rounds - done, self._at_once(loads))
             done += at_once
             self.steps += at_once
-            choices = [self._chosen(loads, prices, 1 if limited else 2) for _ in range(at_once)]
+            worths = (loads @ self.worth) / prices
+            choices = [self._chosen(worths, 1 if limited else 2) for _ in range(at_once)]
             others = self._again(loads, slots, choices, limited=limited)
-            cheaper = [
-                (float(prices[chosen].sum()) - other.usd, number)
-                for number, (chosen, other) in enumerate(zip(choices, others, strict=True))
+            tried = [
+                (float(prices[chosen].sum()) - other.usd, chosen, other)
+                for chosen, other in zip(choices, others, strict=True)
                 if other is not None
             ]
             keep = np.ones(len(loads), dtype=bool)
             new: list[Fleet] = []
-            for saved, number in sorted(cheaper, key=lambda entry: (-entry[0], entry[1])):
-                chosen, other = choices[number], others[number]
-                if other is None or saved <= _EPSILON or not keep[chosen].all():
+            for saved, chosen, other in sorted(tried, key=lambda entry: -entry[0]):
+                if saved <= _EPSILON or not keep[chosen].all():
                     continue
                 left = keep.copy()
                 left[chosen] = False
@@ -253,11 +253,11 @@ class Search:
         kinds = int(np.count_nonzero(loads.any(0)))
         return max(1, min(_MOST_AT_ONCE, _CELLS // (_ROWS_IN_STEP * max(1, kinds))))
 
-    def _chosen(self, loads: Counts, prices: NDArray[np.float64], fewest: int) -> NDArray[np.int64]:
-        """Some nodes, rather those that are worth little for their price."""
-        nodes = len(loads)
+    def _chosen(self, worths: NDArray[np.float64], fewest: int) -> NDArray[np.int64]:
+        """Some nodes, rather those that are worth little for their price; `worths`: for each, what it is worth for its price."""
+        nodes = len(worths)
         some = int(self.rng.integers(fewest, min(nodes, _MOST_RUINED) + 1)) if nodes > 2 else nodes
-        score = (loads @ self.worth) / prices * (1 + 0.12 * self.rng.standard_normal(nodes))
+        score = worths * (1 + 0.12 * self.rng.standard_normal(nodes))
         return np.argpartition(score, some - 1)[:some] if some < nodes else np.arange(nodes)
 
     def _again(
