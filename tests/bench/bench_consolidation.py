@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
 from provisioner.disruption.foresight import saved_by
@@ -26,7 +27,6 @@ from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.world import Policies
 from tests.bench.bench_planning import SEEDS, improved
-from tests.bench.machine import calibration, slowness
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool

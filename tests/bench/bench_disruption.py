@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.apis import names
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import MethodAnswer
@@ -20,7 +21,7 @@ from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.scheduling.prepared import prepare
 from provisioner.support.garbage import collect_seldom
 from tests.bench.bench_prepare import settled
-from tests.bench.machine import calibration, peak_megabytes, slowness
+from tests.bench.machine import peak_megabytes
 from tests.support import loads
 from tests.support.fleets import Fleet, pool
 from tests.support.loads import bound

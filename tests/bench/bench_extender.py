@@ -27,11 +27,11 @@ from extender.refusals import MAX_KINDS
 from extender.server import SWITCH_SECONDS, Config, server
 from provisioner.apis.plan import Plan, PlanEntry
 from provisioner.apis.reports import Report
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
 from provisioner.support.http.server import HttpServer
 from provisioner.values.resources import Resources
-from tests.bench.machine import calibration, slowness
 from tests.support.extender import Watch
 from tests.support.ports import free_port
 

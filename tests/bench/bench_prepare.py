@@ -27,6 +27,7 @@ from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.apis.selections import MOST_ELEMENTS
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -37,7 +38,6 @@ from provisioner.support.garbage import collect_seldom
 from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import Resources
 from tests.bench.bench_scheduling import interned
-from tests.bench.machine import calibration, slowness
 from tests.support import loads, mixes
 from tests.support.agreement import answers_that_agree
 from tests.support.problems import instance_type, pod, pool, shape, term

@@ -19,13 +19,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, pod_of
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
 from provisioner.scheduling.result import Result
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
-from tests.bench.machine import calibration, peak_megabytes, slowness
+from tests.bench.machine import peak_megabytes
 from tests.support import mixes
 from tests.support.problems import pods, shape
 

@@ -23,12 +23,12 @@ import pytest
 from provisioner.apis.conversion.definitions import BETA, CONVERT_PATH
 from provisioner.apis.openapi import defaulted
 from provisioner.apis.shares import Side
+from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.memory import cpu_seconds, pss_bytes, tree
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import NODEPOOLS
 from provisioner.values.taints import Taint
-from tests.bench.machine import calibration, slowness
 from tests.support.definitions import with_definitions
 from tests.support.eventually import eventually
 from tests.support.hook import PROGRAM, Hook

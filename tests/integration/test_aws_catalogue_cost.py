@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.machine import calibration, slowness
+from provisioner.cli.harness.machine import calibration, slowness
 from tests.support import awshttp, ec2pages
 
 PROGRAM = """

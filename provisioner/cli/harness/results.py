@@ -17,16 +17,25 @@ class Bound(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure should reach; in the unit of the figure."""
+    """What a figure should reach; in the unit of the figure.
+
+    Attributes:
+        waits: the part of a time that is waited for, and takes as long on every machine.
+    """
 
     bound: Bound
     value: float
+    waits: float = 0.0
 
     def met_by(self, value: float) -> bool:
         """Whether `value` reaches the goal; a value that is no number never does."""
         if math.isnan(value):
             return False
         return value <= self.value if self.bound is Bound.AT_MOST else value >= self.value
+
+    def where_slow(self, slowness: float) -> "Goal":
+        """The goal of a time on a machine that is `slowness` times as slow as the one that goals are written for."""
+        return dataclasses.replace(self, value=self.waits + (self.value - self.waits) * slowness)
 
     def __str__(self) -> str:
         return f"{self.bound} {self.value:g}"
@@ -51,6 +60,12 @@ class Figure:
         """None where there is no goal."""
         return None if self.goal is None else self.goal.met_by(self.value)
 
+    def where_slow(self, slowness: float) -> "Figure":
+        """This figure with its goal as it is on such a machine, if it is a time; see `Goal.where_slow`."""
+        if self.goal is None or self.unit != "s":
+            return self
+        return dataclasses.replace(self, goal=self.goal.where_slow(slowness))
+
     def to_json(self) -> dict[str, object]:
         """The entry of the results file; an unmeasured value is null."""
         return {
@@ -72,9 +87,9 @@ class Figure:
         return f"{text} ({'; '.join(beside)})" if beside else text
 
 
-def at_most(value: float) -> Goal:
+def at_most(value: float, waits: float = 0.0) -> Goal:
     """A goal that is an upper limit."""
-    return Goal(Bound.AT_MOST, value)
+    return Goal(Bound.AT_MOST, value, waits)
 
 
 def at_least(value: float) -> Goal:

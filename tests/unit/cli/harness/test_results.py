@@ -24,6 +24,14 @@ def test_goal(goal: Goal, value: float, want: bool) -> None:
     assert Figure("x", value, "s", goal).met is want
 
 
+def test_the_goal_of_a_time_is_longer_on_a_slow_machine_but_for_what_is_waited() -> None:
+    assert Figure("x", 299, "s", at_most(210, waits=120)).where_slow(2.0) == Figure(
+        "x", 299, "s", at_most(300, waits=120)
+    )
+    for figure in (Figure("x", 3, "MB", at_most(2)), Figure("x", 3, "s")):
+        assert figure.where_slow(2.0) == figure
+
+
 def test_a_figure_without_goal_is_neither_met_nor_missed() -> None:
     assert Figure("x", 3, "s").met is None
     assert Figure("x", 3, "s").line() == "x: 3 s"
