@@ -247,6 +247,11 @@ class Metrics:
         self._plans = counter(
             "dovetail_plans_total", "Plans with new nodes, by what came of the search for a cheaper one.", ("outcome",)
         )
+        self._rebuilds = counter(
+            "dovetail_consolidation_plans_total",
+            "Searches of consolidation for cheaper nodes for the pods of many nodes, by what came of them.",
+            ("outcome",),
+        )
         self._reports = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())
 
     def claim_created(self, pool: str, reason: str = "provisioned", *, min_values_relaxed: bool = False) -> None:
@@ -413,6 +418,10 @@ class Metrics:
         self._plan_cost.set(usd_per_hour)
         self._plan_bound.set(math.nan if usd_at_least is None else usd_at_least)
         self._plan_gap.set(math.nan if gap is None else gap)
+
+    def rebuild(self, outcome: str) -> None:
+        """Consolidation had somebody look for a cheaper fleet; `outcome` as of `plan`."""
+        self._rebuilds.labels(outcome).inc()
 
     def plan_pod(self, outcome: str) -> None:
         """A planned pod's wait ended; see `provisioner.state.effects.PodSettled`."""

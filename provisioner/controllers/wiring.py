@@ -39,6 +39,7 @@ from provisioner.controllers.core.planner import Planner
 from provisioner.controllers.core.planner_process import PlannerProcess
 from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
+from provisioner.controllers.core.rebuilding import PATIENT, Rebuilding
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.scheduler_liveness import SchedulerLiveness
 from provisioner.controllers.core.share_repair import ShareRepair
@@ -537,6 +538,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         settings=settings_of(options),
         pause=caches.pause,
         buffers=making.buffers,
+        rebuilding=Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT), base.metrics, clock),
     )
     forceful = ForcefulDisruption(
         cluster,

@@ -16,9 +16,9 @@ from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 
 BALANCED: Final = "Balanced"
-HORIZON: Final = timedelta(hours=1)
+HORIZON: Final = timedelta(hours=4)
 """A saving counts for so long, and no longer than the nodes that go would have lived."""
-EVICTION_USD: Final = 0.002
+EVICTION_USD: Final = 0.001
 """What the eviction of an ordinary pod may cost; see `costs.eviction_cost`."""
 OVERLAP: Final = timedelta(minutes=3)
 """For so long a replacement runs beside what it replaces: it is launched and its daemons come up before the first pod moves."""
@@ -28,6 +28,17 @@ _HOUR: Final = timedelta(hours=1)
 _FULL: Final = 0.95
 """A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
 _OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
+
+
+def brings(usd: float, evictions_usd: float, new_usd: float) -> float:
+    """USD within the horizon that nodes bring if others take their place, less what it costs; see `Rule.gain`.
+
+    Args:
+        usd: price of those that go, USD per hour.
+        evictions_usd: of their pods, USD.
+        new_usd: price of those that come, USD per hour.
+    """
+    return (usd - new_usd) * (HORIZON / _HOUR) - evictions_usd - new_usd * (OVERLAP / _HOUR)
 
 
 class Rule:

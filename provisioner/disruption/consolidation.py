@@ -13,11 +13,12 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, messages, replacement
-from provisioner.disruption.acceptance import HORIZON, OVERLAP, Rule, is_news, is_settled
+from provisioner.disruption.acceptance import Rule, brings, is_news, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.rebuilding import choices
 from provisioner.disruption.sets import Sets
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import MethodAnswer, View
@@ -159,14 +160,25 @@ class Consolidation:
         answer = self._simulation.ask(some, price_below=total, max_new=max_new)
         if answer.result is None:
             return answer.refusal
-        result = answer.result
+        return self._weighed(some, answer.result)
+
+    def rebuild(self, some: Sequence[Candidate]) -> Move | str:
+        """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`. One question, and one search."""
+        if self._simulation is None or self._view.improved is None:
+            return ""
+        answer = self._simulation.rebuild(some, self._view.improved)
+        return self._weighed(some, answer.result, anew=True) if answer.result is not None else answer.refusal
+
+    def _weighed(self, some: Sequence[Candidate], result: Result, *, anew: bool = False) -> Move | str:
+        """The move, if it pays; else why it does not. `anew` as of `replacement.settled`."""
+        total = sum(one.usd_per_hour for one in some)
         planned = result.usd_per_hour
         if result.claims:
             if len(result.claims) > 1 and planned >= total:
                 return messages.several_replacements_needed(len(result.claims))
             if why := self._rule.refusal(some, total - planned, planned):
                 return why
-            claims = replacement.settled(some, result.claims, self._types, self._view.settings)
+            claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
             if isinstance(claims, str):
                 return claims
             if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
@@ -196,7 +208,23 @@ class Consolidation:
             if one.key not in alone and is_settled(one, view)
         }
         pools = view.prepared.world.pools if view.prepared is not None else ()
-        return Sets(those, pools, self._rates, self._rule.evictions_usd, OVERLAP / HORIZON, young, view.prices)
+        return Sets(those, pools, self._rates, self._rule.evictions_usd, young, view.prices)
+
+    def rebuilds(self) -> list[tuple[Candidate, ...]]:
+        """Nodes that are free by now, many together, whose pods may cost less on other nodes; see `rebuilding.choices`."""
+        if self._view.improved is None:
+            return []
+        those = [one for one in self.order if self.free(one) and not is_settled(one, self._view)]
+        worth = self._rates.for_load(pod for one in those for pod in one.pods)
+        margins = {
+            one.key: brings(
+                one.usd_per_hour,
+                self._rule.evictions_usd(one),
+                sum(worth.of(pod.shape.requests) for pod in one.pods),
+            )
+            for one in those
+        }
+        return choices(those, margins, self.allows)
 
     def accept(self, move: Move, method: str) -> None:
         """Propose a move; budgets must leave room for it."""

@@ -28,7 +28,7 @@ SPOT_DISABLED: Final = messages.SPOT_TO_SPOT_DISABLED
 
 
 def settled(
-    some: Sequence[Candidate], claims: Sequence[PlannedClaim], types: Types, settings: Settings
+    some: Sequence[Candidate], claims: Sequence[PlannedClaim], types: Types, settings: Settings, *, anew: bool = False
 ) -> tuple[PlannedClaim, ...] | str:
     """The claims with only those types whose launch costs less than the candidates whatever becomes of it; else why there are none.
 
@@ -41,6 +41,7 @@ def settled(
         claims: what takes their place, at least one.
         types: of the pools.
         settings: the feature gate.
+        anew: the pods are put together anew, so that nodes of a type that goes may come.
     """
     total = sum(one.usd_per_hour for one in some)
     planned = sum(one.usd_per_hour for one in claims)
@@ -49,7 +50,7 @@ def settled(
     found: list[PlannedClaim] = []
     for claim in claims:
         share = total / len(claims) if planned <= 0 else total * claim.usd_per_hour / planned
-        one = _settled(some, claim, types.of_pool(claim.pool), settings, share)
+        one = _settled(some, claim, types.of_pool(claim.pool), settings, share, anew=anew)
         if isinstance(one, str):
             return one
         found.append(one)
@@ -62,6 +63,8 @@ def _settled(
     catalogue: Mapping[str, InstanceType],
     settings: Settings,
     below: float,
+    *,
+    anew: bool,
 ) -> PlannedClaim | str:
     asked = claim.requirements
     takes = {pod.uid for pod in claim.pods}
@@ -75,7 +78,7 @@ def _settled(
             return SPOT_DISABLED
         asked = spot or asked
     cheaper = [one for one in types if worst_launch_price(one.offerings, asked) < below]
-    if len(some) > 1:
+    if len(some) > 1 and not anew:
         cheaper = _no_type_again(some, cheaper, asked)
     if not cheaper:
         return NOT_CHEAPER

@@ -13,6 +13,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import cheapest_offering
+from provisioner.disruption.acceptance import brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
@@ -75,7 +76,6 @@ class Sets:
         pools: of which new ones may come.
         rates: prices per resource at which nothing is worth more than it costs.
         eviction_usd: what it costs to move the pods of a node.
-        overlap: share of its price per hour that a new node costs beside those that it replaces.
         young: of those that are replaced only by what has become cheaper or available since then, when they were bought. Where that is
             nothing, they are in no set.
         prices: what offerings were like.
@@ -90,7 +90,6 @@ class Sets:
         pools: Iterable[Pool],
         rates: Rates,
         eviction_usd: Callable[[Candidate], float],
-        overlap: float,
         young: Mapping[str, datetime] = _NOBODY,
         prices: PriceHistory = NO_PRICE_HISTORY,
     ) -> None:
@@ -99,13 +98,12 @@ class Sets:
         self.young: Final = {key: bought for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
         those = [one for one in those if one.key in self.young or one.key not in young]
         self._costs: Final = {one.key: eviction_usd(one) for one in those}
-        self._overlap: Final = overlap
         worth = rates.for_load(pod for one in those for pod in one.pods)
         self.margins: Final[Mapping[str, float]] = {
-            one.key: one.usd_per_hour - self._costs[one.key] - (1 + overlap) * worth.of_size(self._loads[one.key][:2])
+            one.key: brings(one.usd_per_hour, self._costs[one.key], worth.of_size(self._loads[one.key][:2]))
             for one in those
         }
-        """The most that a node adds to what a set brings in the first hour, where its pods go to new nodes."""
+        """The most that a node adds to what a set brings within the horizon, where its pods go to new nodes."""
         self._ranked: Final = sorted(those, key=lambda one: (-self.margins[one.key], one.key))
         self._by_zone: Final[dict[str, list[Candidate]]] = {}
         for one in self._ranked:
@@ -149,7 +147,7 @@ class Sets:
                         usd + one.usd_per_hour,
                         cost + self._costs[key],
                     )
-                    gain = whole[3] - whole[4] - (1 + self._overlap) * self._new.cheapest(*whole[:3])[0]
+                    gain = brings(whole[3], whole[4], self._new.cheapest(*whole[:3])[0])
                     if gain > -math.inf:
                         larger[frozenset((*some, key))] = (gain, (*some, key), whole)
             if not larger:

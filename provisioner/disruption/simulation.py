@@ -1,10 +1,13 @@
 """The world of one pass of a method, as it becomes with each thing that is proposed. Pure. Source: core spec 6.8."""
 
 import copy
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec.structs import replace as changed
+
+from provisioner.apis import names as api
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, PodBudgets
@@ -18,7 +21,8 @@ from provisioner.disruption.legality import (
     with_pods,
     without,
 )
-from provisioner.disruption.view import View
+from provisioner.disruption.view import Improved, View
+from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses, PoolsRefuse
@@ -177,6 +181,41 @@ class Simulation:
                 return Answer(after, late=True)
         return Answer(None, str(stuck) if stuck is not None else told(result))
 
+    def rebuild(self, some: Sequence[Candidate], improved: Improved) -> Answer:
+        """What becomes of the pods of `some` if these nodes leave together, on the cheapest nodes that `improved` finds for those that need new ones.
+
+        Any number of new nodes may come; what they cost is for whoever asks to judge. Pods that zones tie to others stay in theirs: until the
+        nodes are gone, an eviction would leave the successor no legal place elsewhere.
+        """
+        names = {str(one.node.key) for one in some}
+        pods = [pod for one in some for pod in one.pods]
+        leaving = self._leaving | names
+        self.questions += 1
+        if follows(pods, self._moved):
+            return Answer(None, messages.AFFINITY_TO_OTHERS)
+        bins = {name: replace(self._bins[name], closed=True) for name in sorted(leaving) if name in self._bins}
+        for one in some:
+            name = str(one.node.key)
+            bins[name] = without(bins[name], one.pods)
+        emptied = self._prepared.updated(Changes(bins=bins))
+        own = {pod.uid: pod for pod in pods}
+        asked = [_kept(pod, one.node.labels.get(api.ZONE_LABEL, "")) for one in some for pod in one.pods]
+        greedy = emptied.solve(asked, effort=0, explain=False, budget=STEPS)
+        if greedy.unplaced:
+            return Answer(None, told(greedy))
+        result = improved(emptied, greedy)
+        if _uids(result) != sorted(own):
+            return Answer(None, messages.NOT_ALL_PODS_FIT)
+        result = _with(result, own)
+        taken = self._taken(result)
+        if taken:
+            return Answer(None, messages.reservation_held_by_other(taken))
+        verdict = self._prepared.judge(design_of(result), leaving=leaving)
+        if not verdict.legal:  # a node that is closed is not quite one that leaves
+            return Answer(None, messages.NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD])))
+        stuck = stuck_eviction(self._prepared, result, leaving)
+        return Answer(result) if stuck is None else Answer(None, str(stuck))
+
     def prefer(self, last: Sequence[str]) -> None:
         """From now on nodes take pods in another order; `last` as of the class."""
         self._prepared = _reordered(self._prepared, last)
@@ -265,6 +304,32 @@ def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
     places = {name: -number for number, name in enumerate(last, start=-len(last))}
     bins = sorted(prepared.world.bins, key=lambda one: places.get(one.name, 0))
     return prepare(replace(prepared.world, bins=tuple(bins)), prepared)
+
+
+def _kept(pod: Pod, zone: str) -> Pod:
+    """The pod, which stays in its zone where that has to do with others."""
+    shape = pod.shape
+    affinity = shape.affinity
+    tied = any(one.topology_key != api.HOSTNAME_LABEL for one in shape.spread) or (
+        affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    )
+    if not tied or not zone:
+        return pod
+    selector = {**shape.node_selector, api.ZONE_LABEL: zone}
+    return changed(pod, shape=changed(shape, key=f"{shape.key} in {zone}", node_selector=selector))
+
+
+def _with(result: Result, pods: Mapping[str, Pod]) -> Result:
+    """The same with the pods as they are."""
+    claims = tuple(changed(one, pods=tuple(pods[pod.uid] for pod in one.pods)) for one in result.claims)
+    existing = {name: tuple(pods[pod.uid] for pod in some) for name, some in result.existing.items()}
+    return replace(result, claims=claims, existing=existing)
+
+
+def _uids(result: Result) -> list[str]:
+    """Of the pods that have a place."""
+    placed = (*(one.pods for one in result.claims), *result.existing.values())
+    return sorted(pod.uid for some in placed for pod in some)
 
 
 def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resources:

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
@@ -13,11 +13,13 @@ from provisioner.disruption.loops import NO_HOLDS, LoopHolds
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.proposal import Blocked, Proposal, Score
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.result import PlannedClaim
+from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.state.snapshot import Snapshot
 
 VALIDATION: Final = timedelta(seconds=5)
 """How long a node must have been seen empty before it is disrupted for emptiness."""
+Improved: TypeAlias = Callable[[Prepared, Result], Result]
+"""A fleet that costs no more than that of an answer of scheduling's, for the same pods in the same world, and is as legal; see `planning`."""
 
 
 class Acceptance(enum.StrEnum):
@@ -69,6 +71,7 @@ class View:
         settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
         prices: what offerings were like before they changed.
+        improved: looks for a cheaper fleet; None where nobody does, or not now.
     """
 
     snapshot: Snapshot
@@ -90,6 +93,7 @@ class View:
     settings: Settings = Settings()
     types_of: Callable[[NodePool], tuple[InstanceType, ...]] = lambda _: ()
     prices: PriceHistory = NO_PRICE_HISTORY
+    improved: Improved | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -541,7 +541,7 @@ class Options:
     consolidation: str = _own(
         "saving",
         _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
-        "When nodes are consolidated: with saving, if the savings of one hour exceed the cost of evictions and launches; "
+        "When nodes are consolidated: with saving, if the savings of four hours exceed the cost of evictions and launches; "
         "with karpenter, if there are any savings.",
     )
     max_disrupting_nodes: int = _own(

@@ -24,9 +24,10 @@ from provisioner.disruption.methods import consolidation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.planning.planner import improve
-from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
-from tests.bench.bench_planning import SEEDS, improved
+from tests.bench.bench_planning import SEEDS, WITHOUT_END, improved
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool
@@ -59,6 +60,13 @@ def consolidated(economy: Economy, passes: list[float], most: int | None = None)
     pytest.fail("consolidation does not end")
 
 
+def searched(prepared: Prepared, result: Result) -> Result:
+    """What the planner finds in the time that the product gives it."""
+    pods = tuple(pod for some in (*(one.pods for one in result.claims), *result.existing.values()) for pod in some)
+    end = time.process_time() + PATIENCE.seconds(len(pods)) * SEARCH_SHARE
+    return improve(prepared, pods, result, expired=lambda: time.process_time() > end, iterations=WITHOUT_END).result
+
+
 def in_batches(kind: str, count: int, seed: int) -> tuple[Economy, float]:
     """The fleet that the planner bought for five batches, each beside the nodes of those before, and the bound of all pods at once.
 
@@ -71,7 +79,7 @@ def in_batches(kind: str, count: int, seed: int) -> tuple[Economy, float]:
     fleet = Fleet(
         [pool(name="default")], types=types, daemons=priced_fleets.DAEMONS, policies=Policies(hostname_domains=1)
     )
-    economy = Economy(fleet)
+    economy = Economy(fleet, improved=searched)
     for number in range(5):
         prepared, batch = economy.view().prepared, pods[number::5]
         assert prepared is not None

@@ -17,7 +17,7 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.view import View
+from provisioner.disruption.view import Improved, View
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import BinCache, Policies, world_of
@@ -38,11 +38,13 @@ class Economy:
     Attributes:
         evictions: pods that were moved.
         saved: USD per hour.
+        improved: as of `View`.
     """
 
     fleet: Fleet
     evictions: int = 0
     saved: float = 0.0
+    improved: Improved | None = None
     _bins: BinCache = field(default_factory=BinCache)
     _prepared: Prepared | None = None
     _made: int = 0
@@ -69,6 +71,7 @@ class Economy:
             allowed=lambda *_: len(fleet.nodes),
             settings=fleet.settings,
             types_of=lambda _: fleet.types,
+            improved=self.improved,
         )
 
     def carry_out(self, one: Proposal) -> None:

@@ -27,6 +27,8 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.controllers.core.planner import Planned, Planner, PlanOutcome
+from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.drift import pool_drift
@@ -36,6 +38,7 @@ from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import MethodAnswer, Settings, View
+from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, Problem
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
@@ -73,6 +76,20 @@ _MOST_FREE: Final = 3
 _OVERDUE: Final = 12
 _PATIENCE: Final = 16
 """Looks in a row at which nothing happens; by then every deadline is over."""
+
+
+class Content:
+    """A planner that has nothing to add to scheduling's answer, so that nodes are built anew as that has them; a real one takes too long here."""
+
+    @staticmethod
+    def planned(_prepared: Prepared, result: Result, _seconds: float) -> Planned:
+        return Planned(result, None, PlanOutcome.UNCHANGED)
+
+    def expect(self, _pods: int) -> float:
+        return 0.0
+
+    def stop(self) -> None:
+        pass
 
 
 class Cloud(FakeInstances):
@@ -193,6 +210,7 @@ class Upkeep:
             methods=methods,
             consolidations=more,
             settings=settings,
+            rebuilding=Rebuilding(cast(Planner, Content()), METRICS, self.clock),
         )
 
     def _noted(self, method: Method) -> Method:

@@ -26,6 +26,7 @@ from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, Passes, Stillness
+from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
@@ -48,7 +49,7 @@ from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
 from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
-from provisioner.disruption.view import VALIDATION, Acceptance, MethodAnswer, Settings, View
+from provisioner.disruption.view import VALIDATION, Acceptance, Improved, MethodAnswer, Settings, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -202,6 +203,7 @@ class Disruption:
         settings: what the flags say.
         pause: whose nodes are left alone for now.
         buffers: whose room is kept; none without.
+        rebuilding: has somebody look for cheaper fleets; nobody does without.
     """
 
     def __init__(
@@ -221,7 +223,9 @@ class Disruption:
         settings: Settings = Settings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
         buffers: CapacityBuffers | None = None,
+        rebuilding: Rebuilding | None = None,
     ) -> None:
+        self._rebuilding = rebuilding
         self._pause, self._buffers = pause, buffers
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._commands, self._ledger, self._clock = commands, ledger, clock
@@ -264,6 +268,8 @@ class Disruption:
     def stop(self) -> None:
         """End the loops after the passes that are under way."""
         self._stop.set()
+        if self._rebuilding is not None:
+            self._rebuilding.stop()
         join_all([thread for thread in self._threads if thread.is_alive()], 10.0, self._clock)
         self._commands.stop()
         self._tells.stop(5.0)
@@ -490,17 +496,24 @@ class Disruption:
         if not self._passes.is_due(looks, snapshot.at, started):
             return False
         settled, recheck = True, None
+        rebuilding = self._rebuilding
+        improved = rebuilding.improved(looks) if rebuilding is not None else None
         for method in self._consolidations:
             if self._stop.is_set():
                 return True
             try:
-                answer = self._consolidate(method, self._cluster.snapshot())
+                answer = self._consolidate(method, self._cluster.snapshot(), improved)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 settled = False
                 _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
                 continue
             settled = settled and not answer.proposals and not answer.unreached
             recheck = soonest(recheck, answer.recheck_at)
+        if rebuilding is not None:
+            if improved is not None:
+                rebuilding.ended(looks, settled=settled)
+            elif rest := rebuilding.rest():
+                recheck = soonest(recheck, snapshot.at + timedelta(seconds=rest))
         self._passes.ended(looks, recheck, started, self._clock.monotonic(), settled=settled)
         return True
 
@@ -515,7 +528,7 @@ class Disruption:
             (budgets, self._spared(snapshot, buys=True), self._commands.loops()),
         )
 
-    def _consolidate(self, method: Method, snapshot: Snapshot) -> MethodAnswer:
+    def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now = self._clock.monotonic()
         virtual, ledger = self._virtual(), self._ledger.at(snapshot)
@@ -535,6 +548,7 @@ class Disruption:
             settings=self._settings,
             types_of=self._types_of,
             prices=self._prices,
+            improved=improved,
         )
         answer = self._ask(method, view)
         if self._stop.is_set():

@@ -54,6 +54,9 @@ def propose(view: View) -> MethodAnswer:
     what Karpenter would do, in two ways: pods go to the nodes last that are the next to go in its order, or in ours. Of these passes the one
     is proposed after which most is saved by as many evictions once the next passes are played, too, unless one brings clearly most by itself.
 
+    At last the most wasteful of the nodes that stay, many together, are compared with the cheapest fleet that is found for their pods, where
+    the view has somebody who looks for one.
+
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
 
@@ -65,6 +68,7 @@ def propose(view: View) -> MethodAnswer:
     found = [_searched(Consolidation(view, view.prepared))]
     work = found[0][0]
     if not len(work.proposals) * _MANY >= len(work.order) > 0 or len(work.order) > SMALL:
+        _rebuilt(work)
         return work.answer(found[0][1])
     for order in (by_price, in_turns):
         other = Consolidation(view, view.prepared, order)
@@ -75,6 +79,7 @@ def propose(view: View) -> MethodAnswer:
         least = _NEAR * max(one.gain for one, _ in found)
         found = [one for one in found if one[0].gain >= least]
     work, left = found[0] if work.over or len(found) == 1 else _ahead(view, view.prepared, found)
+    _rebuilt(work)
     return work.answer(left)
 
 
@@ -94,6 +99,19 @@ def _going_on(view: View, prepared: Prepared) -> Sequence[Proposal]:
     work = Consolidation(view, prepared)
     _searched_once(work)
     return work.proposals
+
+
+def _rebuilt(work: Consolidation) -> None:
+    """Accept of the nodes that may be built anew together those that bring most."""
+    best: Move | None = None
+    for some in work.rebuilds():
+        if work.over:
+            break
+        found = work.rebuild(some) if work.can_pay(some) else ""
+        if isinstance(found, Move) and (best is None or found.gain > best.gain):
+            best = found
+    if best is not None:
+        work.accept(best, MULTI)
 
 
 def _searched(work: Consolidation) -> tuple[Consolidation, list[Candidate]]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.disruption.acceptance import HORIZON
+from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
@@ -39,7 +39,8 @@ def test_a_set_grows_until_one_new_node_holds_its_pods_for_less() -> None:
         fleet.node(name, several(1, name, THREE), kind=SMALL)
     work, sets = of(fleet)
     (first, *_) = keys(sets.grown(work.order[0], work.free))
-    saved, moves, beside = 4 * 0.1 - 0.3, 4 * 0.002, 0.3 * 3 / 60
+    hour = timedelta(hours=1)
+    saved, moves, beside = (4 * 0.1 - 0.3) * (HORIZON / hour), 4 * EVICTION_USD, 0.3 * (OVERLAP / hour)
     assert first[0] == pytest.approx(saved - moves - beside)
     assert len(first[1]) == 4
     assert work.order[0].key in first[1]
@@ -48,11 +49,11 @@ def test_a_set_grows_until_one_new_node_holds_its_pods_for_less() -> None:
 def test_a_node_of_the_right_size_is_no_seed_and_empty_room_makes_one() -> None:
     """What a node costs above the least that its pods can cost is all that it can add."""
     fleet = Fleet(types=(SMALL, CHEAP))
-    fleet.node("full", several(4, "f", THREE), kind=CHEAP)
+    fleet.node("full", several(4, "f", shape("1990m", "1Gi")), kind=CHEAP)
     fleet.node("half", several(1, "h", shape("400m", "512Mi")), kind=SMALL)
     _, sets = of(fleet)
     assert [one.key for one in sets.seeds()] == ["half"]
-    assert sets.margins["full"] < 0 < sets.margins["half"] < 0.1
+    assert sets.margins["full"] < 0 < sets.margins["half"] < 0.1 * (HORIZON / timedelta(hours=1))
 
 
 def test_nodes_that_are_not_free_are_in_no_set() -> None:
@@ -80,7 +81,7 @@ def test_only_what_the_pool_may_buy_counts() -> None:
     for name in "abcd":
         fleet.node(name, several(1, name, THREE), kind=SMALL)
     work, _ = of(fleet)
-    sets = Sets(work.order, [allowed], Rates.of([both]), lambda _: 0.0, 0.0)
+    sets = Sets(work.order, [allowed], Rates.of([both]), lambda _: 0.0)
     assert sets.grown(work.order[0], work.free) == []
 
 

@@ -401,10 +401,11 @@ def test_consolidation_waits_for_a_node_to_be_still(file: pathlib.Path) -> None:
 
 
 def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
-    """Forty pods would move to a smaller node: that saves money, and not enough within an hour."""
+    """Forty pods that are dear to evict would move to a smaller node: that saves money, and not enough."""
     pods = [wire_pod(f"w{number}", "20m", on="n") for number in range(40)]
     for one in pods:
         one["spec"]["containers"][0]["resources"]["requests"]["memory"] = "16Mi"
+        one["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": "2147483647"}
     dump = Dump(file, pool(disruption=GONE_SOON), *existing_node("n"), *pods)
     states = {one: dump.json("node", "n", f"--consolidation={one}")["state"] for one in ("saving", "karpenter")}
     assert states == {"saving": "Blocked", "karpenter": "Candidate"}

@@ -270,7 +270,7 @@ BOUGHT: dict[str, tuple[dict[str, Any], bool]] = {
         {"annotations": {names.PLANNED_OFFERING_ANNOTATION: "small/a/on-demand"}},
         True,
     ),
-    "it is old": ({"created": NOON - timedelta(hours=2)}, True),
+    "it is old": ({"created": NOON - HORIZON}, True),
 }
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from provisioner.disruption import acceptance
 from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.foresight import saved_by
@@ -29,10 +31,11 @@ def saved(view: View) -> float:
 
 
 def brought(view: View) -> float:
-    """What is saved in an hour less what the moves cost."""
-    overlap = OVERLAP / HORIZON
+    """What is saved within the horizon less what the moves cost."""
+    hour = timedelta(hours=1)
+    horizon, overlap = HORIZON / hour, OVERLAP / hour
     return sum(
-        one.saving_usd_per_hour
+        one.saving_usd_per_hour * horizon
         - EVICTION_USD * len(list(one.pods))
         - overlap * sum(new.usd_per_hour for new in one.replacements)
         for one in consolidation.propose(view).proposals
@@ -118,7 +121,8 @@ def test_nodes_that_budgets_hold_back_are_not_asked_about(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("one_beginning")
-def test_where_any_saving_pays_what_brings_more_than_it_costs_comes_first() -> None:
+def test_where_any_saving_pays_what_brings_more_than_it_costs_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "EVICTION_USD", 10 * EVICTION_USD)
     economy = economy_of("micro", 1, nodes=60)
     for one in consolidation.propose(economy.view()).proposals:
         economy.carry_out(one)

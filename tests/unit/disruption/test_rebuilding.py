@@ -1,0 +1,175 @@
+"""Which nodes are compared together with the cheapest fleet that is found for their pods, and what comes of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from provisioner.disruption import acceptance, rebuilding
+from provisioner.disruption.consolidation import Consolidation
+from provisioner.disruption.methods import consolidation
+from provisioner.disruption.proposal import Proposal
+from provisioner.disruption.rebuilding import choices
+from provisioner.disruption.view import View
+from provisioner.planning.planner import improve
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.result import Result
+from tests.support.clock import NOON
+from tests.support.fleets import ABC, Fleet, several
+from tests.support.problems import app, instance_type, shape, spread
+
+ONE, FOUR = (
+    instance_type(name, cpu, memory, usd, zones=ABC, capacity_types=("on-demand",))
+    for name, cpu, memory, usd in (("one", "2", "8Gi", 0.1), ("four", "8", "32Gi", 0.4))
+)
+DAEMON = shape("500m", "512Mi")
+OWN = shape("1500m", "1Gi")
+
+
+def improved(prepared: Prepared, result: Result) -> Result:
+    """What the planner finds in a few rounds, however long they take."""
+    pods = [pod for some in (*(one.pods for one in result.claims), *result.existing.values()) for pod in some]
+    return improve(prepared, pods, result, iterations=4).result
+
+
+BOUGHT = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+
+
+def fleet_of(count: int = 10, zones: str = "a", **more: Any) -> Fleet:
+    """Full nodes, of which a quarter is a daemon's: five pods and one daemon share a node of four times the size."""
+    fleet = Fleet(types=(ONE, FOUR), daemons=(DAEMON,))
+    for number in range(count):
+        zone = zones[number % len(zones)]
+        room = ONE.allocatable - OWN.requests - DAEMON.requests
+        fleet.node(f"n{number:02}", several(1, f"w{number:02}", OWN), kind=ONE, zone=zone, room=room, **more)
+    return fleet
+
+
+def view_of(fleet: Fleet, search: Callable[[Prepared, Result], Result] | None = improved, **more: Any) -> View:
+    return replace(fleet.view(**more), improved=search)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is found: sets of few nodes would do for fleets as small as these."""
+    monkeypatch.setattr(consolidation, "_searched_once", lambda _work: [])
+
+
+def proposed(
+    fleet: Fleet, search: Callable[[Prepared, Result], Result] | None = improved, **more: Any
+) -> tuple[Proposal, ...]:
+    return consolidation.propose(view_of(fleet, search, **more)).proposals
+
+
+def test_many_nodes_are_built_anew_together_where_that_pays() -> None:
+    (one,) = proposed(fleet_of())
+    assert len(one.candidates) == 10
+    assert [claim.planned_type for claim in one.replacements] == ["four", "four"]
+    assert one.saving_usd_per_hour == pytest.approx(0.2)
+    assert (one.reason, one.method) == ("Underutilized", "multi")
+
+
+def test_nobody_looks_where_the_view_has_nobody() -> None:
+    assert proposed(fleet_of(), None) == ()
+
+
+def test_where_nothing_cheaper_is_found_scheduling_says_what_it_brings() -> None:
+    (one,) = proposed(fleet_of(), lambda _, result: result)
+    assert one.saving_usd_per_hour > 0
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_budgets_that_leave_too_few_nodes_leave_none(allowed: int) -> None:
+    assert proposed(fleet_of(), allowed=lambda *_: allowed) == ()
+
+
+def test_no_more_nodes_go_than_budgets_allow() -> None:
+    (one,) = proposed(fleet_of(), allowed=lambda *_: 7)
+    assert len(one.candidates) == 5  # of the seven that may go, three quarters bring as much by fewer evictions
+
+
+def test_young_nodes_are_left() -> None:
+    assert proposed(fleet_of(created=NOON - timedelta(minutes=5), claim_spec=BOUGHT)) == ()
+
+
+def test_nodes_that_say_they_are_not_to_be_disrupted_are_left() -> None:
+    fleet = fleet_of(12)
+    fleet.nodes[:2] = [replace(one, do_not_disrupt=True) for one in fleet.nodes[:2]]
+    (one,) = proposed(fleet)
+    assert {"n00", "n01"}.isdisjoint(one.candidates)
+
+
+def test_an_answer_that_is_not_legal_is_refused() -> None:
+    """Whoever looks is not trusted: all pods on one new node, and none of them on any."""
+
+    def crowded(_: Prepared, result: Result) -> Result:
+        first, *others = result.claims
+        return replace(
+            result, claims=(changed(first, pods=(*first.pods, *(pod for one in others for pod in one.pods))),)
+        )
+
+    assert proposed(fleet_of(20), crowded) == ()
+    assert proposed(fleet_of(20), lambda _, result: replace(result, claims=())) == ()
+
+
+def test_pods_that_are_spread_keep_their_zones_while_nodes_drain() -> None:
+    fleet = Fleet(types=(ONE, FOUR), daemons=(DAEMON,))
+    term = spread("topology.kubernetes.io/zone", app("web"))
+    own = shape("1500m", "1Gi", labels={"app": "web"}, topology_spread_constraints=(term,))
+    for number in range(30):
+        room = ONE.allocatable - own.requests - DAEMON.requests
+        fleet.node(f"n{number:02}", several(1, f"w{number:02}", own), kind=ONE, zone="abc"[number % 3], room=room)
+    (one,) = proposed(fleet)
+    zones = {f"w{number:02}-0": "abc"[number % 3] for number in range(30)}
+    for claim in one.replacements:
+        assert {zones[pod.name] for pod in claim.pods} == {claim.planned_zone}
+        assert {pod.shape.key for pod in claim.pods} == {own.key}
+
+
+def test_a_saving_that_does_not_pay_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "EVICTION_USD", 0.1)
+    assert proposed(fleet_of()) == ()
+
+
+# --- who goes together ---
+
+
+def order(fleet: Fleet) -> Consolidation:
+    view = view_of(fleet)
+    assert view.prepared is not None
+    return Consolidation(view, view.prepared)
+
+
+def test_shares_of_the_most_wasteful_are_looked_at() -> None:
+    work = order(fleet_of(12))
+    margins = {one.key: 1.0 + int(one.key[1:]) for one in work.order}
+    found = choices(work.order, margins, lambda _: True)
+    assert [len(some) for some in found] == [12, 9, 6, 3]
+    assert [int(one.key[1:]) for one in found[-1]] == [11, 10, 9]
+
+
+def test_those_go_along_that_may_bring_something_together() -> None:
+    work = order(fleet_of(8))
+    margins = dict(
+        zip(sorted(one.key for one in work.order), (5.0, 1.0, -2.0, -3.0, -1.5, -9.0, -9.0, -9.0), strict=True)
+    )
+    (whole, *_) = choices(work.order, margins, lambda _: True)
+    assert {one.key for one in whole} == {
+        "n00",
+        "n01",
+        "n02",
+        "n04",
+    }  # 5 + 1 - 1.5 - 2 > 0; one more and nothing is left
+
+
+def test_nodes_and_pods_of_one_choice_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = order(fleet_of(10))
+    margins = dict.fromkeys((one.key for one in work.order), 1.0)
+    for name in ("MOST_NODES", "MOST_PODS"):
+        with monkeypatch.context() as bound:
+            bound.setattr(rebuilding, name, 4)
+            (whole, *_) = choices(work.order, margins, lambda _: True)
+            assert len(whole) == 4
