@@ -717,7 +717,7 @@ def _saving(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rule, "gain", dearer)
     patch.setattr(Rule, "refusal", lambda *_: "")
     patch.setattr(Simulation, "ask", at_any_price)
-    patch.setattr(replacement, "settled", lambda _, claims, *__: claims)
+    patch.setattr(replacement, "settled", lambda _, claims, *__, **___: claims)
 
 
 def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
