@@ -30,15 +30,16 @@ _FULL: Final = 0.95
 _OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
 
 
-def brings(usd: float, evictions_usd: float, new_usd: float) -> float:
-    """USD within the horizon that nodes bring if others take their place, less what it costs; see `Rule.gain`.
+def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = HORIZON / _HOUR) -> float:
+    """USD that nodes bring if others take their place, less what it costs; see `Rule.gain`.
 
     Args:
-        usd: price of those that go, USD per hour.
+        saving: USD per hour.
         evictions_usd: of their pods, USD.
         new_usd: price of those that come, USD per hour.
+        hours: for so long the saving counts.
     """
-    return (usd - new_usd) * (HORIZON / _HOUR) - evictions_usd - new_usd * (OVERLAP / _HOUR)
+    return saving * hours - evictions_usd - new_usd * (OVERLAP / _HOUR)
 
 
 class Rule:
@@ -79,10 +80,10 @@ class Rule:
         """
         if saving <= 0:
             return saving
-        worth = saving * (self._hours(some))
+        hours = self._hours(some)
         if self._relaxed or all(_is_balanced(one) for one in some):
-            return worth
-        return worth - sum(map(self.evictions_usd, some)) - new_usd * (OVERLAP / _HOUR)
+            return saving * hours
+        return brings(saving, sum(map(self.evictions_usd, some)), new_usd, hours)
 
     def evictions_usd(self, one: Candidate) -> float:
         """What it costs to evict the pods of a node; 0 where every saving pays."""

@@ -217,12 +217,9 @@ class Consolidation:
         those = [one for one in self.order if self.free(one) and not is_settled(one, self._view)]
         worth = self._rates.for_load(pod for one in those for pod in one.pods)
         margins = {
-            one.key: brings(
-                one.usd_per_hour,
-                self._rule.evictions_usd(one),
-                sum(worth.of(pod.shape.requests) for pod in one.pods),
-            )
+            one.key: brings(one.usd_per_hour - least, self._rule.evictions_usd(one), least)
             for one in those
+            for least in (sum(worth.of(pod.shape.requests) for pod in one.pods),)
         }
         return choices(those, margins, self.allows)
 

@@ -100,8 +100,9 @@ class Sets:
         self._costs: Final = {one.key: eviction_usd(one) for one in those}
         worth = rates.for_load(pod for one in those for pod in one.pods)
         self.margins: Final[Mapping[str, float]] = {
-            one.key: brings(one.usd_per_hour, self._costs[one.key], worth.of_size(self._loads[one.key][:2]))
+            one.key: brings(one.usd_per_hour - least, self._costs[one.key], least)
             for one in those
+            for least in (worth.of_size(self._loads[one.key][:2]),)
         }
         """The most that a node adds to what a set brings within the horizon, where its pods go to new nodes."""
         self._ranked: Final = sorted(those, key=lambda one: (-self.margins[one.key], one.key))
@@ -147,7 +148,8 @@ class Sets:
                         usd + one.usd_per_hour,
                         cost + self._costs[key],
                     )
-                    gain = brings(whole[3], whole[4], self._new.cheapest(*whole[:3])[0])
+                    price, _ = self._new.cheapest(*whole[:3])
+                    gain = brings(whole[3] - price, whole[4], price)
                     if gain > -math.inf:
                         larger[frozenset((*some, key))] = (gain, (*some, key), whole)
             if not larger:

@@ -204,7 +204,7 @@ class Simulation:
         if greedy.unplaced:
             return Answer(None, told(greedy))
         result = improved(emptied, greedy)
-        if _uids(result) != sorted(own):
+        if sorted(pod.uid for pod in result.placed) != sorted(own):
             return Answer(None, messages.NOT_ALL_PODS_FIT)
         result = _with(result, own)
         taken = self._taken(result)
@@ -242,8 +242,7 @@ class Simulation:
         self._apply([pod for one in listed for pod in one.pods], result)
 
     def _apply(self, pods: Iterable[Pod], result: Result) -> None:
-        placed = {pod.uid for some in result.existing.values() for pod in some}
-        placed |= {pod.uid for claim in result.claims for pod in claim.pods}
+        placed = {pod.uid for pod in result.placed}
         homes: dict[str, list[Pod]] = {}
         for pod in pods:
             home = self._where.get(pod.node_name) if pod.node_name else None
@@ -324,12 +323,6 @@ def _with(result: Result, pods: Mapping[str, Pod]) -> Result:
     claims = tuple(changed(one, pods=tuple(pods[pod.uid] for pod in one.pods)) for one in result.claims)
     existing = {name: tuple(pods[pod.uid] for pod in some) for name, some in result.existing.items()}
     return replace(result, claims=claims, existing=existing)
-
-
-def _uids(result: Result) -> list[str]:
-    """Of the pods that have a place."""
-    placed = (*(one.pods for one in result.claims), *result.existing.values())
-    return sorted(pod.uid for some in placed for pod in some)
 
 
 def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resources:

@@ -649,11 +649,7 @@ class _Reader:
         Zones that pods were given and constraints between pods are left out: a bound without them holds with them.
         """
         setting = self.setting
-        placed = Counter(
-            self.number_of[pod.uid]
-            for some in (*(claim.pods for claim in self.result.claims), *self.result.existing.values())
-            for pod in some
-        )
+        placed = Counter(self.number_of[pod.uid] for pod in self.result.placed)
         terms = [term for number in placed for term in self.classes[number].filter.terms]
         keys = {key for term in terms for key in term.requirements}
         limits = [

@@ -14,7 +14,6 @@ types could take the place where there are so many; bounds go by the lowest pric
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -149,7 +148,7 @@ def propose(
     seed: int = 0,
 ) -> Proposal:
     """Look for a cheaper fleet as `improve` does, and leave it to others to judge it."""
-    placed = {pod.uid for some in _placed(result) for pod in some}
+    placed = {pod.uid for pod in result.placed}
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
     best = weighed(prepared, result.claims) - _EPSILON
     proposal = Proposal(0.0)
@@ -172,10 +171,6 @@ def propose(
                 best, made = worth, tried.designed(setting, nodes)
                 proposal = replace(proposal, stage=stage, kept=model.kept, nodes=made)
     return proposal
-
-
-def _placed(result: Result) -> Iterable[tuple[Pod, ...]]:
-    return chain((claim.pods for claim in result.claims), result.existing.values())
 
 
 def _stages(model: Model, prices: Prices, seed: int, expired: Callable[[], bool]) -> "_Stages":

@@ -136,8 +136,7 @@ class Sender:
 
         Cost: O(pods placed), and what has changed in the world; the whole of it the first time.
         """
-        placed = [*(claim.pods for claim in result.claims), *result.existing.values()]
-        pods = tuple([pod for some in placed for pod in some])
+        pods = result.placed
         lean = self._lean_world(world, pods)
         changes = None if self._told is None else changes_between(self._told, lean)
         fresh = None

@@ -208,6 +208,12 @@ class Result:
         """Price of all planned nodes together."""
         return sum(claim.usd_per_hour for claim in self.claims)
 
+    @property
+    def placed(self) -> tuple[Pod, ...]:
+        """The pods that have a place: those of the claims, then those on existing nodes."""
+        groups = (*(claim.pods for claim in self.claims), *self.existing.values())
+        return tuple([pod for some in groups for pod in some])
+
     def __repr__(self) -> str:
         placed = sum(map(len, self.existing.values()))
         return f"<{len(self.claims)} claims, {placed} pods on existing nodes, {len(self.unplaced)} unplaced>"

@@ -62,7 +62,7 @@ def consolidated(economy: Economy, passes: list[float], most: int | None = None)
 
 def searched(prepared: Prepared, result: Result) -> Result:
     """What the planner finds in the time that the product gives it."""
-    pods = tuple(pod for some in (*(one.pods for one in result.claims), *result.existing.values()) for pod in some)
+    pods = result.placed
     end = time.process_time() + PATIENCE.seconds(len(pods)) * SEARCH_SHARE
     return improve(prepared, pods, result, expired=lambda: time.process_time() > end, iterations=WITHOUT_END).result
 

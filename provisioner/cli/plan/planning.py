@@ -112,8 +112,7 @@ def _objection(prepared: Prepared, pods: Sequence[Pod], greedy: Result, result: 
     """Why a result must not take the place of the scheduler's; "" where it may."""
     if result.usd_per_hour > greedy.usd_per_hour + _EPSILON:
         return "it costs more"
-    placed = [pod.uid for claim in result.claims for pod in claim.pods]
-    placed += [pod.uid for some in result.existing.values() for pod in some]
+    placed = [pod.uid for pod in result.placed]
     unplaced = {one.pod.uid for one in result.unplaced}
     if len(placed) != len(set(placed)) or {*placed, *unplaced} != {pod.uid for pod in pods}:
         return "its plan does not contain every pod exactly once"

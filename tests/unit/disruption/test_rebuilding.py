@@ -31,20 +31,18 @@ OWN = shape("1500m", "1Gi")
 
 def improved(prepared: Prepared, result: Result) -> Result:
     """What the planner finds in a few rounds, however long they take."""
-    pods = [pod for some in (*(one.pods for one in result.claims), *result.existing.values()) for pod in some]
-    return improve(prepared, pods, result, iterations=4).result
+    return improve(prepared, result.placed, result, iterations=4).result
 
 
 BOUGHT = {"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
 
 
-def fleet_of(count: int = 10, zones: str = "a", **more: Any) -> Fleet:
+def fleet_of(count: int = 10, **more: Any) -> Fleet:
     """Full nodes, of which a quarter is a daemon's: five pods and one daemon share a node of four times the size."""
     fleet = Fleet(types=(ONE, FOUR), daemons=(DAEMON,))
     for number in range(count):
-        zone = zones[number % len(zones)]
         room = ONE.allocatable - OWN.requests - DAEMON.requests
-        fleet.node(f"n{number:02}", several(1, f"w{number:02}", OWN), kind=ONE, zone=zone, room=room, **more)
+        fleet.node(f"n{number:02}", several(1, f"w{number:02}", OWN), kind=ONE, room=room, **more)
     return fleet
 
 

@@ -49,6 +49,13 @@ def made(command: tuple[str, ...]) -> Iterator[Made]:
         process.tidy()
 
 
+def found_by(rebuilding: Rebuilding) -> float:
+    """The price of what is found in a pass that begins now."""
+    search = rebuilding.improved(ONE)
+    assert search is not None
+    return search(*asked()).usd_per_hour
+
+
 @pytest.fixture
 def real() -> Iterator[Made]:
     yield from made(COMMAND)
@@ -61,17 +68,13 @@ def dead() -> Iterator[Made]:
 
 def test_a_cheaper_fleet_is_found(real: Made) -> None:
     rebuilding, _, _, outcomes = real
-    search = rebuilding.improved(ONE)
-    assert search is not None
-    assert search(*asked()).usd_per_hour == BEST_USD
+    assert found_by(rebuilding) == BEST_USD
     assert outcomes.told == [PlanOutcome.IMPROVED]
 
 
 def test_where_the_process_dies_scheduling_has_the_word(dead: Made) -> None:
     rebuilding, _, _, outcomes = dead
-    search = rebuilding.improved(ONE)
-    assert search is not None
-    assert search(*asked()).usd_per_hour == GREEDY_USD
+    assert found_by(rebuilding) == GREEDY_USD
     assert outcomes.told == [Refusal.FAILED]
 
 
@@ -79,9 +82,7 @@ def test_after_searches_it_rests_ten_times_as_long_and_a_minute_at_least(real: M
     rebuilding, planner, clock, _ = real
     for seconds, rest in ((0.0, REST_SECONDS), (30.0, 30.0 * RESTS)):
         planner.seconds = seconds
-        search = rebuilding.improved(ONE)
-        assert search is not None
-        search(*asked())
+        found_by(rebuilding)
         rebuilding.ended(ONE, settled=False)
         assert rest - 1 < rebuilding.rest() < rest + 30 * RESTS - 1
         assert rebuilding.improved(OTHER) is None
@@ -106,7 +107,5 @@ def test_what_led_to_nothing_is_not_asked_again_while_it_looks_the_same(real: Ma
 def test_a_search_that_waits_ends_with_the_program(real: Made) -> None:
     rebuilding, _, _, outcomes = real
     rebuilding.stop()
-    search = rebuilding.improved(ONE)
-    assert search is not None
-    assert search(*asked()).usd_per_hour == GREEDY_USD
+    assert found_by(rebuilding) == GREEDY_USD
     assert outcomes.told == [Refusal.FAILED]
