@@ -5,7 +5,10 @@ The whole record is the annotation `dovetail.dev/command` of the first candidate
 its record is written: what belongs to no record is taken back.
 """
 
+import base64
+import binascii
 import enum
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +22,8 @@ MAX_BYTES: Final = 96 * 1024
 """Of a record with the bodies of its replacements; an object's annotations may have 256 KiB together."""
 MOST_CANDIDATES: Final = 200
 VERSION: Final = 1
+_MOST_UNPACKED: Final = 4 * 1024 * 1024
+"""Bytes of all bodies together; a tenth of this is much."""
 
 
 class CommandTooLargeError(ValueError):
@@ -53,7 +58,7 @@ class Replacement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: of the NodeClaim.
-        body: what is sent to create it; None where the record would be too large with it.
+        body: what is sent to create it; None where the record would be too large with it, even packed.
     """
 
     name: str
@@ -70,6 +75,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         candidates: by name; never empty.
         replacements: in the order in which the solver opened them.
         phase: how far it has come.
+        packed: the bodies of all replacements, where they are too large as they are; only in writing.
     """
 
     v: int = VERSION
@@ -79,6 +85,7 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     candidates: tuple[Candidate, ...]
     replacements: tuple[Replacement, ...] = ()
     phase: Phase = Phase.COMMITTED
+    packed: str = ""
 
     @property
     def holder(self) -> str:
@@ -97,24 +104,50 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 _decode = jsontext.decoder(CommandRecord)
+_decode_bodies = jsontext.decoder(tuple[dict[str, Any] | None, ...])
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_command(record: CommandRecord) -> str:
-    """The annotation's text; the bodies of replacements are left out where it would be too large with them.
+    """The annotation's text; the bodies of replacements are packed where it would be too large with them, and left out where it still is.
 
     Raises:
         CommandTooLargeError: it is too large even so, or has too many candidates.
     """
-    bare = tuple(Replacement(one.name) for one in record.replacements)
     size = 0
     if len(record.candidates) <= MOST_CANDIDATES:
-        for attempt in (record, msgspec.structs.replace(record, replacements=bare)):
-            text = _ENCODER.encode(attempt)
-            size = len(text)
-            if size <= MAX_BYTES:
-                return text.decode()
+        bare = msgspec.structs.replace(record, replacements=tuple(Replacement(one.name) for one in record.replacements))
+        text = _ENCODER.encode(record)
+        if len(text) > MAX_BYTES:
+            text = _ENCODER.encode(msgspec.structs.replace(bare, packed=_packed(record)))
+        if len(text) > MAX_BYTES:
+            text = _ENCODER.encode(bare)
+        size = len(text)
+        if size <= MAX_BYTES:
+            return text.decode()
     raise CommandTooLargeError(size)
+
+
+def _packed(record: CommandRecord) -> str:
+    """The bodies in little room: they have the names of the same instance types."""
+    bodies = _ENCODER.encode([one.body for one in record.replacements])
+    return base64.b64encode(zlib.compress(bodies)).decode() if len(bodies) <= _MOST_UNPACKED else ""
+
+
+def _unpacked(record: CommandRecord) -> CommandRecord:
+    """The record with its bodies where they were packed; without where nobody can read them, as one that had no room for them."""
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(base64.b64decode(record.packed, validate=True), _MOST_UNPACKED)
+        bodies = _decode_bodies(text)
+    except (binascii.Error, zlib.error, msgspec.DecodeError):
+        bodies = ()
+    if len(bodies) != len(record.replacements) or any(one.body is not None for one in record.replacements):
+        return msgspec.structs.replace(record, packed="")
+    pairs = zip(record.replacements, bodies, strict=True)
+    return msgspec.structs.replace(
+        record, packed="", replacements=tuple(Replacement(one.name, body) for one, body in pairs)
+    )
 
 
 def command_on(claim: NodeClaim) -> CommandRecord | None:
@@ -132,7 +165,7 @@ def command_on(claim: NodeClaim) -> CommandRecord | None:
     ordered = sorted(set(found.candidate_names))
     if (first.name, first.uid) != (claim.metadata.name, claim.metadata.uid) or list(found.candidate_names) != ordered:
         return None
-    return found
+    return _unpacked(found) if found.packed else found
 
 
 def is_marked(claim: NodeClaim) -> bool:

@@ -18,6 +18,10 @@ from provisioner.values.resources import EMPTY, Resources
 BALANCED: Final = "Balanced"
 HORIZON: Final = timedelta(hours=4)
 """A saving counts for so long, and no longer than the nodes that go would have lived."""
+PROMPT: Final = timedelta(hours=1)
+"""What pays within so long comes first: a move that pays late takes no node from one that pays soon."""
+WHOLE: Final = HORIZON / timedelta(hours=1)
+"""The same in hours."""
 EVICTION_USD: Final = 0.001
 """What the eviction of an ordinary pod may cost; see `costs.eviction_cost`."""
 OVERLAP: Final = timedelta(minutes=3)
@@ -27,10 +31,10 @@ THRESHOLD: Final = 0.5
 _HOUR: Final = timedelta(hours=1)
 _FULL: Final = 0.95
 """A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
-_OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
+OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
 
 
-def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = HORIZON / _HOUR) -> float:
+def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = WHOLE) -> float:
     """USD that nodes bring if others take their place, less what it costs; see `Rule.gain`.
 
     Args:
@@ -45,7 +49,7 @@ def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = H
 class Rule:
     """Says which moves pay. A move of nodes of a Balanced pool needs that pool's consent, others what the flag demands.
 
-    Moves that bring more than they cost come first under either flag: only when it is relaxed the rule lets any saving pay.
+    Moves that pay soon come first; relaxed once, the rule lets those pay that bring more than they cost at all, and then any saving, if the flag says so.
 
     Cost: the sums of a Balanced pool are taken once, over all of its nodes.
     """
@@ -54,20 +58,31 @@ class Rule:
         self._view: Final = view
         self._types: Final = types
         self._totals: Final[dict[str, tuple[float, float]]] = {}
-        self._relaxed = False
+        self._stage = 0
         self.rejected: Final[list[Score]] = []
         """Of the moves that a Balanced pool refused."""
 
     def relax(self) -> bool:
-        """Let any saving pay from now on if the flag says so; returns whether that is new. What was rejected is to be asked again then."""
-        if self._relaxed or self._view.settings.acceptance is not Acceptance.KARPENTER:
+        """Let more moves pay from now on; returns whether there are more to let pay. What was rejected is to be asked again then."""
+        last = 2 if self._view.settings.acceptance is Acceptance.KARPENTER else 1
+        if self._stage == last:
             return False
-        self._relaxed = True
+        self._stage += 1
         self.rejected.clear()
         return True
 
-    def gain(self, some: Sequence[Candidate], saving: float, new_usd: float) -> float:
-        """USD that the move brings within the horizon less what it costs; only where this is above 0 it pays.
+    @property
+    def _relaxed(self) -> bool:
+        """Any saving pays."""
+        return self._stage == 2
+
+    @property
+    def hours(self) -> float:
+        """For so long a saving counts by now."""
+        return WHOLE if self._stage else PROMPT / _HOUR
+
+    def gain(self, some: Sequence[Candidate], saving: float, new_usd: float, hours: float | None = None) -> float:
+        """USD that the move brings within the time for which savings count, less what it costs; only where this is above 0 it pays.
 
         It costs the evictions of the pods that move, of which each is a restart, and for `OVERLAP` the price of what comes. That is the
         price of the launch, and of the daemons, which run twice meanwhile; they are neither evicted nor moved, so nothing else is counted
@@ -77,13 +92,18 @@ class Rule:
             some: the nodes that go.
             saving: USD per hour.
             new_usd: price of what takes their place, USD per hour.
+            hours: for which savings count; as by now unless told otherwise.
         """
         if saving <= 0:
             return saving
-        hours = self._hours(some)
+        hours = self._hours(some, self.hours if hours is None else hours)
         if self._relaxed or all(_is_balanced(one) for one in some):
             return saving * hours
         return brings(saving, sum(map(self.evictions_usd, some)), new_usd, hours)
+
+    def lasts(self, one: Candidate) -> bool:
+        """Whether a node would live for as long as a saving counts by now."""
+        return self._hours((one,), self.hours) >= self.hours
 
     def evictions_usd(self, one: Candidate) -> float:
         """What it costs to evict the pods of a node; 0 where every saving pays."""
@@ -129,10 +149,10 @@ class Rule:
             found = self._totals[pool] = price, disruption
         return found
 
-    def _hours(self, some: Iterable[Candidate]) -> float:
+    def _hours(self, some: Iterable[Candidate], most: float) -> float:
         left = [costs.time_left(one.claim, self._view.snapshot.at) for one in some]
         shortest = min((one for one in left if one is not None), default=HORIZON)
-        return max(0.0, min(HORIZON, shortest) / _HOUR)
+        return max(0.0, min(most, shortest / _HOUR))
 
 
 def _is_balanced(one: Candidate) -> bool:
@@ -173,7 +193,7 @@ def _is_dearer(one: Candidate, created: datetime, view: View) -> bool:
 
 def _as_planned(one: Candidate) -> bool:
     planned = one.claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION)
-    have = [one.node.labels.get(key, "") for key in _OFFERING]
+    have = [one.node.labels.get(key, "") for key in OFFERING]
     return planned is None or planned.split("/") == have
 
 

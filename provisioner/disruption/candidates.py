@@ -1,6 +1,8 @@
 """Which nodes may be disrupted, and why each other one may not. Pure. Source: core spec 6.2."""
 
 import enum
+import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -152,6 +154,20 @@ class PodBudgets:
         if found is None:
             found = self._known[key] = index.selecting(pod.labels)
         return found
+
+    def waves(self, pods: Iterable[Pod]) -> float:
+        """How often, at the least, as many as budgets allow at the moment must go until all of these have; infinity where one allows nothing."""
+        allowed: dict[str, int] = {}
+        wanted = Counter[str]()
+        for pod in pods:
+            for one in self.of(pod):
+                key = f"{one.metadata.namespace}/{one.metadata.name}"
+                wanted[key] += 1
+                allowed[key] = one.status.disruptions_allowed
+        return max(
+            (math.ceil(count / most) if (most := allowed[key]) > 0 else math.inf for key, count in wanted.items()),
+            default=1,
+        )
 
     def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
         """What the first pod that a budget holds back is held by; None where every pod can be evicted.

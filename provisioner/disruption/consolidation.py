@@ -7,29 +7,32 @@ less one, and one node may become two; what cannot pay by a proved bound is not 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeAlias
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, messages, replacement
-from provisioner.disruption.acceptance import Rule, brings, is_news, is_settled
+from provisioner.disruption.acceptance import OFFERING, WHOLE, Rule, is_news, is_settled
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
-from provisioner.disruption.rebuilding import choices
-from provisioner.disruption.sets import Sets
+from provisioner.disruption.rebuilding import MOST_WAVES, choices
+from provisioner.disruption.sets import Sets, margins
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
 _ROOM_SHARE: Final = 0.95
 """Of what room is worth. With all of it nodes of the best types are left however few pods they have; from 0.9 on fleets come out alike."""
 Ranked: TypeAlias = Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]]
+_TRIES: Final = 2
+"""More searches for nodes that are built anew, each without those that were in the way."""
 _REFRESH: Final = 64
 """Accepted moves after which the largest rooms are looked up anew; until then they are larger than they are, which is safe."""
 
@@ -57,14 +60,14 @@ class Consolidation:
     Attributes:
         order: who may be consolidated: those that the last pass did not come to, then in the order that is asked for.
         proposals: accepted so far.
-        gain: of these together, see `Move`.
+        gain: of these together within the whole horizon, see `acceptance.Rule.gain`.
     """
 
     def __init__(self, view: View, prepared: Prepared, ranked: Ranked | None = None) -> None:
         """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
         self.gain = 0.0
-        budgets = PodBudgets(view.snapshot.pod_budgets)
+        budgets = self._budgets = PodBudgets(view.snapshot.pod_budgets)
         self._found: Final = candidates(view, budgets, eventual=False)
         self._types: Final = Types(view)
         self._rule: Final = Rule(view, self._types)
@@ -163,11 +166,34 @@ class Consolidation:
         return self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
-        """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`. One question, and one search."""
-        if self._simulation is None or self._view.improved is None:
+        """What comes of it if these nodes go together for the cheapest others that are found; else as `judge`.
+
+        Nodes that are in the way of the others stay: those with a pod that has no place, or that would come again as they are. One search, and
+        `_TRIES` more.
+        """
+        simulation, improved = self._simulation, self._view.improved
+        if simulation is None or improved is None:
             return ""
-        answer = self._simulation.rebuild(some, self._view.improved)
-        return self._weighed(some, answer.result, anew=True) if answer.result is not None else answer.refusal
+        found: Move | str = ""
+        for _ in range(1 + _TRIES):
+            if self.over or not some or not self.can_pay(some):
+                break
+            answer = simulation.rebuild(some, improved, partial(self._why_not, some))
+            spoilt = {pod.uid for pod in answer.spoilt}
+            comes = answer.refusal if answer.result is None else self._weighed(some, answer.result, anew=True)
+            if isinstance(comes, Move) or not isinstance(found, Move):
+                found = comes
+            if answer.result is not None:
+                spoilt = {pod.uid for claim in answer.result.claims for pod in claim.pods if _comes_again(claim, some)}
+            if not spoilt:
+                break
+            some = [one for one in some if not any(pod.uid in spoilt for pod in one.pods)]
+        return found
+
+    def _why_not(self, some: Sequence[Candidate], result: Result) -> str:
+        """Why it does not pay that these go for what comes by a result, "" where it does."""
+        saving = sum(one.usd_per_hour for one in some) - result.usd_per_hour
+        return self._rule.refusal(some, saving, result.usd_per_hour)
 
     def _weighed(self, some: Sequence[Candidate], result: Result, *, anew: bool = False) -> Move | str:
         """The move, if it pays; else why it does not. `anew` as of `replacement.settled`."""
@@ -208,27 +234,34 @@ class Consolidation:
             if one.key not in alone and is_settled(one, view)
         }
         pools = view.prepared.world.pools if view.prepared is not None else ()
-        return Sets(those, pools, self._rates, self._rule.evictions_usd, young, view.prices)
+        return Sets(those, pools, self._rates, self._rule, young, view.prices)
 
     def rebuilds(self) -> list[tuple[Candidate, ...]]:
-        """Nodes that are free by now, many together, whose pods may cost less on other nodes; see `rebuilding.choices`."""
-        if self._view.improved is None:
-            return []
-        those = [one for one in self.order if self.free(one) and not is_settled(one, self._view)]
-        worth = self._rates.for_load(pod for one in those for pod in one.pods)
-        margins = {
-            one.key: brings(one.usd_per_hour - least, self._rule.evictions_usd(one), least)
-            for one in those
-            for least in (sum(worth.of(pod.shape.requests) for pod in one.pods),)
-        }
-        return choices(those, margins, self.allows)
+        """Nodes that are free by now, many together, whose pods may cost less on other nodes; see `rebuilding.choices`.
+
+        One node that may not be replaced, or will soon be gone, would spoil the whole of a choice, so none is in it.
+        """
+        view = self._view
+        those = [
+            one
+            for one in self.order
+            if self.free(one)
+            and (view.settings.spot_to_spot or not one.spot)
+            and self._rule.lasts(one)
+            and not is_settled(one, view)
+        ]
+
+        def allowed(some: Sequence[Candidate]) -> bool:
+            return self.allows(some) and self._budgets.waves(pod for one in some for pod in one.pods) <= MOST_WAVES
+
+        return choices(those, margins(those, self._rates, self._rule), allowed)
 
     def accept(self, move: Move, method: str) -> None:
         """Propose a move; budgets must leave room for it."""
         if self._simulation is None:
             return
         self._simulation.accept(move.some, move.result)
-        self.gain += move.gain
+        self.gain += self._rule.gain(move.some, move.saving, move.result.usd_per_hour, WHOLE)
         for one in move.some:
             self._gone.add(one.key)
             self.allowance.take(one.node)
@@ -282,6 +315,16 @@ class Consolidation:
             frozenset(one.key for one in unreached),
             tuple(self._rule.rejected),
         )
+
+
+def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:
+    """Whether a new node would be what one that goes is, with the same pods."""
+    mine = sorted(pod.uid for pod in claim.pods)
+    planned = [claim.planned_type, claim.planned_zone, claim.planned_capacity_type]
+    return any(
+        sorted(pod.uid for pod in one.pods) == mine and [one.node.labels.get(key, "") for key in OFFERING] == planned
+        for one in some
+    )
 
 
 def _unconsolidatable(one: Candidate) -> str | None:

@@ -10,9 +10,13 @@ from typing import Final
 from provisioner.disruption.candidates import Candidate
 
 FEWEST: Final = 3
-"""Nodes of one choice; fewer are judged otherwise."""
+"""Nodes of one choice, if not all of them bring something by themselves."""
 MOST_NODES: Final = 60
 MOST_PODS: Final = 400
+MOST_WAVES: Final = 4
+"""In which PodDisruptionBudgets let the pods of one choice be evicted, at the least: the old nodes are paid for until the last one is over."""
+_REFUSED: Final = 200
+"""Nodes that are passed over, for budgets or too many pods, before no more are looked for."""
 _SHARES: Final = (1.0, 0.75, 0.5, 0.33)
 """Of the nodes that may go, the most wasteful first."""
 
@@ -20,37 +24,35 @@ _SHARES: Final = (1.0, 0.75, 0.5, 0.33)
 def choices(
     those: Iterable[Candidate], margins: Mapping[str, float], allows: Callable[[Sequence[Candidate]], bool]
 ) -> list[tuple[Candidate, ...]]:
-    """A few ways to choose nodes that go together: shares of the most wasteful ones.
+    """A few ways to choose nodes that go together: shares of the most wasteful ones; those first that bring something by themselves, however few.
 
     Args:
         those: every node that may go.
         margins: by NodeClaim, what each brings where its pods cost the least that they can on new nodes, in USD; less than nothing for most.
-        allows: whether budgets leave room for all of these at once.
+        allows: whether budgets and PodDisruptionBudgets leave room for all of these at once.
 
-    Cost: O(nodes log nodes), and a question to the budgets for each of `MOST_NODES` nodes.
+    Cost: O(nodes log nodes), and a question to the budgets for each node that goes, and for `_REFUSED` that do not.
     """
     ranked = sorted(those, key=lambda one: (-margins[one.key] / one.cost, one.key))
-    mine = _allowed(_together(ranked, margins), allows)
-    counts = dict.fromkeys(int(share * len(mine)) for share in _SHARES)
-    return [mine[:count] for count in counts if count >= FEWEST]
+    mine = _together(ranked, margins, allows)
+    own = sum(margins[one.key] > 0 for one in mine)
+    counts = [count for share in _SHARES if (count := int(share * len(mine))) >= FEWEST]
+    return [mine[:count] for count in dict.fromkeys((own, *counts)) if count]
 
 
-def _together(ranked: Iterable[Candidate], margins: Mapping[str, float]) -> list[Candidate]:
-    """As many of the first ones as may bring something together."""
+def _together(
+    ranked: Iterable[Candidate], margins: Mapping[str, float], allows: Callable[[Sequence[Candidate]], bool]
+) -> tuple[Candidate, ...]:
+    """As many of the first ones as may bring something together, less those that are too much beside the ones before them."""
     some: list[Candidate] = []
-    pods, margin = 0, 0.0
+    pods, margin, refused = 0, 0.0, 0
     for one in ranked:
+        if len(some) == MOST_NODES or refused == _REFUSED or margin + margins[one.key] <= 0:
+            break
+        if pods + len(one.pods) > MOST_PODS or not allows([*some, one]):
+            refused += 1
+            continue
         margin += margins[one.key]
         pods += len(one.pods)
-        if len(some) == MOST_NODES or pods > MOST_PODS or margin <= 0:
-            break
         some.append(one)
-    return some
-
-
-def _allowed(some: Iterable[Candidate], allows: Callable[[Sequence[Candidate]], bool]) -> tuple[Candidate, ...]:
-    found: list[Candidate] = []
-    for one in some:
-        if allows([*found, one]):
-            found.append(one)
-    return tuple(found)
+    return tuple(some)

@@ -13,7 +13,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.cloudprovider.types import cheapest_offering
-from provisioner.disruption.acceptance import brings
+from provisioner.disruption.acceptance import Rule, brings
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.price_history import NO_PRICE_HISTORY, PriceHistory
 from provisioner.disruption.waste import Rates
@@ -34,6 +34,16 @@ _Priced = tuple[float, int, int, int, datetime | None]
 """(USD per hour, CPU, memory, pods, `PriceHistory.last_fall`)"""
 _Grown = tuple[float, tuple[str, ...], tuple[int, int, int, float, float]]
 """(what it may bring, its nodes, (their load, price, and what it costs to move their pods))"""
+
+
+def margins(those: Sequence[Candidate], rates: Rates, rule: Rule) -> dict[str, float]:
+    """By NodeClaim, what each brings where its pods cost the least that they can on new nodes, in USD; less than nothing for most."""
+    worth = rates.for_load(pod for one in those for pod in one.pods)
+    least = {one.key: max(worth.of_size(_load(one)[:2]), rates.of_extended(one.pods)) for one in those}
+    return {
+        one.key: brings(one.usd_per_hour - least[one.key], rule.evictions_usd(one), least[one.key], rule.hours)
+        for one in those
+    }
 
 
 class NewNode:
@@ -75,7 +85,7 @@ class Sets:
         those: every node that could.
         pools: of which new ones may come.
         rates: prices per resource at which nothing is worth more than it costs.
-        eviction_usd: what it costs to move the pods of a node.
+        rule: what it costs to move the pods of a node, and for how long a saving counts.
         young: of those that are replaced only by what has become cheaper or available since then, when they were bought. Where that is
             nothing, they are in no set.
         prices: what offerings were like.
@@ -89,7 +99,7 @@ class Sets:
         those: Sequence[Candidate],
         pools: Iterable[Pool],
         rates: Rates,
-        eviction_usd: Callable[[Candidate], float],
+        rule: Rule,
         young: Mapping[str, datetime] = _NOBODY,
         prices: PriceHistory = NO_PRICE_HISTORY,
     ) -> None:
@@ -97,13 +107,9 @@ class Sets:
         self._new: Final = NewNode(pools, _overhead(those, self._loads), prices)
         self.young: Final = {key: bought for key, bought in young.items() if _is_before(bought, self._new.last_fall)}
         those = [one for one in those if one.key in self.young or one.key not in young]
-        self._costs: Final = {one.key: eviction_usd(one) for one in those}
-        worth = rates.for_load(pod for one in those for pod in one.pods)
-        self.margins: Final[Mapping[str, float]] = {
-            one.key: brings(one.usd_per_hour - least, self._costs[one.key], least)
-            for one in those
-            for least in (worth.of_size(self._loads[one.key][:2]),)
-        }
+        self._costs: Final = {one.key: rule.evictions_usd(one) for one in those}
+        self._hours: Final = rule.hours
+        self.margins: Final[Mapping[str, float]] = margins(those, rates, rule)
         """The most that a node adds to what a set brings within the horizon, where its pods go to new nodes."""
         self._ranked: Final = sorted(those, key=lambda one: (-self.margins[one.key], one.key))
         self._by_zone: Final[dict[str, list[Candidate]]] = {}
@@ -149,7 +155,7 @@ class Sets:
                         cost + self._costs[key],
                     )
                     price, _ = self._new.cheapest(*whole[:3])
-                    gain = brings(whole[3] - price, whole[4], price)
+                    gain = brings(whole[3] - price, whole[4], price, self._hours)
                     if gain > -math.inf:
                         larger[frozenset((*some, key))] = (gain, (*some, key), whole)
             if not larger:

@@ -1,13 +1,12 @@
 """The world of one pass of a method, as it becomes with each thing that is proposed. Pure. Source: core spec 6.8."""
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec.structs import replace as changed
 
-from provisioner.apis import names as api
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, PodBudgets
@@ -21,6 +20,7 @@ from provisioner.disruption.legality import (
     with_pods,
     without,
 )
+from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -43,12 +43,14 @@ class Answer:
     Attributes:
         result: where they go; None where they cannot.
         refusal: why not, as users read it; "" with a result.
+        spoilt: pods for which it was refused: without their nodes the answer may be another.
         late: pods find their places only when the node is gone: until then it remains a topology domain.
     """
 
     result: Result | None
     refusal: str = ""
     late: bool = False
+    spoilt: tuple[Pod, ...] = ()
 
 
 class Simulation:
@@ -181,11 +183,18 @@ class Simulation:
                 return Answer(after, late=True)
         return Answer(None, str(stuck) if stuck is not None else told(result))
 
-    def rebuild(self, some: Sequence[Candidate], improved: Improved) -> Answer:
+    def rebuild(self, some: Sequence[Candidate], improved: Improved, pays: Callable[[Result], str]) -> Answer:
         """What becomes of the pods of `some` if these nodes leave together, on the cheapest nodes that `improved` finds for those that need new ones.
 
-        Any number of new nodes may come; what they cost is for whoever asks to judge. Pods that zones tie to others stay in theirs: until the
-        nodes are gone, an eviction would leave the successor no legal place elsewhere.
+        Any number of new nodes may come; what they cost is for whoever asks to judge. Pods that are tied to others over zones stay in theirs: until
+        the nodes are gone, an eviction would leave the successor no legal place elsewhere. Likewise over other labels, but for the hostname.
+
+        Args:
+            some: of which none was accepted.
+            improved: as of `View`; what it answers is judged like anybody's plan.
+            pays: why an answer does not pay, "" where it does; asked first.
+
+        Cost: two questions, whatever the search takes, and where it pays, a question for each pod that is tied to others.
         """
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
@@ -199,11 +208,13 @@ class Simulation:
             bins[name] = without(bins[name], one.pods)
         emptied = self._prepared.updated(Changes(bins=bins))
         own = {pod.uid: pod for pod in pods}
-        asked = [_kept(pod, one.node.labels.get(api.ZONE_LABEL, "")) for one in some for pod in one.pods]
+        asked = [_kept(pod, one.node.labels) for one in some for pod in one.pods]
         greedy = emptied.solve(asked, effort=0, explain=False, budget=STEPS)
         if greedy.unplaced:
-            return Answer(None, told(greedy))
+            return Answer(None, told(greedy), spoilt=tuple(one.pod for one in greedy.unplaced))
         result = improved(emptied, greedy)
+        if why := pays(result):
+            return Answer(None, why)
         if sorted(pod.uid for pod in result.placed) != sorted(own):
             return Answer(None, messages.NOT_ALL_PODS_FIT)
         result = _with(result, own)
@@ -212,9 +223,10 @@ class Simulation:
             return Answer(None, messages.reservation_held_by_other(taken))
         verdict = self._prepared.judge(design_of(result), leaving=leaving)
         if not verdict.legal:  # a node that is closed is not quite one that leaves
-            return Answer(None, messages.NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD])))
+            text = messages.NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
+            return Answer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
         stuck = stuck_eviction(self._prepared, result, leaving)
-        return Answer(result) if stuck is None else Answer(None, str(stuck))
+        return Answer(result) if stuck is None else Answer(None, str(stuck), spoilt=(stuck.pod,))
 
     def prefer(self, last: Sequence[str]) -> None:
         """From now on nodes take pods in another order; `last` as of the class."""
@@ -288,14 +300,7 @@ class Simulation:
 
     def _at_once(self, pods: Iterable[Pod]) -> bool:
         """Whether nothing keeps these pods from being evicted all at once."""
-        wanted: dict[str, int] = {}
-        allowed: dict[str, int] = {}
-        for pod in pods:
-            for one in self._budgets.of(pod):
-                key = f"{one.metadata.namespace}/{one.metadata.name}"
-                wanted[key] = wanted.get(key, 0) + 1
-                allowed[key] = one.status.disruptions_allowed
-        return all(count <= allowed[key] for key, count in wanted.items())
+        return self._budgets.waves(pods) <= 1
 
 
 def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
@@ -305,17 +310,14 @@ def _reordered(prepared: Prepared, last: Sequence[str]) -> Prepared:
     return prepare(replace(prepared.world, bins=tuple(bins)), prepared)
 
 
-def _kept(pod: Pod, zone: str) -> Pod:
-    """The pod, which stays in its zone where that has to do with others."""
+def _kept(pod: Pod, labels: Mapping[str, str]) -> Pod:
+    """The pod, which stays in the domains of its node over which it is tied to others."""
     shape = pod.shape
-    affinity = shape.affinity
-    tied = any(one.topology_key != api.HOSTNAME_LABEL for one in shape.spread) or (
-        affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
-    )
-    if not tied or not zone:
+    own = {key: labels[key] for key in sorted(topology_keys((pod,))) if key in labels}
+    if not own:
         return pod
-    selector = {**shape.node_selector, api.ZONE_LABEL: zone}
-    return changed(pod, shape=changed(shape, key=f"{shape.key} in {zone}", node_selector=selector))
+    selector = {**shape.node_selector, **own}
+    return changed(pod, shape=changed(shape, key=f"{shape.key} in {own}", node_selector=selector))
 
 
 def _with(result: Result, pods: Mapping[str, Pod]) -> Result:

@@ -5,8 +5,9 @@ nodes whatever, so what a node costs above its pods is the most that can be save
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import names
@@ -19,6 +20,8 @@ from provisioner.scheduling.problem import Bin
 from provisioner.values.resources import Resources
 
 _ANGLES: Final = 33
+_PLAIN: Final = frozenset({names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE})
+"""Of which every type has some; the others are those for which a type is chosen."""
 _Point = tuple[int, int]
 """CPU in thousandths, memory in bytes."""
 
@@ -47,22 +50,28 @@ class Rates:
         pairs: each is a bound of its own.
         cheapest: (USD per hour, most CPU, most memory) of the types, cheapest first, only those that hold more than all before them in
             something.
+        extended: USD per hour for each unit of every other resource; a bound of its own, too.
     """
 
     pairs: tuple[Rate, ...]
     cheapest: tuple[tuple[float, int, int], ...]
+    extended: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, types: Iterable[InstanceType]) -> "Rates":
         """Of all that can be bought now. Cost: O(types), and a few dozen multiplications each."""
         priced: dict[tuple[int, int], float] = {}
+        extended: dict[str, float] = {}
         for one in types:
             offering = cheapest_offering(one)
             if offering is None:
                 continue
-            size = _size(one.allocatable)
-            priced[size] = min(priced.get(size, math.inf), max(0.0, offering.price))
-        return cls(_pairs(priced), _staircase(priced))
+            size, price = _size(one.allocatable), max(0.0, offering.price)
+            priced[size] = min(priced.get(size, math.inf), price)
+            for name, amount in one.allocatable.items():
+                if name not in _PLAIN and amount > 0:
+                    extended[name] = min(extended.get(name, math.inf), price / amount)
+        return cls(_pairs(priced), _staircase(priced), extended)
 
     def at_least(self, pods: Sequence[Pod]) -> float:
         """USD per hour that new nodes for these pods cost, whatever they are; infinity where nothing holds one of them."""
@@ -72,6 +81,15 @@ class Rates:
         whole = _sum(sizes)
         together = max((rate.of_size(whole) for rate in self.pairs), default=math.inf)
         return max(together, *map(self._alone, set(sizes)))
+
+    def of_extended(self, pods: Iterable[Pod]) -> float:
+        """The least for what these pods ask for besides CPU and memory, USD per hour; infinity where no type has some of it."""
+        wanted = Counter[str]()
+        for pod in pods:
+            for name, amount in pod.shape.requests.items():
+                if name not in _PLAIN and amount > 0:
+                    wanted[name] += amount
+        return max((self.extended.get(name, math.inf) * amount for name, amount in wanted.items()), default=0.0)
 
     def for_load(self, pods: Iterable[Pod]) -> Rate:
         """The prices by which such pods cost most together."""

@@ -19,8 +19,9 @@ import pytest
 from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
 from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
+from provisioner.controllers.core.rebuilding import PATIENT
 from provisioner.disruption.foresight import saved_by
-from provisioner.disruption.methods import consolidation
+from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.planning.planner import improve
@@ -45,17 +46,21 @@ _PASSES = 40
 def consolidated(economy: Economy, passes: list[float], most: int | None = None) -> Iterator[Economy]:
     """The fleet after each command, pass by pass, until nothing pays; the CPU seconds of each pass are added to `passes`."""
     for _ in range(_PASSES):
-        view = economy.view()
-        began = time.process_time()
-        proposals = consolidation.propose(view).proposals
-        passes.append(time.process_time() - began)
-        pods = {node.key.name: len(node.pods) for node in economy.fleet.nodes}
-        for one in proposals:
-            if most is not None and economy.evictions + sum(pods[name] for name in one.candidates) > most:
-                return
-            economy.carry_out(one)
-            yield economy
-        if not proposals:
+        found = 0
+        for method in (consolidation, rebuilding):
+            view = economy.view()
+            began = time.process_time()
+            proposals = method.propose(view).proposals
+            if method is consolidation:
+                passes.append(time.process_time() - began)
+            pods = {node.key.name: len(node.pods) for node in economy.fleet.nodes}
+            for one in proposals:
+                if most is not None and economy.evictions + sum(pods[name] for name in one.candidates) > most:
+                    return
+                economy.carry_out(one)
+                yield economy
+            found += len(proposals)
+        if not found:
             return
     pytest.fail("consolidation does not end")
 
@@ -63,7 +68,7 @@ def consolidated(economy: Economy, passes: list[float], most: int | None = None)
 def searched(prepared: Prepared, result: Result) -> Result:
     """What the planner finds in the time that the product gives it."""
     pods = result.placed
-    end = time.process_time() + PATIENCE.seconds(len(pods)) * SEARCH_SHARE
+    end = time.process_time() + PATIENT.seconds(len(pods)) * SEARCH_SHARE
     return improve(prepared, pods, result, expired=lambda: time.process_time() > end, iterations=WITHOUT_END).result
 
 

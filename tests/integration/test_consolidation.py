@@ -7,9 +7,12 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.meta import condition
+from provisioner.controllers.core.planner import PlanOutcome
+from provisioner.controllers.core.planner_process import Refusal
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODEPOOLS
+from provisioner.support.metrics import REGISTRY
 from tests.support.eventually import eventually
 from tests.support.provisioner import SECONDS, InProcess, Plot
 
@@ -181,3 +184,30 @@ def test_a_node_expires_and_its_pod_finds_another(plot: Plot) -> None:
     eventually(renewed, "another node has the pod", 2 * SECONDS, 0.1)
     told = plot.events("DisruptionTerminating", "NodeClaim", [old.name])
     assert [one.message for one in told] == ["Disrupting Node: Expired"]
+
+
+def searches() -> dict[str, float]:
+    """What came of consolidation's questions to the planner, by outcome."""
+    name = "dovetail_consolidation_plans_total"
+    outcomes = [*PlanOutcome, *Refusal]
+    return {one: REGISTRY.get_sample_value(name, {"outcome": one}) or 0.0 for one in outcomes}
+
+
+def test_many_small_nodes_are_built_anew_together_where_that_pays_and_the_planner_is_asked(plot: Plot) -> None:
+    """Of ten of them, no single new node is cheaper: a node of 32 CPUs must have the pods of more than 16."""
+    plot.pool(cpu=2, requirements=ON_DEMAND, disruption=NEVER)
+    plot.deploy("web", 24, cpu="1500m")
+    plot.deploy("beside", 24, cpu="250m")
+    plot.await_running(48)
+    before = searches()
+    plot.scale("beside", 0)  # nodes are not what they were bought for any more
+    plot.pool(cpu=(2, 32), requirements=ON_DEMAND, disruption=EVERYTHING)
+
+    def shrunk() -> bool:
+        claims = plot.claims()
+        return len(claims) <= 6 and all(one.metadata.deletion_timestamp is None for one in claims)
+
+    eventually(shrunk, "few nodes are left", 5 * SECONDS, 0.5)  # a search rests for a minute
+    plot.await_running(24)
+    assert searches() != before
+    assert "32" in {one.metadata.labels["karpenter.kwok.sh/instance-cpu"] for one in plot.claims()}

@@ -157,7 +157,8 @@ def karpenters(economy: Economy) -> Iterator[Economy]:
         view = economy.view()
         assert view.prepared is not None
         work = Consolidation(view, view.prepared, by_price)
-        work.relax()
+        while work.relax():
+            pass
         most = min(_MOST, max(1, round(_BUDGET * len(economy.fleet.nodes))))
         move = _of_many(work, work.order[:most]) or _of_one(work, hopeless)
         if move is None:

@@ -127,15 +127,16 @@ class Programs:
             self.stop(name)
 
     def pss_bytes(self, name: str) -> float:
-        """Memory of the program's process tree, its planning process left out; `nan` when it is not running."""
+        """Memory of the program's process tree, its planning processes left out; `nan` when it is not running."""
         child = self._children.get(name)
         return math.nan if child is None else memory.pss_bytes(child.pid, apart=PLANNER_MODULE)
 
     def planner_pss_bytes(self, name: str) -> float:
-        """Memory of the program's planning process; `nan` when none is running."""
+        """Memory of the program's planning processes together; `nan` when none is running."""
         child = self._children.get(name)
         pids = () if child is None else memory.running(child.pid, PLANNER_MODULE)
-        return memory.pss_bytes(pids[0]) if pids else math.nan
+        found = [one for one in map(memory.pss_bytes, pids) if not math.isnan(one)]  # one may just have ended
+        return sum(found) if found else math.nan
 
     def cpu_seconds(self, name: str) -> float:
         """CPU time that the program's processes have used so far; `nan` when it is not running."""

@@ -176,7 +176,7 @@ class Session:
         applying.wait_pools_ready(self.client, pools)
 
     def memory_megabytes(self) -> dict[str, float]:
-        """PSS of each program's process tree in MB (10**6 bytes); of the planning process apart, where one is running."""
+        """PSS of each program's process tree in MB (10**6 bytes); of the planning processes apart, together, where one is running."""
         found = {name: self.programs.pss_bytes(name) / MEGABYTE for name in self.setup.programs}
         planner = self.programs.planner_pss_bytes(PROVISIONER) / MEGABYTE
         return found if math.isnan(planner) else {**found, PLANNER: planner}

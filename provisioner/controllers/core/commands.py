@@ -7,6 +7,7 @@ that the next leader goes on with, or marks of none, which it takes back. Source
 import contextlib
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -44,6 +45,7 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of, references_of
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.loops import LoopHolds
+from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.progress import CandidateFacts, Facts, ReplacementState, Step, Verdict, next_step
 from provisioner.disruption.proposal import Proposal
@@ -156,6 +158,7 @@ class CommandQueue:
         self._open: set[str] = set()  # IDs of commands whose candidates may still take pods
         self._beginning = 0  # passes whose commands are being begun
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
+        self._called_off = Counter[str]()
         self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
         self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
@@ -203,6 +206,11 @@ class CommandQueue:
         """NodeClaims whose command was called off a moment ago."""
         with self._lock:
             return frozenset(self._spared_until)
+
+    def called_off(self, method: str) -> int:
+        """How many commands of a method were called off by this process."""
+        with self._lock:
+            return self._called_off[method]
 
     def loops(self) -> LoopHolds:
         """Whose nodes are left alone, since they were launched and removed again and again."""
@@ -757,6 +765,7 @@ class CommandQueue:
             self._metrics.validation_failed(kind, len(record.candidates))
         now = self._clock.monotonic()
         with self._lock:
+            self._called_off[record.method] += 1
             self._memories.pop(record.id, None)
             self._open.discard(record.id)
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
@@ -841,9 +850,12 @@ class CommandQueue:
             self._recorder.publish(reference, *message)
 
 
+_CONSOLIDATION_TYPES: Final = {"empty": "empty", "multi": "multi", "single": "single", rebuilding.METHOD: "multi"}
+
+
 def consolidation_type(method: str) -> str:
     """The metrics' label of a method. Source: core spec 6.1."""
-    return method if method in ("empty", "multi", "single") else ""
+    return _CONSOLIDATION_TYPES.get(method, "")
 
 
 def _shows_marks(node: NodeView) -> bool:

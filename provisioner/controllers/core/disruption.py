@@ -41,7 +41,7 @@ from provisioner.disruption.emptiness import (
     is_empty,
 )
 from provisioner.disruption.messages import NOT_ALL_PODS_FIT
-from provisioner.disruption.methods import consolidation, static_drift
+from provisioner.disruption.methods import consolidation, rebuilding, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
@@ -123,6 +123,8 @@ METHODS: Final = (
 """In the order in which they get what budgets allow."""
 CONSOLIDATIONS: Final = (Method(consolidation.SINGLE, names.REASON_UNDERUTILIZED, consolidation.propose),)
 """Likewise; asked in a thread of their own."""
+REBUILDING: Final = Method(rebuilding.METHOD, names.REASON_UNDERUTILIZED, rebuilding.propose)
+"""Asked after them, when somebody may look for cheaper fleets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,26 +498,45 @@ class Disruption:
         if not self._passes.is_due(looks, snapshot.at, started):
             return False
         settled, recheck = True, None
-        rebuilding = self._rebuilding
-        improved = rebuilding.improved(looks) if rebuilding is not None else None
         for method in self._consolidations:
             if self._stop.is_set():
                 return True
-            try:
-                answer = self._consolidate(method, self._cluster.snapshot(), improved)
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                settled = False
-                _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
-                continue
-            settled = settled and not answer.proposals and not answer.unreached
-            recheck = soonest(recheck, answer.recheck_at)
-        if rebuilding is not None:
-            if improved is not None:
-                rebuilding.ended(looks, settled=settled)
-            elif rest := rebuilding.rest():
-                recheck = soonest(recheck, snapshot.at + timedelta(seconds=rest))
+            answer = self._asked_about(method)
+            settled = settled and answer is not None and not answer.proposals and not answer.unreached
+            recheck = soonest(recheck, answer.recheck_at if answer is not None else None)
+        if self._rebuilding is not None and not self._stop.is_set():
+            settled, recheck = self._rebuild(self._rebuilding, looks, snapshot.at, recheck, settled=settled)
         self._passes.ended(looks, recheck, started, self._clock.monotonic(), settled=settled)
         return True
+
+    def _rebuild(
+        self, lender: Rebuilding, looks: Looks, at: datetime, recheck: datetime | None, *, settled: bool
+    ) -> tuple[bool, datetime | None]:
+        """Go on with many nodes at once, where somebody looks for cheaper fleets now; whether nothing was found, and when to look again."""
+        improved = lender.searcher(looks, at)
+        if improved is not None:
+            answer = self._asked_about(REBUILDING, improved)
+            if answer is not None:
+                recheck = soonest(recheck, answer.recheck_at)
+            settled = settled and answer is not None and not answer.proposals
+            lender.ended(
+                looks,
+                at,
+                recheck,
+                settled=settled,
+                begun=answer is not None and bool(answer.proposals),
+                called_off=self._commands.called_off(REBUILDING.name),
+            )
+        rest = lender.rest()
+        return settled, soonest(recheck, at + timedelta(seconds=rest)) if rest else recheck
+
+    def _asked_about(self, method: Method, improved: Improved | None = None) -> MethodAnswer | None:
+        """What a method of consolidation answers, begun as far as it still holds; None where it fails."""
+        try:
+            return self._consolidate(method, self._cluster.snapshot(), improved)
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+            _log.exception(messages.DISRUPTION_METHOD_FAILED, method=method.name)
+            return None
 
     def _looks(self, snapshot: Snapshot, now: float) -> Looks:
         """Everything that an answer of consolidation depends on, besides the time. Cost: O(nodes)."""

@@ -47,28 +47,24 @@ def propose(view: View) -> MethodAnswer:
     and nodes that were found to be too dear are replaced one by one. Then replacements: of one node by one or two, and of sets of m nodes
     by any number below m, whatever brings most. A set is taken where it brings more than its nodes do alone.
 
-    Where any saving pays, all of this is done with what brings more than it costs, and then with what is left: a move that saves next to
-    nothing takes no node from one that saves much.
+    All of this is done with what pays soon, then with what pays at all, and where any saving pays, with that: a move that saves next to nothing
+    takes no node from one that saves much.
 
     No order is best for every fleet. So where the fleet is small enough, many nodes can go and there is time, all of this is also done after
     what Karpenter would do, in two ways: pods go to the nodes last that are the next to go in its order, or in ours. Of these passes the one
     is proposed after which most is saved by as many evictions once the next passes are played, too, unless one brings clearly most by itself.
 
-    At last the most wasteful of the nodes that stay, many together, are compared with the cheapest fleet that is found for their pods, where
-    the view has somebody who looks for one.
-
     Differs: Karpenter proposes one command a pass, of several nodes if any prefix of its order can go for one new node, else of one;
     it never makes two nodes of one, and nodes that need none make one command there.
 
-    Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; up to
-    twice that where any saving pays, and nine times for small fleets.
+    Cost: O(nodes + pods), one question for each candidate, one more for each that needs a new node, and for sets a fifth of the candidates; two or
+    three times that, once for each of what pays, and up to nine times for small fleets.
     """
     if view.prepared is None:
         return MethodAnswer()
     found = [_searched(Consolidation(view, view.prepared))]
     work = found[0][0]
     if not len(work.proposals) * _MANY >= len(work.order) > 0 or len(work.order) > SMALL:
-        _rebuilt(work)
         return work.answer(found[0][1])
     for order in (by_price, in_turns):
         other = Consolidation(view, view.prepared, order)
@@ -79,7 +75,6 @@ def propose(view: View) -> MethodAnswer:
         least = _NEAR * max(one.gain for one, _ in found)
         found = [one for one in found if one[0].gain >= least]
     work, left = found[0] if work.over or len(found) == 1 else _ahead(view, view.prepared, found)
-    _rebuilt(work)
     return work.answer(left)
 
 
@@ -101,23 +96,10 @@ def _going_on(view: View, prepared: Prepared) -> Sequence[Proposal]:
     return work.proposals
 
 
-def _rebuilt(work: Consolidation) -> None:
-    """Accept of the nodes that may be built anew together those that bring most."""
-    best: Move | None = None
-    for some in work.rebuilds():
-        if work.over:
-            break
-        found = work.rebuild(some) if work.can_pay(some) else ""
-        if isinstance(found, Move) and (best is None or found.gain > best.gain):
-            best = found
-    if best is not None:
-        work.accept(best, MULTI)
-
-
 def _searched(work: Consolidation) -> tuple[Consolidation, list[Candidate]]:
-    """A pass over what is free, and whom it did not come to: what brings more than it costs, then what is accepted besides."""
+    """A pass over what is free, and whom it did not come to: what pays soon, then what is accepted besides."""
     left = _searched_once(work)
-    if not left and work.relax():
+    while not left and work.relax():
         left = _searched_once(work)
     return work, left
 

@@ -1,5 +1,8 @@
 """The record of a disruption command, as text and back."""
 
+import base64
+import random
+import zlib
 from typing import Any
 
 import msgspec
@@ -66,11 +69,39 @@ def test_a_record_is_none(name: str, text: str) -> None:
     assert on(name, text) is None
 
 
-def test_bodies_that_do_not_fit_are_left_out() -> None:
-    large = msgspec.structs.replace(RECORD, replacements=(Replacement("new", {"spec": "x" * MAX_BYTES}),))
+def test_bodies_that_do_not_fit_are_packed() -> None:
+    """Sixty new nodes of sixty types each, as many nodes at once are built anew."""
+    types = [f"m{number}i.{size}xlarge" for number in range(12) for size in (2, 4, 8, 16, 32)]
+    bodies = tuple(Replacement(f"new-{number}", {"spec": {"in": types, "pods": number}}) for number in range(150))
+    large = msgspec.structs.replace(RECORD, replacements=bodies)
+    text = encode_command(large)
+    assert len(text) < MAX_BYTES < len(str(bodies))
+    assert on("a", text) == large
+
+
+def test_bodies_that_do_not_fit_even_so_are_left_out() -> None:
+    noise = random.Random(1).randbytes(MAX_BYTES).hex()
+    large = msgspec.structs.replace(RECORD, replacements=(Replacement("new", {"spec": noise}),))
     found = on("a", encode_command(large))
     assert found is not None
     assert found.replacements == (Replacement("new"),)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        "!",
+        base64.b64encode(b"no zlib").decode(),
+        *(
+            base64.b64encode(zlib.compress(one)).decode()
+            for one in (b"[]", b'["text"]', b"[null,null]", b"[" + b" " * 2**23)
+        ),
+    ],
+)
+def test_bodies_that_nobody_can_unpack_are_as_good_as_left_out(packed: str) -> None:
+    bare = msgspec.structs.replace(RECORD, replacements=(Replacement("new"),))
+    found = on("a", msgspec.json.encode(msgspec.structs.replace(bare, packed=packed)).decode())
+    assert found == bare
 
 
 def test_a_command_over_too_many_is_refused() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from provisioner.disruption.acceptance import EVICTION_USD, HORIZON, OVERLAP
+from provisioner.disruption.acceptance import EVICTION_USD, OVERLAP, PROMPT
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
@@ -40,7 +40,7 @@ def test_a_set_grows_until_one_new_node_holds_its_pods_for_less() -> None:
     work, sets = of(fleet)
     (first, *_) = keys(sets.grown(work.order[0], work.free))
     hour = timedelta(hours=1)
-    saved, moves, beside = (4 * 0.1 - 0.3) * (HORIZON / hour), 4 * EVICTION_USD, 0.3 * (OVERLAP / hour)
+    saved, moves, beside = (4 * 0.1 - 0.3) * (PROMPT / hour), 4 * EVICTION_USD, 0.3 * (OVERLAP / hour)
     assert first[0] == pytest.approx(saved - moves - beside)
     assert len(first[1]) == 4
     assert work.order[0].key in first[1]
@@ -53,7 +53,7 @@ def test_a_node_of_the_right_size_is_no_seed_and_empty_room_makes_one() -> None:
     fleet.node("half", several(1, "h", shape("400m", "512Mi")), kind=SMALL)
     _, sets = of(fleet)
     assert [one.key for one in sets.seeds()] == ["half"]
-    assert sets.margins["full"] < 0 < sets.margins["half"] < 0.1 * (HORIZON / timedelta(hours=1))
+    assert sets.margins["full"] < 0 < sets.margins["half"] < 0.1 * (PROMPT / timedelta(hours=1))
 
 
 def test_nodes_that_are_not_free_are_in_no_set() -> None:
@@ -81,7 +81,7 @@ def test_only_what_the_pool_may_buy_counts() -> None:
     for name in "abcd":
         fleet.node(name, several(1, name, THREE), kind=SMALL)
     work, _ = of(fleet)
-    sets = Sets(work.order, [allowed], Rates.of([both]), lambda _: 0.0)
+    sets = Sets(work.order, [allowed], Rates.of([both]), work._rule)
     assert sets.grown(work.order[0], work.free) == []
 
 
@@ -110,8 +110,8 @@ def test_young_nodes_that_something_else_became_cheaper_for_keep_no_others_from_
     for number in range(60):
         pods = several(1, f"p{number}", shape("1500m", "1Gi"))
         fleet.node(f"young{number:02d}", pods, kind=SMALL, created=NOON - timedelta(minutes=5), claim_spec=spec)
-    known = NO_PRICE_HISTORY.noted({"general": (SMALL, CHEAP, dear)}, NOON - timedelta(days=1), HORIZON)
-    view = replace(fleet.view(), prices=known.noted({"general": fleet.types}, NOON, HORIZON))
+    known = NO_PRICE_HISTORY.noted({"general": (SMALL, CHEAP, dear)}, NOON - timedelta(days=1), PROMPT)
+    view = replace(fleet.view(), prices=known.noted({"general": fleet.types}, NOON, PROMPT))
     assert view.prepared is not None
     work = Consolidation(view, view.prepared)
     sets = work.sets()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core import disruption
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
-from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS
+from provisioner.controllers.core.consolidation import MOST_SECONDS, PASS_SECONDS, STILL_SECONDS, TIMEOUT_SECONDS, Looks
 from provisioner.controllers.core.disruption import (
     CONSOLIDATIONS,
     METHODS,
@@ -20,11 +20,12 @@ from provisioner.controllers.core.disruption import (
     Method,
     settings_of,
 )
+from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.disruption.messages import LAUNCHED_RECENTLY, NO_CHEAPER_NODE, WAITS_FOR_TIED
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import LEARNING
 from provisioner.disruption.proposal import Blocked, Proposal, Score
-from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
+from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, View
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.snapshot import Snapshot
@@ -574,3 +575,111 @@ def test_a_move_that_waits_for_its_turn_does_not_keep_the_limit_over_all_pools_f
     assert left(stage) == ["a", "b"]
     look(stage)
     assert left(stage) == tied
+
+
+# --- many nodes at once ---
+
+
+class Lender:
+    """Lends somebody who looks for cheaper fleets in every pass, and notes what is told of them."""
+
+    def __init__(self) -> None:
+        self.ends: list[dict[str, Any]] = []
+        self.seconds, self.stopped, self.lends = 0.0, False, True
+
+    def searcher(self, _looks: Looks, _at: datetime) -> Improved | None:
+        return (lambda _, result: result) if self.lends else None
+
+    def ended(self, _looks: Looks, _at: datetime, recheck: datetime | None, **more: Any) -> None:
+        self.ends.append({"recheck": recheck, **more})
+
+    def rest(self) -> float:
+        return self.seconds
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def lender(stages: Make) -> tuple[Stage, Lender]:
+    stage, lender = two(stages), Lender()
+    stage.disruption._rebuilding = cast(Rebuilding, lender)
+    return stage, lender
+
+
+def rebuilds(monkeypatch: pytest.MonkeyPatch, ask: Callable[[View], MethodAnswer]) -> None:
+    monkeypatch.setattr(disruption, "REBUILDING", replace(disruption.REBUILDING, ask=ask))
+
+
+def test_many_nodes_are_asked_about_once_what_was_found_before_has_begun(
+    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, lent = lender
+    seen: list[tuple[bool, int]] = []
+
+    def ask(view: View) -> MethodAnswer:
+        seen.append((view.improved is not None, len(view.snapshot.commands)))
+        return MethodAnswer()
+
+    rebuilds(monkeypatch, ask)
+    look(stage)
+    assert seen == [(True, 1)]
+    (end,) = lent.ends
+    assert (end["settled"], end["begun"], end["called_off"]) == (False, False, 0)
+
+
+def test_nobody_is_asked_about_many_nodes_where_nobody_is_lent(
+    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, lent = lender
+    lent.lends = False
+    rebuilds(monkeypatch, lambda _: pytest.fail("asked"))
+    look(stage)
+    assert lent.ends == []
+
+
+def test_a_question_about_many_nodes_that_fails_is_told_too(
+    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, lent = lender
+    stage.disruption._consolidations = ()
+
+    def fails(_: View) -> MethodAnswer:
+        raise ValueError("no")
+
+    rebuilds(monkeypatch, fails)
+    look(stage)
+    assert [one["settled"] for one in lent.ends] == [False]
+
+
+def test_once_it_has_rested_a_pass_is_due_though_nothing_has_changed(
+    lender: tuple[Stage, Lender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, lent = lender
+    stage.disruption._consolidations = ()
+    asked: list[View] = []
+
+    def ask(view: View) -> MethodAnswer:
+        asked.append(view)
+        return MethodAnswer()
+
+    rebuilds(monkeypatch, ask)
+    lent.seconds = 60.0
+    look(stage)
+    look(stage)  # what the first pass found to say has been written by now
+    asked.clear()
+    look(stage, 61)
+    assert len(asked) == 1
+    stage.world.clock.advance(50)
+    stage.disruption.run_once()
+    assert not stage.disruption.consolidate_once()
+    stage.world.clock.advance(15)
+    stage.disruption.run_once()
+    assert stage.disruption.consolidate_once()
+    assert len(asked) == 2
+
+
+def test_whoever_is_lent_is_stopped_with_disruption(lender: tuple[Stage, Lender]) -> None:
+    stage, lent = lender
+    stage.disruption.stop()
+    assert lent.stopped
