@@ -86,12 +86,12 @@ def _settled(
         if len(cheaper) < SPOT_TYPES:
             return messages.too_few_spot_types(SPOT_TYPES, len(cheaper))
         cheaper = cheaper[: max(SPOT_TYPES, min_values_served(cheaper, asked).needed)]
+    if not from_spot and spot is not None and others and _buys(cheaper, asked, names.CAPACITY_SPOT):
+        asked = spot
+        cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]
     missing = min_values_served(cheaper, asked).missing
     if missing:
         return messages.MIN_VALUES_NOT_MET + ", ".join(sorted(missing))
-    if not from_spot and spot is not None and may_be_spot and others:
-        asked = spot
-        cheaper = [one for one in cheaper if worst_launch_price(one.offerings, asked) < below]
     return _narrowed(claim, cheaper, asked)
 
 

@@ -26,8 +26,6 @@ def propose(view: View) -> MethodAnswer:
     work.relax()
     best: Move | None = None
     for some in work.rebuilds():
-        if work.over:
-            break
         found = work.rebuild(some)
         if isinstance(found, Move) and (best is None or found.gain > best.gain):
             best = found

@@ -1,6 +1,6 @@
 """Which nodes are compared together with the cheapest fleet that is found for their pods, and what comes of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from provisioner.disruption import acceptance, rebuilding
+from provisioner.disruption import acceptance, rebuilding, simulation
 from provisioner.disruption.consolidation import Consolidation
+from provisioner.disruption.legality import StuckEviction
 from provisioner.disruption.methods import rebuilding as method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.rebuilding import choices
@@ -17,9 +18,10 @@ from provisioner.disruption.view import Acceptance, Settings, View
 from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
+from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, Fleet, budget, several
-from tests.support.problems import apart, app, instance_type, shape, spread
+from tests.support.problems import apart, app, instance_type, near, pod, shape, spread
 
 ONE, FOUR = (
     instance_type(name, cpu, memory, usd, zones=ABC, capacity_types=("on-demand",))
@@ -163,7 +165,8 @@ def test_new_nodes_may_be_of_a_type_that_goes() -> None:
 
 def in_the_way(fleet: Fleet, why: str) -> None:
     """Three more nodes, the most wasteful by far."""
-    dear = instance_type("dear", "2", "8Gi", 3.0, zones=ABC, capacity_types=("on-demand",))
+    kinds = ("on-demand", "spot") if why == "spot" else ("on-demand",)
+    dear = instance_type("dear", "2", "8Gi", 3.0, zones=ABC, capacity_types=kinds)
     selector = (
         {"node.kubernetes.io/instance-type": "dear"} if why == "comes again" else {"kubernetes.io/hostname": "it"}
     )
@@ -210,6 +213,88 @@ def test_where_the_time_is_over_nothing_more_is_looked_for() -> None:
 
     view = replace(view_of(fleet_of(), search), expired=lambda: asked > 0)
     assert len(method.propose(view).proposals) == asked == 1
+
+
+def test_where_only_types_that_are_too_dear_may_be_spot_new_nodes_are_on_demand() -> None:
+    """Both are of the plan: the cheaper one is launched, the other never."""
+    fleet = fleet_of()
+    fleet.types = (*fleet.types, instance_type("dear", "8", "32Gi", 3.0, zones=ABC))
+    (one,) = proposed(fleet)
+    assert {claim.instance_types for claim in one.replacements} == {("four",)}
+    assert {claim.planned_capacity_type for claim in one.replacements} == {"on-demand"}
+
+
+def test_of_several_choices_the_one_counts_that_brings_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = view_of(fleet_of())
+    monkeypatch.setattr(Consolidation, "rebuilds", lambda work: [work.order[:5], work.order, work.order[5:]])
+    (one,) = method.propose(view).proposals
+    assert len(one.candidates) == 10
+
+
+def test_a_node_that_is_to_take_a_pod_is_in_no_choice() -> None:
+    fleet = fleet_of()
+    fleet.node("roomy", several(1, "r", OWN), kind=FOUR)
+    assert any("roomy" in {one.key for one in some} for some in order(fleet).rebuilds())
+    fleet.pending = [pod("waits", shape("4", "1Gi"))]
+    assert not any("roomy" in {one.key for one in some} for some in order(fleet).rebuilds())
+
+
+def test_whoever_looks_sees_the_nodes_that_go_closed_and_without_their_pods() -> None:
+    fleet = fleet_of()
+    going = str(fleet.node("going", several(1, "g", OWN), kind=FOUR, deleting=True).key)
+    seen: list[tuple[bool, bool, int]] = []
+
+    def search(prepared: Prepared, result: Result) -> Result:
+        seen.extend((one.name == going, one.closed, len(one.pods)) for one in prepared.world.bins)
+        return result
+
+    proposed(fleet, search)
+    assert set(seen[:11]) == {(False, True, 0), (True, True, 1)}
+
+
+def test_nobody_is_promised_a_node_that_leaves_by_itself() -> None:
+    fleet = fleet_of()
+    fleet.node("going", kind=instance_type("huge", "64", "256Gi", 3.0, zones=ABC), deleting=True)
+    onto = {str(fleet.nodes[-1].key): tuple(pod for node in fleet.nodes for pod in node.pods)}
+    assert proposed(fleet, lambda _, result: replace(result, claims=(), existing=onto)) == ()
+
+
+def test_pods_that_must_follow_others_that_move_already_stay() -> None:
+    fleet = fleet_of(0)
+    follower = shape("1500m", "1Gi", affinity=near("topology.kubernetes.io/zone", app("lead")))
+    for number in range(10):
+        room = ONE.allocatable - OWN.requests - DAEMON.requests
+        fleet.node(f"n{number:02}", several(1, f"w{number:02}", follower), kind=ONE, room=room)
+    fleet.node(
+        "leads", several(1, "lead", shape("100m", "64Mi", labels={"app": "lead"})), kind=FOUR, room=Resources.of({})
+    )
+    assert proposed(fleet)
+    fleet.nodes[-1] = replace(fleet.nodes[-1], deleting=True)
+    assert proposed(fleet) == ()
+
+
+def test_a_pod_whose_eviction_would_be_stuck_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(_: Prepared, result: Result, _leaving: Iterable[str]) -> StuckEviction | None:
+        return next((StuckEviction(pod, "no") for pod in result.placed if pod.name == "w03-0"), None)
+
+    monkeypatch.setattr(simulation, "stuck_eviction", stuck)
+    (one,) = proposed(fleet_of(11))
+    assert len(one.candidates) == 10
+    assert "n03" not in one.candidates
+
+
+def test_what_does_not_pay_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask of each tied pod whether its eviction would be stuck may take seconds."""
+    monkeypatch.setattr(simulation, "stuck_eviction", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(acceptance, "EVICTION_USD", 0.078)  # less than it could bring, more than it does
+    searched: list[Result] = []
+
+    def search(_: Prepared, result: Result) -> Result:
+        searched.append(result)
+        return result
+
+    assert proposed(fleet_of(), search) == ()
+    assert searched
 
 
 ELSEWHERE = "topology.kubernetes.io/zone", app("other")

@@ -976,6 +976,7 @@ def test_a_replacement_that_is_being_deleted_replaces_nothing(stage: Stage) -> N
     stage.world.clock.advance(10)
     eventually(stage.is_open, "it is called off", 5.0, 0.01)
     assert not stage.goes()
+    assert (stage.commands.called_off("drift"), stage.commands.called_off("rebuild")) == (1, 0)
 
 
 def test_a_replacement_that_is_gone_replaces_nothing(stage: Stage) -> None:
