@@ -708,8 +708,8 @@ def _saving(patch: pytest.MonkeyPatch) -> None:
     """What costs more is what pays."""
     gain, ask = Rule.gain, Simulation.ask
 
-    def dearer(self: Rule, some: Any, saving: float, new_usd: float) -> float:
-        return gain(self, some, abs(saving), 0.0) + 1.0
+    def dearer(self: Rule, some: Any, saving: float, _new_usd: float, *hours: float) -> float:
+        return gain(self, some, abs(saving), 0.0, *hours) + 1.0
 
     def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
         return ask(self, some, price_below=None, **how)
