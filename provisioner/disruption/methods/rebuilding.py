@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from provisioner.disruption.consolidation import Consolidation, Move
+from provisioner.disruption.methods.consolidation import SINGLE
 from provisioner.disruption.view import MethodAnswer, View
 
 METHOD: Final = "rebuild"
+"""Of commands of several nodes; one of a single node counts as consolidation's."""
 
 
 def propose(view: View) -> MethodAnswer:
@@ -30,5 +32,5 @@ def propose(view: View) -> MethodAnswer:
         if isinstance(found, Move) and (best is None or found.gain > best.gain):
             best = found
     if best is not None:
-        work.accept(best, METHOD)
+        work.accept(best, METHOD if len(best.some) > 1 else SINGLE)
     return replace(work.answer(), blocked=(), eligible=0)

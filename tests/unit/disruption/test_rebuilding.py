@@ -151,6 +151,7 @@ def test_what_one_node_brings_is_not_spent_on_the_pods_of_others() -> None:
     fleet.node("dear", several(4, "odd", alone), kind=dear)
     (one,) = proposed(fleet)
     assert one.candidates == ("dear",)
+    assert one.method == "single", "as metrics count it"
     assert len(one.replacements) == 4
 
 
