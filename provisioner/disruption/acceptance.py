@@ -31,7 +31,7 @@ THRESHOLD: Final = 0.5
 _HOUR: Final = timedelta(hours=1)
 _FULL: Final = 0.95
 """A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
-OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
+_OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
 
 
 def brings(saving: float, evictions_usd: float, new_usd: float, hours: float = WHOLE) -> float:
@@ -193,8 +193,12 @@ def _is_dearer(one: Candidate, created: datetime, view: View) -> bool:
 
 def _as_planned(one: Candidate) -> bool:
     planned = one.claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION)
-    have = [one.node.labels.get(key, "") for key in OFFERING]
-    return planned is None or planned.split("/") == have
+    return planned is None or planned.split("/") == offering_of(one)
+
+
+def offering_of(one: Candidate) -> list[str]:
+    """The type, zone and capacity type of a node; "" for what its labels do not say."""
+    return [one.node.labels.get(key, "") for key in _OFFERING]
 
 
 def _as_full(one: Candidate) -> bool:

@@ -14,7 +14,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, messages, replacement
-from provisioner.disruption.acceptance import OFFERING, WHOLE, Rule, is_news, is_settled
+from provisioner.disruption.acceptance import WHOLE, Rule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
 from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
@@ -202,7 +202,7 @@ class Consolidation:
         if result.claims:
             if len(result.claims) > 1 and planned >= total:
                 return messages.several_replacements_needed(len(result.claims))
-            if why := self._rule.refusal(some, total - planned, planned):
+            if why := self._why_not(some, result):
                 return why
             claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
             if isinstance(claims, str):
@@ -211,9 +211,9 @@ class Consolidation:
                 return messages.LAUNCHED_RECENTLY
             result = Result(claims, result.existing, ())
             planned = result.usd_per_hour
-        saving = total - planned
-        if why := self._rule.refusal(some, saving, planned):
+        if why := self._why_not(some, result):
             return why
+        saving = total - planned
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
 
     def allows(self, some: Sequence[Candidate]) -> bool:
@@ -319,12 +319,9 @@ class Consolidation:
 
 def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:
     """Whether a new node would be what one that goes is, with the same pods."""
-    mine = sorted(pod.uid for pod in claim.pods)
+    mine = {pod.uid for pod in claim.pods}
     planned = [claim.planned_type, claim.planned_zone, claim.planned_capacity_type]
-    return any(
-        sorted(pod.uid for pod in one.pods) == mine and [one.node.labels.get(key, "") for key in OFFERING] == planned
-        for one in some
-    )
+    return any({pod.uid for pod in one.pods} == mine and offering_of(one) == planned for one in some)
 
 
 def _unconsolidatable(one: Candidate) -> str | None:

@@ -71,8 +71,7 @@ def _settled(
     sources = [one for one in some if any(pod.uid in takes for pod in one.pods)]
     types = [catalogue[name] for name in claim.instance_types if name in catalogue]
     spot, others = _with(asked, names.CAPACITY_SPOT), _buys(types, asked, names.CAPACITY_ON_DEMAND)
-    may_be_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT)
-    from_spot = spot is not None and may_be_spot and all(one.spot for one in sources)
+    from_spot = spot is not None and _buys(types, asked, names.CAPACITY_SPOT) and all(one.spot for one in sources)
     if from_spot:
         if not settings.spot_to_spot:
             return SPOT_DISABLED
