@@ -17,11 +17,9 @@ from provisioner.disruption import costs
 from provisioner.disruption.candidates import Types
 from provisioner.disruption.view import View
 from provisioner.scheduling.problem import Bin
-from provisioner.values.resources import Resources
+from provisioner.values.resources import PLENTIFUL, Resources
 
 _ANGLES: Final = 33
-_PLAIN: Final = frozenset({names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE})
-"""Of which every type has some; the others are those for which a type is chosen."""
 _Point = tuple[int, int]
 """CPU in thousandths, memory in bytes."""
 
@@ -69,7 +67,7 @@ class Rates:
             size, price = _size(one.allocatable), max(0.0, offering.price)
             priced[size] = min(priced.get(size, math.inf), price)
             for name, amount in one.allocatable.items():
-                if name not in _PLAIN and amount > 0:
+                if name not in PLENTIFUL and amount > 0:
                     extended[name] = min(extended.get(name, math.inf), price / amount)
         return cls(_pairs(priced), _staircase(priced), extended)
 
@@ -87,7 +85,7 @@ class Rates:
         wanted = Counter[str]()
         for pod in pods:
             for name, amount in pod.shape.requests.items():
-                if name not in _PLAIN and amount > 0:
+                if name not in PLENTIFUL and amount > 0:
                     wanted[name] += amount
         return max((self.extended.get(name, math.inf) * amount for name, amount in wanted.items()), default=0.0)
 

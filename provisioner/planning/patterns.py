@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.planning.model import Model
-from provisioner.values.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from provisioner.values.resources import PLENTIFUL
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 _BITS: Final = 23
-_PLENTIFUL: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
 _LEAST_PRICE: Final = 1e-6
 """USD per hour: what costs nothing is not to be divided by."""
 _AT_ONCE: Final = 256
@@ -87,7 +86,7 @@ def arrays_of(model: Model, *, sparing: bool = False) -> tuple[Arrays, NDArray[n
     demand = np.array([len(one.pods) for one in model.items], dtype=np.int32)
     most = np.array([one.most or _MOST for one in model.items], dtype=np.int32)
     order = np.argsort(price, kind="stable")
-    extended = [d for d, name in enumerate(model.market.names) if name not in _PLENTIFUL]
+    extended = [d for d, name in enumerate(model.market.names) if name not in PLENTIFUL]
     scarce = np.array([any(one.need[d] for d in extended) for one in model.items], dtype=bool)
     return Arrays(needs, rooms, price, allowed, most, demand, order, charge, budget, scarce), keep
 

@@ -11,6 +11,8 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 EPHEMERAL_STORAGE = "ephemeral-storage"
+PLENTIFUL: Final = frozenset({CPU, MEMORY, PODS, EPHEMERAL_STORAGE})
+"""Of which every node has some; the others are those for which a type is chosen."""
 HUGEPAGES_PREFIX = "hugepages-"
 _NANOS_PER_MILLI = 10**6
 _NANOS_PER_UNIT = 10**9
