@@ -110,6 +110,12 @@ def violations(definition: Definition, document: Document) -> list[Violation]:
     return [*_metadata(document.get("metadata")), *_Check(places).value(body, rest, "")]
 
 
+def unknown_fields(definition: Definition, document: Document) -> list[Violation]:
+    """The fields of an object's spec that its definition does not have, of any document; cheap, since no rule is asked."""
+    schema = _schema(definition)
+    return list(_Check(_places(schema)).unknown(schema["properties"]["spec"], document.get("spec"), "spec"))
+
+
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A question that ends a sentence, "" where nothing known is close."""
     by_folded = {one.casefold(): one for one in sorted(known, reverse=True)}
@@ -194,14 +200,25 @@ class _Check:
         for name in schema.get("required", ()):
             if name not in value:
                 yield Violation(child(path, name), MISSING)
-        for name, one in value.items():
-            if name in properties:
-                yield from self.value(properties[name], one, child(path, name))
-            elif isinstance(schema.get("additionalProperties"), Mapping):
-                where = child(path, name) if _PLAIN_KEY.fullmatch(name) else f"{path}[{name}]"
-                yield from self.value(schema["additionalProperties"], one, where)
-            elif not schema.get("x-kubernetes-preserve-unknown-fields") and "properties" in schema:
-                yield Violation(child(path, name), messages.unknown_field(self._hint(name, properties)))
+        for name, one, own, where in _parts(schema, value, path):
+            if own is not None:
+                yield from self.value(own, one, where)
+            else:
+                yield Violation(where, messages.unknown_field(self._hint(name, properties)))
+
+    def unknown(self, schema: Document, value: Any, path: str) -> Iterator[Violation]:
+        """Only the fields that the schema does not have."""
+        match value:
+            case Mapping():
+                for name, one, own, where in _parts(schema, value, path):
+                    if own is not None:
+                        yield from self.unknown(own, one, where)
+                    else:
+                        known: Mapping[str, Any] = schema["properties"]
+                        yield Violation(where, messages.unknown_field(self._hint(name, known)))
+            case list() if len(value) <= schema.get("maxItems", len(value)):
+                for position, one in enumerate(value):
+                    yield from self.unknown(schema.get("items", {}), one, f"{path}[{position}]")
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
         self._hints += 1
@@ -209,6 +226,19 @@ class _Check:
             return close
         elsewhere = self._places.get(name)
         return f"; did you mean {elsewhere[0]}?" if elsewhere else ""
+
+
+def _parts(schema: Document, value: Document, path: str) -> Iterator[tuple[str, Any, Document | None, str]]:
+    """Every field of an object that the schema says something of: name, value, its own schema (None where it is unknown), and path."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    others = schema.get("additionalProperties")
+    for name, one in value.items():
+        if name in properties:
+            yield name, one, properties[name], child(path, name)
+        elif isinstance(others, Mapping):
+            yield name, one, others, child(path, name) if _PLAIN_KEY.fullmatch(name) else f"{path}[{name}]"
+        elif not schema.get("x-kubernetes-preserve-unknown-fields") and "properties" in schema:
+            yield name, one, None, child(path, name)
 
 
 def _mistyped(schema: Document, value: Any) -> str:

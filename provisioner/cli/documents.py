@@ -119,11 +119,12 @@ def _one_line(error: Exception) -> str:
 class _Open:
     """A list or mapping that is being read."""
 
-    __slots__ = ("anchor", "height", "key", "size", "value", "waits")
+    __slots__ = ("anchor", "height", "key", "merged", "size", "value", "waits")
 
     def __init__(self, value: dict[str, object] | list[object], anchor: str | None) -> None:
         self.value, self.anchor, self.size, self.height = value, anchor, 1, 1
         self.key, self.waits = "", False
+        self.merged = set[str]()  # keys that `<<` brought, and the mapping itself may replace
 
 
 class _Reader:
@@ -185,13 +186,16 @@ class _Reader:
         elif above.waits:
             above.waits = False
             if above.key == _MERGE:
-                _merge(above.value, value)
+                above.merged |= _merge(above.value, value)
             else:
+                above.merged.discard(above.key)
                 above.value[above.key] = value
         elif isinstance(value, dict | list):
             raise DocumentError(f"line {_line(event)}: a key must be a text, not a list or a mapping")
         else:
             above.key, above.waits = _key(value), True
+            if above.key in above.value and above.key not in above.merged:
+                raise DocumentError(f"line {_line(event)}: {_twice(above.key, len(self._stack))}")
 
 
 def _line(event: Any) -> int:
@@ -202,11 +206,19 @@ def _key(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _merge(into: dict[str, object], value: object) -> None:
+def _twice(key: str, depth: int) -> str:
+    remedy = "separate objects with a line of ---" if depth == 1 else "remove one of them"
+    return f"the key {key[:_TEXT]} stands twice in one mapping; {remedy}"
+
+
+def _merge(into: dict[str, object], value: object) -> set[str]:
+    """The keys that came anew."""
+    before = set(into)
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             for key, inner in one.items():
                 into.setdefault(key, inner)
+    return into.keys() - before
 
 
 @functools.lru_cache(maxsize=65536)  # the same few keys and values in every object

@@ -151,6 +151,7 @@ def reported(
                     Problem(str(path), "", "", "has no usable NodePool to compare; give a file with at least one")
                 )
             objects.problems += own.problems
+            objects.notes += [f"{_short(path, compare)}: {note}" for note in own.notes]
             merged = replace(objects, pools=own.pools, classes={**objects.classes, **own.classes})
             variants.append((_short(path, compare), merged, own.pools))
         variants = [one for one in variants if one[2]]
@@ -163,7 +164,7 @@ def reported(
         plans.append(Planned.of(name, len(question.pods), answer, question.notes))
     table = table or chosen(catalogue, objects)
     now = current_of(objects, table, clock) if current else None
-    return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored)
+    return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored, tuple(objects.notes))
 
 
 def _read(objects: Objects, path: Path) -> None:

@@ -22,6 +22,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.openapi import definition_of, unknown_fields
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.validation import pool_problems
@@ -34,6 +35,7 @@ from provisioner.values.printable import one_line
 
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000
+_MAX_NOTES: Final = 20
 _KWOK: Final = "karpenter.kwok.sh"
 _AT: Final = re.compile(r"^(?:ValidationError: )?(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _GOT: Final = re.compile(r"got `([a-z]+)`")
@@ -78,6 +80,7 @@ class Objects:
         loose: pods as somebody wrote them, not as an API server returned them.
         priorities: of PriorityClasses, by name.
         ignored: kinds that a plan does not depend on, and how many of each.
+        notes: sentences about what is ignored in objects that count.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -98,6 +101,7 @@ class Objects:
     priorities: dict[str, int] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     count: int = 0
 
     def read(self, path: Path, data: bytes) -> None:
@@ -189,12 +193,22 @@ class Objects:
                 self.priorities[str(metadata["name"])] = document["value"]
         elif (found := _KNOWN.get((version, kind))) is not None:
             self.add(file, found, found.decode(msgspec.json.encode(document)))
+            if found in _WRITTEN:
+                self._note_unknown(named, version, kind, document)
         elif group in {"karpenter.sh", ec2.GROUP, _KWOK} and (kind, group) not in _OTHERS:
             known = ", ".join(sorted(f"{v} {k}" for v, k in _KNOWN if "karpenter" in v))
             text = f"{version} {kind} is not supported; use one of {known}, or rewrite an older version with `dovetail convert`"
             self.complain(Problem(file, named, "apiVersion", text))
         else:
             self.ignored[kind] += 1
+
+    def _note_unknown(self, named: str, version: str, kind: str, document: dict[str, Any]) -> None:
+        """Say which fields are ignored: a misspelt one would change the plan."""
+        definition = definition_of(version, kind)
+        for one in unknown_fields(definition, document) if definition is not None else ():
+            if len(self.notes) < _MAX_NOTES:
+                end = "" if one.message.endswith("?") else "."
+                self.notes.append(f"The plan ignores {one.path} of {named}: {one.message}{end}")
 
     def _pod(self, file: str, pod: Pod) -> None:
         if pod.shape.error:
@@ -231,6 +245,8 @@ _RESOURCES: Final[Iterable[Resource[Any]]] = (
     resources.CSINODES,
 )
 _KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in _RESOURCES}
+_WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, resources.NODEOVERLAYS})
+"""Kinds of ours that people write."""
 _OTHERS: Final = {("KWOKNodeClass", _KWOK)}
 _KWOK_LABELS: Final = frozenset(
     {

@@ -49,6 +49,7 @@ class Report:
     current: Current | None
     problems: tuple[Problem, ...]
     ignored: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 # --- for programs ------------------------------------------------------------------------------------------------
@@ -345,8 +346,7 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
 
 
 def _notes(report: Report) -> list[str]:
-    notes = [note for one in report.plans for note in one.notes]
-    notes += report.table.notes
+    notes = [*report.notes, *(note for one in report.plans for note in one.notes), *report.table.notes]
     if report.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.ignored.items())[:8])
         notes.append(f"These objects do not affect the plan: {kinds}.")

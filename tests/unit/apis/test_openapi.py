@@ -37,6 +37,23 @@ def test_a_row_of_the_api_server(name: str) -> None:
     assert all(any(path in line for line in found) for path in paths)
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_unknown_fields_alone_are_those_among_all_violations(name: str) -> None:
+    body, _ = ROWS[name]
+    definition = definition_of(body["apiVersion"], body["kind"])
+    assert definition is not None
+    every = [
+        one for one in violations(definition, body) if one.path.startswith("spec") and "unknown field" in one.message
+    ]
+    assert openapi.unknown_fields(definition, body) == every
+
+
+def test_a_body_that_is_no_object_has_no_unknown_fields() -> None:
+    definition = definition_of("karpenter.sh/v1", "NodePool")
+    assert definition is not None
+    assert [openapi.unknown_fields(definition, {"spec": spec}) for spec in (None, [], "text", {})] == [[]] * 4
+
+
 def pool(changes: dict[str, Any]) -> list[str]:
     return said(changed(test_crds.BASES[test_crds.POOLS], changes))
 

@@ -147,6 +147,22 @@ def test_what_is_no_yaml_is_said_with_its_place(text: str | bytes, says: str) ->
         read(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "kind: Pod\nspec: {}\nkind: Node\n",
+            "line 3: the key kind stands twice in one mapping; separate objects with",
+        ),
+        ("a:\n  b: 1\n  b: 2\n", "line 3: the key b stands twice in one mapping; remove one of them"),
+        ("x: &x {b: 1}\na:\n  <<: *x\n  b: 2\n  b: 3\n", "line 5: the key b stands twice in one mapping"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_as_kubectl_does(text: str, says: str) -> None:
+    with pytest.raises(DocumentError, match=says):
+        list(documents(YAML, text.encode()))
+
+
 def test_what_came_before_the_mistake_is_read() -> None:
     found = documents(YAML, b"a: 1\n---\nb: [\n")
     assert next(found) == {"a": 1}

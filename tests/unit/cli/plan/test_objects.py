@@ -182,6 +182,22 @@ def test_a_mistake_is_told_and_stops_nothing_else(mistake: tuple[dict[str, Any],
     assert not found.pools
 
 
+def test_an_unknown_field_of_a_pool_is_told_and_the_pool_is_planned_with() -> None:
+    misspelt = pool(taintz=[{"key": "a", "effect": "NoSchedule"}])
+    misspelt["spec"]["disruptoin"] = {"consolidateAfter": "1m"}
+    found = read(misspelt, workload("Deployment", "good"))
+    assert (len(found.pools), found.problems) == (1, [])
+    assert found.notes == [
+        "The plan ignores spec.template.spec.taintz of NodePool p: unknown field; did you mean taints?",
+        "The plan ignores spec.disruptoin of NodePool p: unknown field; did you mean disruption?",
+    ]
+
+
+def test_notes_are_bounded() -> None:
+    misspelt = pool(**{f"field{number}": 1 for number in range(50)})
+    assert len(read(misspelt).notes) == 20
+
+
 def test_a_dump_of_a_typed_list_is_read() -> None:
     found = Objects()
     items = [{"metadata": {"name": "a", "labels": {}}, "spec": {}, "status": {}}]
