@@ -159,10 +159,16 @@ def ports_of(component: str) -> tuple[str, ...]:
     return ("etcd", "etcd-peer") if component == "etcd" else (component,)
 
 
+_LEASE_TIMES: Final = {"leaseDuration": "45s", "renewDeadline": "35s"}
+"""A scheduler whose Lease runs out ends itself, and no kubelet starts it again here: a busy machine may keep it waiting for long."""
+
+
 def scheduler_document(layout: Layout) -> dict[str, object]:
     """The configuration file of this cluster's kube-scheduler."""
     endpoint = ExtenderEndpoint(layout.url("extender", "http")) if layout.extender else None
-    return scheduler_configuration(extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler")))
+    return scheduler_configuration(
+        extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler")), lease_times=_LEASE_TIMES
+    )
 
 
 def scheduler_file(layout: Layout) -> Path:

@@ -5,6 +5,7 @@ The dev cluster runs it and manifests/scheduler carries the same. Two profiles, 
 nodes and OpportunisticBatching are off: both make kube-scheduler skip nodes that the extender should have seen.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +45,7 @@ def scheduler_configuration(
     kubeconfig: str = "",
     lease_name: str = "kube-scheduler",
     lease_namespace: str = "kube-system",
+    lease_times: Mapping[str, str] | None = None,
     profiles: tuple[str, ...] = (DEFAULT_PROFILE, PROFILE),
     qps: int = 1000,
     burst: int = 2000,
@@ -57,6 +59,7 @@ def scheduler_configuration(
         kubeconfig: path; "" for credentials of the pod it runs in.
         lease_name: Lease that its replicas elect their leader with; the webhook checks it.
         lease_namespace: where that Lease is.
+        lease_times: `leaseDuration` and `renewDeadline`, as in the document; None leaves kube-scheduler its own, 15 s and 10 s.
         profiles: scheduler names that it serves.
         qps: requests per second to the API server; binds and status patches share them.
         burst: how many may come at once.
@@ -77,6 +80,7 @@ def scheduler_configuration(
             "leaderElect": True,
             "resourceName": lease_name,
             "resourceNamespace": lease_namespace,
+            **(lease_times or {}),
         },
         "percentageOfNodesToScore": 100,
         "podInitialBackoffSeconds": initial_backoff_seconds,

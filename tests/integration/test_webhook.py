@@ -461,7 +461,7 @@ def test_a_dead_scheduler_gets_no_more_pods(hook: Hook) -> None:
     eventually(lambda: scheduler() == "dovetail-scheduler", "given to ours")
     hook.plane.signal("kube-scheduler", signal.SIGKILL)
     try:
-        eventually(lambda: scheduler() == "default-scheduler", "its Lease ran out", seconds=25, pause=0.5)
+        eventually(lambda: scheduler() == "default-scheduler", "its Lease ran out", seconds=90, pause=0.5)
         assert hook.metric("dovetail_webhook_scheduler_held_back_total") >= 1
     finally:
         hook.plane.start("kube-scheduler")

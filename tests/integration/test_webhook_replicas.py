@@ -144,7 +144,7 @@ def test_a_renewal_loses_no_pod(pair: Replicas) -> None:
     after = zip(pair.splitter.taken, connections, strict=True)
     assert all(now > then for now, then in after), "each was called anew with the new certificate"
     if rate < PODS_PER_SECOND:
-        assert rate >= PODS_PER_SECOND / slowness_of(hook.plane)
+        assert rate >= PODS_PER_SECOND / (PATIENCE * slowness_of(hook.plane))
 
 
 def test_both_are_killed_at_once_while_pods_are_created(pair: Replicas, images: Hosts) -> None:

@@ -332,7 +332,7 @@ def scheduler_is_silent(scene: Scene) -> None:
     scene.await_true(
         lambda: b'"schedulerName":"default-scheduler"' in as_admitted(scene, asked),
         "pods are given to the default scheduler",
-        60.0,
+        90.0,
     )
 
 

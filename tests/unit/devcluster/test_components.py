@@ -1,7 +1,7 @@
 """Command lines of the control plane: loopback only, right ports, right files."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,6 +105,11 @@ def test_the_scheduler_is_told_of_the_extender_at_its_reserved_port(extender: bo
     document: dict[str, Any] = scheduler_document(Layout(Path("/cluster"), PORTS, extender=extender))
     urls = [entry["urlPrefix"] for entry in document.get("extenders", [])]
     assert urls == ([f"http://127.0.0.1:{PORTS['extender']}"] if extender else [])
+
+
+def test_the_only_scheduler_outlives_a_slow_api_server() -> None:
+    election = cast("dict[str, str]", scheduler_document(LAYOUT)["leaderElection"])
+    assert (election["leaseDuration"], election["renewDeadline"]) == ("45s", "35s")
 
 
 def test_an_unknown_component_is_refused() -> None:
