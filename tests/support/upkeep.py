@@ -805,8 +805,9 @@ class Upkeep:
         equals = {claim.pool: claim.template for one in begun for claim in one.replacements}
         moving = [pod for node in before.nodes if node.key.name in going for pod in node.pods if pod.deleted is None]
 
-        tied_first = sorted(free, key=lambda pod: not (pod.shape.spread or pod.shape.affinity))
-        asked = [pod for pod in tied_first if pod.deleted is None][:_MOST_FREE]
+        apps = {pod.labels["app"] for pod in moving}
+        free.sort(key=lambda pod: (pod.labels["app"] not in apps, not (pod.shape.spread or pod.shape.affinity)))
+        asked = [pod for pod in free if pod.deleted is None][:_MOST_FREE]
         fresh = {one.name: one for pod in asked for one in _new_nodes(pod)}
 
         def violations(others: tuple[tuple[Pod, str], ...]) -> list[str]:
