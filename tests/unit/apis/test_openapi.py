@@ -51,7 +51,8 @@ def test_unknown_fields_alone_are_those_among_all_violations(name: str) -> None:
 def test_a_body_that_is_no_object_has_no_unknown_fields() -> None:
     definition = definition_of("karpenter.sh/v1", "NodePool")
     assert definition is not None
-    assert [openapi.unknown_fields(definition, {"spec": spec}) for spec in (None, [], "text", {})] == [[]] * 4
+    specs: tuple[Any, ...] = (None, [], "text", {})
+    assert [openapi.unknown_fields(definition, {"spec": spec}) for spec in specs] == [[]] * 4
 
 
 def pool(changes: dict[str, Any]) -> list[str]:
