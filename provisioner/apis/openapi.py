@@ -104,16 +104,15 @@ def violations(definition: Definition, document: Document) -> list[Violation]:
         document: as `defaulted` returns it.
     """
     schema = _schema(definition)
-    places = _places(schema)
     rest = {name: value for name, value in document.items() if name != "metadata"}
     body = {**schema, "properties": {name: one for name, one in schema["properties"].items() if name != "metadata"}}
-    return [*_metadata(document.get("metadata")), *_Check(places).value(body, rest, "")]
+    return [*_metadata(document.get("metadata")), *_Check(_places(definition)).value(body, rest, "")]
 
 
 def unknown_fields(definition: Definition, document: Document) -> list[Violation]:
     """The fields of an object's spec that its definition does not have, of any document; cheap, since no rule is asked."""
-    schema = _schema(definition)
-    return list(_Check(_places(schema)).unknown(schema["properties"]["spec"], document.get("spec"), "spec"))
+    schema = _schema(definition)["properties"]["spec"]
+    return list(_Check(_places(definition)).unknown(schema, document.get("spec"), "spec"))
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -162,7 +161,8 @@ def _filled(schema: Document, value: Any) -> Any:
 # --- the schema -----------------------------------------------------------------------------------------------------
 
 
-def _places(schema: Document) -> dict[str, list[str]]:
+@functools.cache
+def _places(definition: Definition) -> dict[str, list[str]]:
     """Where fields of a name stand in a definition's spec, nearest to the root first; for fields that were put elsewhere."""
     found: dict[str, list[str]] = {}
 
@@ -171,7 +171,7 @@ def _places(schema: Document) -> dict[str, list[str]]:
             found.setdefault(name, []).append(child(path, name))
             walk(own, child(path, name))
 
-    walk(schema["properties"]["spec"], "spec")
+    walk(_schema(definition)["properties"]["spec"], "spec")
     return {name: sorted(paths, key=lambda path: (path.count("."), path)) for name, paths in found.items()}
 
 
@@ -196,7 +196,6 @@ class _Check:
             yield from _rules(schema, value, path)
 
     def _fields(self, schema: Document, value: Document, path: str) -> Iterator[Violation]:
-        properties: Mapping[str, Any] = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
                 yield Violation(child(path, name), MISSING)
@@ -204,7 +203,7 @@ class _Check:
             if own is not None:
                 yield from self.value(own, one, where)
             else:
-                yield Violation(where, messages.unknown_field(self._hint(name, properties)))
+                yield self._stranger(schema, name, where)
 
     def unknown(self, schema: Document, value: Any, path: str) -> Iterator[Violation]:
         """Only the fields that the schema does not have."""
@@ -214,11 +213,13 @@ class _Check:
                     if own is not None:
                         yield from self.unknown(own, one, where)
                     else:
-                        known: Mapping[str, Any] = schema["properties"]
-                        yield Violation(where, messages.unknown_field(self._hint(name, known)))
+                        yield self._stranger(schema, name, where)
             case list() if len(value) <= schema.get("maxItems", len(value)):
                 for position, one in enumerate(value):
                     yield from self.unknown(schema.get("items", {}), one, f"{path}[{position}]")
+
+    def _stranger(self, schema: Document, name: str, where: str) -> Violation:
+        return Violation(where, messages.unknown_field(self._hint(name, schema["properties"])))
 
     def _hint(self, name: str, properties: Mapping[str, Any]) -> str:
         self._hints += 1
