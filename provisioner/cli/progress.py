@@ -60,7 +60,7 @@ class PlainProgress:
     def _tick(self, ended: threading.Event) -> None:
         while not ended.wait(PLAIN_INTERVAL_SECONDS):
             seconds = self._clock.monotonic() - self._began
-            self._say(f"{self._label}: {seconds:.0f} s, {self._detail or 'compiling'}")
+            self._say(f"{self._label}: {seconds:.0f} s, {self._detail or 'starting'}")
 
     def _stop(self) -> None:
         self._ended.set()

@@ -100,12 +100,16 @@ class _Builder:
         }
 
     def build(self, program: versions.Binary) -> None:
-        """Build one program and move it into place."""
+        """Build one program and move it into place; says which module is downloaded, or which package compiled, and how many are left."""
         partial = self._directory / f".{program.name}.partial"
+        what = f"building {program.name}"
+        listing = ["list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", program.package]
+        stale = self._run(listing, program.module, what).split()
         self._run(
-            ["build", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
+            ["build", "-v", "-trimpath", "-ldflags", program.ldflags, "-o", str(partial), program.package],
             program.module,
-            f"building {program.name}",
+            what,
+            frozenset(stale),
         )
         partial.replace(self._directory / program.name)
 
@@ -128,8 +132,15 @@ class _Builder:
         document = json.loads(output)
         return Path(document["Dir"])
 
-    def _run(self, arguments: list[str], module: str, what: str) -> str:
-        """Run Go in a copy of a wrapper module (so that nothing can change the committed one); its output."""
+    def _run(self, arguments: list[str], module: str, what: str, packages: frozenset[str] = frozenset()) -> str:
+        """Run Go in a copy of a wrapper module (so that nothing can change the committed one); its output.
+
+        Args:
+            arguments: of Go.
+            module: the wrapper.
+            what: it is for, for the error.
+            packages: those that `go build -v` names as it compiles them.
+        """
         with tempfile.TemporaryDirectory(prefix="dovetail-go-") as scratch:
             for name in ("go.mod", "go.sum"):
                 shutil.copyfile(versions.WRAPPERS / module / name, Path(scratch) / name)
@@ -147,7 +158,7 @@ class _Builder:
                 raise BuildError(f"{self._go} does not run ({error})", "Install Go again") from error
             with process:
                 errors: list[str] = []
-                reader = threading.Thread(target=self._follow, args=(process.stderr, errors))
+                reader = threading.Thread(target=self._follow, args=(process.stderr, errors, packages))
                 reader.start()
                 try:
                     output = process.stdout.read() if process.stdout else ""
@@ -161,11 +172,19 @@ class _Builder:
             raise _explained(what, errors)
         return output
 
-    def _follow(self, stream: IO[str] | None, lines: list[str]) -> None:
+    def _follow(self, stream: IO[str] | None, lines: list[str], packages: frozenset[str]) -> None:
+        downloaded = compiled = 0
         for line in stream or ():
             text = line.strip()
             if text.startswith("go: downloading "):
-                self._progress.detail(text.removeprefix("go: "))
+                downloaded += 1
+                self._progress.detail(f"{text.removeprefix('go: ')} (module {downloaded})")
+            elif text in packages:
+                compiled += 1
+                left = len(packages) - compiled
+                self._progress.detail(
+                    f"compiling {text}, {left} of {len(packages)} packages left" if left else "linking"
+                )
             elif text:
                 lines.append(text)
 

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, and kwok as the kubelets.
 
-`DevCluster` is used in two ways. By `dovetail dev`, the cluster goes on when the command has ended. By tests and the
-demo (`temporary=True`) it lives as long as the program: a reaper stops it when the program ends, be it by SIGKILL.
+`DevCluster` is used in two ways. By `dovetail dev`, the cluster goes on when the command has ended, and a keeper starts again what ends by itself. By
+tests and the demo (`temporary=True`) it lives as long as the program: a reaper stops it when the program ends, be it by SIGKILL.
 """
 
 import contextlib
@@ -189,7 +189,7 @@ class DevCluster:
     def status(self) -> list[ComponentStatus]:
         """Every component in start order, then our own programs by name."""
         known = teardown.records(self.dir)
-        known.pop(teardown.REAPER, None)
+        known.pop(teardown.GUARD, None)
         components = self._layout.components
         names = [*components, *sorted(set(known) - set(components))]
         return [self._status(name, known.get(name)) for name in names]
@@ -372,7 +372,7 @@ class DevCluster:
         Raises:
             StateError: one of that name runs already, or it cannot be executed.
         """
-        if name in (*COMPONENTS, versions.METRICS_SERVER, teardown.REAPER):
+        if name in (*COMPONENTS, versions.METRICS_SERVER, teardown.GUARD):
             raise StateError(f"{name} is the cluster's own", "Choose another name")
         return self._spawn(name, argv, {"KUBECONFIG": str(self.kubeconfig), **(env or {})})
 
@@ -433,7 +433,9 @@ class DevCluster:
         self._layout.audit_policy.write_text(json.dumps(components.audit_document(), indent=2))
 
     def _start_all(self) -> None:
-        self._start_reaper()
+        owner = self._owner
+        if owner is not None:
+            self._start_guard("reaper", str(self.dir), str(owner.pid), str(owner.started), owner.boot)
         self._launch("etcd")
         self._await_ready("etcd")
         self._launch("kube-apiserver")
@@ -451,6 +453,8 @@ class DevCluster:
         )
         if self._layout.metrics:
             self._wait(lambda: self._get_ok(metrics.API_PATH), versions.METRICS_SERVER, "the metrics API")
+        if owner is None:
+            self._start_guard("keeper", self.name)
 
     def _set_up_metrics(self) -> None:
         """Objects that metrics-server and kwok's usage need, or none of them; a ClusterResourceUsage that is there stays as it is."""
@@ -467,16 +471,12 @@ class DevCluster:
         if not self.kubectl("get", metrics.PLURAL, "-o", "name").strip():
             self.kubectl("create", "-f", "-", stdin=json.dumps(metrics.default_usage()))
 
-    def _start_reaper(self) -> None:
-        owner = self._owner
-        if owner is None:
-            return
-        argv = [sys.executable, "-m", "provisioner.devcluster.reaper", str(self.dir)]
-        argv += [str(owner.pid), str(owner.started), owner.boot]
+    def _start_guard(self, module: str, *arguments: str) -> None:
+        argv = [sys.executable, "-m", f"provisioner.devcluster.{module}", *arguments]
         env = {**self.env, "PYTHONPATH": str(_REPOSITORY)}
         env.pop(MARK, None)  # it is not one of those that it stops
-        record = spawn(argv, self._layout.log(teardown.REAPER), env)
-        write_record(self._layout.record(teardown.REAPER), record)
+        record = spawn(argv, self._layout.log(teardown.GUARD), env)
+        write_record(self._layout.record(teardown.GUARD), record)
 
     def _launch(self, name: str) -> None:
         argv = components.command(name, self._layout)

@@ -26,7 +26,8 @@ from provisioner.devcluster.processes import (
 )
 from provisioner.support.clock import Clock
 
-REAPER: Final = "reaper"
+GUARD: Final = "guard"
+"""Record of the process that looks after the cluster: `reaper` or `keeper`."""
 _LAST: Final = (("kwok", "kube-controller-manager", "kube-scheduler"), ("kube-apiserver",), ("etcd",))
 
 
@@ -64,9 +65,9 @@ def stop_everything(directory: Path, clock: Clock, *, keep_data: bool = True) ->
         StateError: a process survived SIGKILL.
     """
     known = records(directory)
-    reaper = known.pop(REAPER, None)
-    if reaper is not None and reaper.pid != os.getpid():
-        stop(reaper, clock)
+    guard = known.pop(GUARD, None)
+    if guard is not None and guard.pid != os.getpid():
+        stop(guard, clock)
     plane = {name for group in _LAST for name in group}
     survivors = _stop_group([known[name] for name in sorted(set(known) - plane)], clock, TERM_SECONDS)
     for group in _LAST:

@@ -182,7 +182,7 @@ def stage(
     ec2: Ec2 | None = None
     try:
         cluster.up()
-        session = Session(Setup("chaos", cloud=cloud, provisioner_flags=FLAGS if every_method else ()), cluster)
+        session = Session(Setup("chaos", cloud=cloud, provisioner_flags=FLAGS if every_method else ()), cluster, print)
         applying.apply_crds(session.client)
         applying.apply(session.client, [SYSTEM_NAMESPACE])
         if cloud == AWS:

@@ -85,7 +85,7 @@ def test_every_pod_runs_with_webhook_and_extender(stopped: bool, asked: int, tmp
     def all_running(counts: Counts) -> bool:
         return counts.running >= pods
 
-    with session(Setup("disturbed", logs=tmp_path / "logs", heals=True), lines.append) as run:
+    with session(Setup("disturbed", logs=tmp_path / "logs"), lines.append) as run:
         run.apply_pools(example("nodepools.yaml"))
         began = run.clock.monotonic()
         applying.apply(run.client, [*others, *first])

@@ -106,7 +106,7 @@ def served(pair: Replicas) -> set[bytes]:
 
 
 def slowness_of(plane: DevCluster) -> float:
-    run = Session(Setup("pace"), plane)
+    run = Session(Setup("pace"), plane, print)
     run.observer.start()
     try:
         return slowness(run)

@@ -103,7 +103,7 @@ def played(
     resources = contextlib.ExitStack()
     try:
         programs = (EXTENDER, PROVISIONER) if extender else (PROVISIONER,)
-        session = Session(Setup("scenarios", programs, logs=logs), cluster)
+        session = Session(Setup("scenarios", programs, logs=logs), cluster, print)
         clock = SystemClock()
         connection = connect(str(cluster.kubeconfig), user_agent="dovetail-scenario", pool_size=SIDE_BY_SIDE + 4)
         client = Client(connection, clock)

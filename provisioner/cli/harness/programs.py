@@ -47,16 +47,17 @@ class ProgramSpec:
 class Programs:
     """The programs that run against one dev cluster.
 
+    What ends by itself is started again, as a kubelet would, kube-scheduler and the like included: a busy machine costs them their Leases.
+
     Args:
-        heals: what ended by itself is started again, as a kubelet would, kube-scheduler and the like included: a busy machine costs them
-            their Leases. Otherwise that is an error.
+        report: is told of each restart.
 
     Attributes:
-        healed: the names of what was started again, once for each time.
+        healed: the names of what was started again, once for each time; at most `MOST_HEALED` of ours.
     """
 
-    def __init__(self, cluster: DevCluster, clock: Clock, *, heals: bool = False) -> None:
-        self._cluster, self._clock, self._heals = cluster, clock, heals
+    def __init__(self, cluster: DevCluster, clock: Clock, report: Callable[[str], None]) -> None:
+        self._cluster, self._clock, self._report = cluster, clock, report
         self._children: dict[str, Record] = {}
         self._started: dict[str, ProgramSpec] = {}
         self.healed: list[str] = []
@@ -87,16 +88,23 @@ class Programs:
         return self._clock.monotonic() - began
 
     def check(self) -> None:
-        """Raise ProgramError if a program ended that nobody here stopped, or start it again."""
+        """Start again what ended and nobody here stopped.
+
+        Raises:
+            ProgramError: a program of ours ended once more than `MOST_HEALED` times.
+        """
         for name, child in list(self._children.items()):
             if name in self._killed or child.is_alive():
                 continue
-            if not self._heals or len(self.healed) >= MOST_HEALED:
+            if sum(map(self._started.__contains__, self.healed)) >= MOST_HEALED:
                 raise ProgramError(f"{name} has ended by itself; the end of its log:\n{self.tail(name)}")
+            self._report(f"{name} has ended by itself and is started again; the end of its log:\n{self.tail(name)}")
             self.healed.append(name)
             self.start(self._started[name])
-        if self._heals:
-            self.healed += self._cluster.heal()
+        again = self._cluster.heal()
+        for name in again:
+            self._report(f"{name} had ended by itself and was started again")
+        self.healed += again
 
     def is_running(self, name: str) -> bool:
         """Whether it was started and has not ended (a paused one counts as running)."""

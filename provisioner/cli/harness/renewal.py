@@ -1,7 +1,6 @@
 """The course of a run on a fleet that was bought already: something changes, nodes leave, and at last nothing happens any more."""
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -85,10 +84,7 @@ def fleet(
     bench: Bench, name: str, mode: Mode, workload: list[Document], *, consolidate_after: str, empty_only: bool = False
 ) -> Iterator[Stage]:
     """A fresh cluster whose nodes were just bought for a workload."""
-    setup = dataclasses.replace(
-        bench.setup(name, mode), heals=True
-    )  # 600 nodes on two cores may cost a program its Lease
-    with session(setup, bench.say, bench.progress) as run, live(bench.console) as show:
+    with session(bench.setup(name, mode), bench.say, bench.progress) as run, live(bench.console) as show:
         run.apply_pools(pools(consolidate_after, empty_only=empty_only))
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         stage = Stage(run, show, scale_out(run, [namespace, *workload], show))

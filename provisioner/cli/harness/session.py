@@ -80,7 +80,6 @@ class Setup:
         provisioner_flags: added to the provisioner's command line.
         logs: where all logs are copied when something goes wrong; the cluster's own are deleted with it.
         cloud: where instances come from, "kwok" or "aws".
-        heals: whether what ends by itself is started again, see `Programs`.
         metrics: whether the dev cluster has metrics-server.
         webhook_flags: added to the webhook's command line.
     """
@@ -90,7 +89,6 @@ class Setup:
     provisioner_flags: tuple[str, ...] = ()
     logs: Path | None = None
     cloud: str = "kwok"
-    heals: bool = False
     metrics: bool = False
     webhook_flags: tuple[str, ...] = ()
 
@@ -103,13 +101,13 @@ class Setup:
 class Session:
     """What a run has at hand; made by `session`."""
 
-    def __init__(self, setup: Setup, cluster: DevCluster) -> None:
+    def __init__(self, setup: Setup, cluster: DevCluster, report: Report) -> None:
         self.clock = SystemClock()
         self.setup, self.cluster = setup, cluster
         self.kubeconfig = str(cluster.kubeconfig)
         connection = connect(self.kubeconfig, user_agent="dovetail-demo", clock=self.clock)
         self.client = Client(connection, self.clock)
-        self.programs = Programs(cluster, self.clock, heals=setup.heals)
+        self.programs = Programs(cluster, self.clock, report)
         self.metrics_url = f"http://127.0.0.1:{cluster.ports['provisioner-metrics']}/metrics"
         prices = ListPrices(self.metrics_url, self.clock) if setup.cloud == AWS else None
         self.observer = Observer(connection, self.clock, prices)
@@ -222,7 +220,7 @@ def session(setup: Setup, report: Report, progress: Progress = SILENT) -> Iterat
     began = SystemClock().monotonic()
     try:
         cluster.up()
-        run = Session(setup, cluster)
+        run = Session(setup, cluster, report)
         report(f"control plane at {cluster.host} after {run.clock.monotonic() - began:.1f} s")
         report(f"look in: {cluster.bin('kubectl')} --kubeconfig {run.kubeconfig} get nodeclaims")
         report(f"{applying.apply_crds(run.client)} CRDs applied")

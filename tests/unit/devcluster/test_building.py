@@ -16,7 +16,9 @@ GOOD = """#!/bin/sh
 echo "$GOFLAGS|$CGO_ENABLED|$GOTOOLCHAIN|$(cat go.mod | head -1)|$*" >> {log}
 echo "go: downloading example.com/x v1" >&2
 case "$1" in
-  build) while [ "$1" != -o ]; do shift; done; echo built > "$2" ;;
+  list) echo example.com/a; echo example.com/b; echo main ;;
+  build) echo example.com/a >&2; echo example.com/b >&2; echo main >&2
+         while [ "$1" != -o ]; do shift; done; echo built > "$2" ;;
   mod) echo '{{"Dir": "{module}"}}' ;;
 esac
 """
@@ -60,7 +62,8 @@ def good(tmp_path: Path) -> GoBuild:
 
 def test_a_program_is_built_with_sums_checked_and_nothing_fetched_beside_them(tmp_path: Path) -> None:
     good(tmp_path).make(["kube-apiserver", "kwok"], tmp_path, SILENT)
-    apiserver, kwok = (tmp_path / "log").read_text().splitlines()
+    calls = (tmp_path / "log").read_text().splitlines()
+    apiserver, kwok = (call for call in calls if "|build" in call)
     assert apiserver.startswith("-mod=readonly -buildvcs=false|0|local|module dovetail.dev/devcluster/plane|build")
     assert apiserver.endswith("k8s.io/kubernetes/cmd/kube-apiserver")
     assert "module dovetail.dev/devcluster/kwok|build" in kwok
@@ -74,15 +77,22 @@ def test_the_stages_are_copied_beside_the_programs(tmp_path: Path) -> None:
     assert text == "\n---\n".join(f"stage: {name}" for name in versions.STAGE_SOURCES) + "\n"
 
 
-def test_progress_says_what_and_how_far(tmp_path: Path) -> None:
+def test_progress_says_what_is_done_now_and_how_much_is_left(tmp_path: Path) -> None:
     heard = Heard()
     good(tmp_path).make(["etcd", "kubectl"], tmp_path, heard)
+    details = [
+        "  downloading example.com/x v1 (module 1)",  # heard of the list
+        "  downloading example.com/x v1 (module 1)",
+        "  compiling example.com/a, 2 of 3 packages left",
+        "  compiling example.com/b, 1 of 3 packages left",
+        "  linking",
+    ]
     assert heard.lines == [
         "1/2 building kubectl v1.36.2",
-        "  downloading example.com/x v1",
+        *details,
         "done",
         "2/2 building etcd v3.6.8",
-        "  downloading example.com/x v1",
+        *details,
         "done",
     ]
 
