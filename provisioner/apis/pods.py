@@ -59,6 +59,7 @@ __all__ = [
     "is_stuck_terminating",
     "is_terminal",
     "is_waiting_for_eviction",
+    "opted_out",
     "pod_of",
     "read_architectures",
     "read_do_not_disrupt",
@@ -532,6 +533,18 @@ def is_reschedulable(pod: Pod) -> bool:
 def is_pending(pod: Pod) -> bool:
     """Wants a node and has none, whatever kube-scheduler has said so far; gated pods do not want one yet."""
     return is_active(pod) and not pod.node_name and not pod.gated and not is_daemon(pod) and not is_mirror(pod)
+
+
+def opted_out(pod: Pod) -> bool:
+    """Whether the pod demands a node that is not ours, by a NodePool label that does not exist. Source: core spec 3.3."""
+    affinity = pod.shape.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return False
+    terms = affinity.node_affinity.required.node_selector_terms
+    return bool(terms) and all(
+        any(one.key == names.NODEPOOL_LABEL and one.operator == "DoesNotExist" for one in term.match_expressions)
+        for term in terms
+    )
 
 
 class Guard(enum.Enum):

@@ -176,7 +176,7 @@ class Caches:
         def types_of(claim: NodeClaim) -> Mapping[str, InstanceType]:
             return self._types.of_claim(claim)
 
-        ttls = {"hold_ttl": options.hold_ttl, "plan_ttl": options.plan_ttl}
+        ttls = {"hold_ttl": options.hold_ttl, "plan_ttl": options.plan_ttl, "grace": options.intake_grace}
         if options.check_state:
             return CheckedCluster(types_of, self._clock, drifted=self._drifted, **ttls)
         return Cluster(types_of, self._clock, **ttls)

@@ -250,16 +250,12 @@ class Controllers:
                     self._plan_again(id_of(change.latest))
 
     def _pod_heard(self, old: Pod | None, new: Pod | None) -> None:
-        intake = self._provisioning.intake
-        if new is None or new.node_name or new.deleted is not None:
-            gone = new or old
-            if gone is not None:
-                intake.pod_gone(gone.uid)
-                if gone.node_name and gone.deleted is not None:
-                    self._drain_on(gone.node_name)
+        if new is not None and not new.node_name and new.deleted is None:
+            self._provisioning.intake.pod_seen(new)
             return
-        if old is None or not self._cluster.is_planned(new.uid):
-            intake.pod_seen(new)
+        gone = new or old
+        if gone is not None and gone.node_name and gone.deleted is not None:
+            self._drain_on(gone.node_name)
 
     def _drain_on(self, node_name: str) -> None:
         node = self._cluster.node(node_name)

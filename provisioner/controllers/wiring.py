@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, ParamSpec, TypeVar
 
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.caches import Caches
@@ -115,8 +114,6 @@ class Calls:
         plan_later: plan what waits again in so many seconds.
         register: takes the name of a NodeClaim whose Node has come.
         fits_elsewhere: whether all pods that wait for a NodeClaim would find other places now.
-        counts: whether an unbound pod may cause a launch now.
-        is_early: whether it may a moment later, with nothing but time.
         time_left: seconds of the batch that is planned now.
     """
 
@@ -127,8 +124,6 @@ class Calls:
     plan_later: LateCall[[float], None] = field(default_factory=lambda: LateCall("plan later"))
     register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
     fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
-    counts: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("judge a waiting pod"))
-    is_early: LateCall[[Pod], bool] = field(default_factory=lambda: LateCall("tell how soon a pod counts"))
     time_left: LateCall[[], float] = field(default_factory=lambda: LateCall("tell the time that is left to a batch"))
 
     def check(self) -> None:
@@ -410,7 +405,7 @@ class Provisioning:
 
 
 def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
-    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `counts`, `is_early`, `time_left`, `plan_again` and `plan_later`."""
+    """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
     def launch(claim: NodeClaim) -> None:
@@ -442,8 +437,6 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         base.metrics,
         writing.creates,
         clock,
-        counts=calls.counts,
-        is_early=calls.is_early,
         retry=calls.plan_again,
         chance=random.Random(),
         plans=writing.plans,
@@ -460,16 +453,12 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
     calls.fits_elsewhere.connect(provisioner.fits_elsewhere)
     intake = Intake(
         provisioner.run,
-        cluster.waiting,
-        cluster.is_planned,
+        cluster,
         clock,
         idle=options.batch_idle_duration,
         longest=options.batch_max_duration,
-        grace=options.intake_grace,
         gathering=planner.expect,
     )
-    calls.counts.connect(intake.counts)
-    calls.is_early.connect(intake.is_early)
     calls.time_left.connect(intake.remaining)
     calls.plan_again.connect(intake.trigger)
     calls.plan_later.connect(intake.trigger_after)

@@ -314,6 +314,7 @@ class Consolidation:
             len(self.order),
             frozenset(one.key for one in unreached),
             tuple(self._rule.rejected),
+            self._simulation.judged if self._simulation is not None else {},
         )
 
 

@@ -68,6 +68,7 @@ class Simulation:
 
     Attributes:
         destinations: names of the nodes that are to take pods: of accepted questions, and those that wait.
+        judged: as of `MethodAnswer`.
         questions: asked so far.
     """
 
@@ -89,13 +90,14 @@ class Simulation:
         self._held: Final[set[str]] = set()
         self._moved: Final[dict[str, Pod]] = {}  # one of each shape
         self.destinations: Final[set[str]] = set()
+        self.judged: Mapping[str, str] = {}
         self.questions = 0
         self._efforts = _EFFORTS
         self._begin(view, set(closed))
 
     def _begin(self, view: View, closed: set[str]) -> None:
         planned = {pod.uid for node in view.snapshot.nodes for pod in node.assigned}
-        waiting = list(view.snapshot.pending)
+        waiting = list(view.snapshot.waiting)
         for node in view.snapshot.nodes:
             going = node.key.of_claim and node.key.name in view.under_way
             if node.deleting or going:
@@ -109,8 +111,18 @@ class Simulation:
         if view.coming:
             self._apply((), Result(view.coming, {}, ()))
         if waiting:
-            first = self._prepared.solve(waiting, leaving=self._leaving, effort=0, explain=False, budget=STEPS)
+            first = self._prepared.solve(
+                waiting,
+                avoided=view.snapshot.avoided,
+                leaving=self._leaving,
+                effort=0,
+                explain=False,
+                budget=STEPS,
+            )
             self._apply(waiting, first)
+            open_ = {str(node.key) for node in view.snapshot.nodes if node.initialized}
+            there = {pod.uid: name for name, pods in first.existing.items() if name in open_ for pod in pods}
+            self.judged = {pod.uid: there.get(pod.uid, "") for pod in view.snapshot.waiting if pod.unschedulable}
         changes = {name: replace(self._bins[name], closed=True) for name in sorted(closed) if name in self._bins}
         if changes:
             self._update(changes, ())

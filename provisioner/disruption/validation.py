@@ -114,7 +114,7 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
     if (
         now.nodes is then.nodes
         and now.pools is then.pools
-        and now.pending is then.pending
+        and now.waiting is then.waiting
         and now.leaving is then.leaving
     ):
         return tuple(proposals)
@@ -122,8 +122,8 @@ def standing(proposals: Iterable[Proposal], then: Snapshot, now: Snapshot) -> tu
     after = {str(node.key): node for node in now.nodes}
     pools = {one.pool.metadata.name: one.pool for one in then.pools}
     kept = {one.pool.metadata.name for one in now.pools if pools.get(one.pool.metadata.name) is one.pool}
-    waited = {pod.uid for pod in (*then.pending, *then.leaving)}
-    new = [pod.shape.requests for pod in (*now.pending, *now.leaving) if pod.uid not in waited]
+    waited = {pod.uid for pod in (*then.waiting, *then.leaving)}
+    new = [pod.shape.requests for pod in (*now.waiting, *now.leaving) if pod.uid not in waited]
 
     def stands(one: Proposal) -> bool:
         mine = [(before.get(name), after.get(name)) for name in (*map(_key, one.candidates), *one.placements)]

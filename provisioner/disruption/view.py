@@ -107,6 +107,8 @@ class MethodAnswer:
         eligible: how many nodes the method could disrupt, budgets left aside.
         unreached: names of the NodeClaims that the pass ended before; see `View.first`.
         rejected: scores of the moves that a Balanced pool refused.
+        judged: by UID, each waiting pod that its scheduler has refused, with the key of the initialized node that has a place for it all the same, ""
+            for none; empty where nothing was simulated.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -115,3 +117,4 @@ class MethodAnswer:
     eligible: int = 0
     unreached: frozenset[str] = frozenset()
     rejected: tuple[Score, ...] = ()
+    judged: Mapping[str, str] = field(default_factory=dict)

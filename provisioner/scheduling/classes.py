@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.crowds import owner_of
 from provisioner.scheduling.demands import FACTS, Count, Demand, Facts, Ties, deduced_selector, facts_of
@@ -29,18 +28,6 @@ _created = attrgetter("created")
 _age = attrgetter("created", "uid")
 _FEW: Final = 8
 """So many are sorted quicker by two attributes at once than by one after the other."""
-
-
-def opted_out(pod: Pod) -> bool:
-    """Whether the pod demands a node that is not ours, by a NodePool label that does not exist. Source: core spec 3.3."""
-    affinity = pod.shape.affinity
-    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
-        return False
-    terms = affinity.node_affinity.required.node_selector_terms
-    return bool(terms) and all(
-        any(one.key == names.NODEPOOL_LABEL and one.operator == "DoesNotExist" for one in term.match_expressions)
-        for term in terms
-    )
 
 
 def _by_age(pods: list[Pod]) -> None:

@@ -20,7 +20,19 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support.clock import Clock
 
-_PARTS = ("nodes", "pools", "daemons", "pending", "leaving", "around", "avoided", "stopped", "pod_budgets", "commands")
+_PARTS = (
+    "nodes",
+    "pools",
+    "daemons",
+    "pending",
+    "waiting",
+    "leaving",
+    "around",
+    "avoided",
+    "stopped",
+    "pod_budgets",
+    "commands",
+)
 
 
 class StateDriftError(AssertionError):
@@ -30,9 +42,9 @@ class StateDriftError(AssertionError):
 def rebuilt(cluster: Cluster) -> Cluster:
     """Another state that was told the facts of this one at once. Call under its lock.
 
-    What no object tells is taken over: which pods are assigned where, samples of DaemonSets, when pods came and went.
+    What no object tells is taken over: which pods are assigned where, samples of DaemonSets, when pods were seen, came and went.
     """
-    fresh = Cluster(cluster._types_of, cluster._clock)
+    fresh = Cluster(cluster._types_of, cluster._clock, grace=cluster._sights.grace)
     for node in cluster._joining.nodes.values():
         fresh._dirty |= fresh._joining.put_node(node, 0.0) or set()
     for claim in cluster._joining.claims.values():
@@ -42,6 +54,7 @@ def rebuilt(cluster: Cluster) -> Cluster:
     fresh._daemons = _daemons_of(cluster._daemons)
     fresh._around, fresh._protection = cluster._around, cluster._protection
     fresh._leaving._protection = cluster._protection
+    fresh._sights._known = dict(cluster._sights._known)
     fresh._pod_event_at = dict(cluster._pod_event_at)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)
@@ -115,7 +128,7 @@ class CheckedCluster(Cluster):
     """A `Cluster` that compares itself after every event.
 
     Args:
-        types_of, clock, hold_ttl, plan_ttl: as of a `Cluster`.
+        types_of, clock, hold_ttl, plan_ttl, grace: as of a `Cluster`.
         drifted: told of every difference; by default it is raised.
 
     Raises:
@@ -129,9 +142,10 @@ class CheckedCluster(Cluster):
         *,
         hold_ttl: timedelta = HOLD_TTL,
         plan_ttl: timedelta = PLAN_TTL,
+        grace: timedelta = timedelta(0),
         drifted: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(types_of, clock, hold_ttl=hold_ttl, plan_ttl=plan_ttl)
+        super().__init__(types_of, clock, hold_ttl=hold_ttl, plan_ttl=plan_ttl, grace=grace)
         self._drifted = drifted
 
     def check(self) -> None:

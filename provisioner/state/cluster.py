@@ -17,7 +17,7 @@ from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisru
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan
-from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_terminal
+from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.commands import Command, Commands
 from provisioner.state.daemon_sets import DaemonSets
@@ -27,6 +27,7 @@ from provisioner.state.joining import Joining, Rivals
 from provisioner.state.keys import NodeKey
 from provisioner.state.launches import Launch
 from provisioner.state.leaving import Leaving
+from provisioner.state.misses import Stop
 from provisioner.state.ordered import Ordered
 from provisioner.state.plans import Plans
 from provisioner.state.pod_index import PodIndex
@@ -35,6 +36,7 @@ from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.views import Inputs, is_disrupted, most_of, view_of
+from provisioner.state.waiting import Sights, awaits_images
 from provisioner.support.clock import Clock
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
@@ -59,10 +61,17 @@ class Cluster:
         types_of: where the instance types are found that a claim may become.
         clock: the wall clock for the instants of snapshots and pod events, the monotonic one for every duration.
         hold_ttl, plan_ttl: see `HOLD_TTL`, `PLAN_TTL`.
+        grace: after which kube-scheduler's pods wait for a node though nobody said so; see `state.waiting`.
     """
 
     def __init__(
-        self, types_of: TypesOf, clock: Clock, *, hold_ttl: timedelta = HOLD_TTL, plan_ttl: timedelta = PLAN_TTL
+        self,
+        types_of: TypesOf,
+        clock: Clock,
+        *,
+        hold_ttl: timedelta = HOLD_TTL,
+        plan_ttl: timedelta = PLAN_TTL,
+        grace: timedelta = timedelta(0),
     ) -> None:
         self._types_of, self._clock = types_of, clock
         self._lock = threading.RLock()
@@ -85,6 +94,10 @@ class Cluster:
         self._dirty: set[NodeKey] = set()
         self._views: Ordered[NodeKey, NodeView] = Ordered()
         self._pending: Ordered[str, Pod] = Ordered()
+        self._sights = Sights(grace)
+        self._waiting: Ordered[str, Pod] = Ordered()
+        self._preempting: set[str] = set()  # of those that wait, UIDs of pods with a nominated node
+        self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
         self._usage = PoolUsage()
         self._leaving = Leaving(self._protection, self._plans.needs_no_place)
         self._crowded: set[NodeKey] = set()  # nodes with less room than they keep
@@ -123,9 +136,21 @@ class Cluster:
                 self._daemons.pod_gone(pod)
             self._daemons_changed(version)
             self._note_pod_event(known, pod, alive=alive)
-            effects = self._plans.pod_changed(known, pod, self._clock.monotonic(), alive=alive) if self._settled else []
+            now = self._clock.monotonic()
+            effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
+            if alive and not pod.node_name and pod.deleted is None:
+                self._sights.seen(pod, now)
+            else:
+                self._sights.gone(pod.uid)
             self._refresh_pending(pod.uid)
             return effects
+
+    def reported(self, uids: Iterable[str]) -> None:
+        """The extender says that kube-scheduler left these pods without a node."""
+        with self._lock:
+            for uid in uids:
+                if self._sights.report(uid):
+                    self._refresh_pending(uid)
 
     def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
         """A Node was added, changed or removed."""
@@ -416,6 +441,13 @@ class Cluster:
         with self._lock:
             return self._plans.assignments.of_pod(uid) is not None
 
+    def deferred_until(self, uid: str) -> float | None:
+        """Until when, by the monotonic clock, a pod does not wait for a node since its images are being looked up; None for one that is not deferred."""
+        with self._lock:
+            pod = self._pods.get(uid)
+            until = self._sights.of(uid).deferred_until
+            return until if pod is not None and awaits_images(pod) and until > self._clock.monotonic() else None
+
     def is_unanswered(self, uid: str) -> bool:
         """Whether the node that came for this pod is open to it, and its scheduler has neither bound it nor refused it there since."""
         with self._lock:
@@ -461,18 +493,23 @@ class Cluster:
         with self._lock:
             self._refresh()
             at, now = self._clock.now(), self._clock.monotonic()
+            for uid in self._sights.due(now):
+                self._refresh_pending(uid)
+            stopped = self._plans.misses.stopped(now)
             return Snapshot(
                 at=at,
                 nodes=self._views.frozen(),
                 pools=self._usage.frozen(),
                 daemons=self._daemons.shapes(),
                 pending=self._pending.frozen(),
+                waiting=self._waiting_less(stopped),
                 leaving=self._leaving.pods(at),
                 around=self._around.frozen(),
                 avoided=self._plans.misses.avoided(now),
-                stopped=self._plans.misses.stopped(now),
+                stopped=stopped,
                 pod_budgets=self._protection.frozen(),
                 commands=self._commands.frozen(),
+                early=any(uid in self._pending and uid not in self._waiting for uid in self._sights.early()),
             )
 
     # ------------------------------------------------------------------ entering
@@ -564,11 +601,42 @@ class Cluster:
 
     def _refresh_pending(self, uid: str) -> None:
         pod = self._pods.get(uid)
-        waits = pod is not None and self._pods.is_waiting(uid) and not is_daemon(pod)
-        if pod is not None and waits and self._plans.assignments.of_pod(uid) is None:
-            self._pending.put(uid, (pod.created, uid), pod)
-        else:
+        if pod is None or not is_pending(pod) or self._plans.assignments.of_pod(uid) is not None:
             self._pending.drop(uid)
+            self._waiting.drop(uid)
+            self._preempting.discard(uid)
+            return
+        rank = pod.created, uid
+        self._pending.put(uid, rank, pod)
+        if self._sights.waits_from(pod) > self._clock.monotonic():
+            self._waiting.drop(uid)
+            self._preempting.discard(uid)
+            return
+        self._waiting.put(uid, rank, pod)
+        if pod.nominated_node_name:
+            self._preempting.add(uid)
+        else:
+            self._preempting.discard(uid)
+
+    def _waiting_less(self, stopped: Mapping[str, Stop]) -> tuple[Pod, ...]:
+        """The pods that wait, less those that get room by preemption, and stopped classes; the same tuple while nothing changes.
+
+        Cost: the pods that have a nominated node, and while a class is stopped, all of them.
+        """
+        every = self._waiting.frozen()
+        less = {
+            uid
+            for uid in self._preempting
+            if (one := self._waiting.get(uid)) is not None
+            and any(victim.deleted is not None for victim in self._pods.on(one.nominated_node_name))
+        }
+        if stopped:
+            less |= {one.uid for one in every if one.shape.key in stopped}
+        if not less:
+            return every
+        if self._less[0] is not every or self._less[1] != less:
+            self._less = every, frozenset(less), tuple(one for one in every if one.uid not in less)
+        return self._less[2]
 
     def _daemons_changed(self, version: int) -> None:
         if self._daemons.version != version:

@@ -121,7 +121,9 @@ class Snapshot:
         nodes: initialised first, then by key.
         pools: by name; every NodePool, usable or not.
         daemons: one shape a DaemonSet.
-        pending: unbound pods that a node could help, less those a live plan covers; by age, then UID.
+        pending: unbound pods that a node could help, less those a live plan covers, whatever their schedulers have said; by age, then UID.
+        waiting: those of them that wait for a node of ours (`state.waiting`), so that a launch may be made for them and room is nobody else's that they
+            will take; less those for which kube-scheduler makes room by preemption, and classes that are stopped.
         leaving: reschedulable pods on deleting nodes that can be evicted, or lose their node anyway, and that no plan covers yet;
             those of candidates belong to their command until these are deleted.
         around: volumes, namespaces and selectors.
@@ -129,6 +131,7 @@ class Snapshot:
         stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
         pod_budgets: PodDisruptionBudgets by namespace, each namespace's by name; the same object while none changed.
         commands: the disruption commands under way, by the name of the first candidate.
+        early: whether some of the pending pods wait a moment later, with nothing but time.
     """
 
     at: datetime
@@ -136,9 +139,11 @@ class Snapshot:
     pools: tuple[PoolView, ...]
     daemons: tuple[PodShape, ...]
     pending: tuple[Pod, ...]
+    waiting: tuple[Pod, ...]
     leaving: tuple[Pod, ...]
     around: Surroundings = Surroundings()
     avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stopped: Mapping[str, Stop] = field(default_factory=dict)
     pod_budgets: Mapping[str, tuple[PodDisruptionBudget, ...]] = field(default_factory=dict)
     commands: tuple[Command, ...] = ()
+    early: bool = False

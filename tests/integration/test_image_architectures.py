@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.controllers.core import intake
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
+from provisioner.state import waiting
 from provisioner.support.clock import SystemClock
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.hook import HOME, PROGRAM, Hook, requirements
@@ -360,7 +360,7 @@ def test_the_first_pod_of_an_image_gets_a_node_that_runs_it_and_no_other_is_boug
     monkeypatch: pytest.MonkeyPatch,
     is_late: bool,
 ) -> None:
-    monkeypatch.setattr(intake, "IMAGES_SECONDS", intake.IMAGES_SECONDS * PATIENCE)
+    monkeypatch.setattr(waiting, "IMAGES_SECONDS", waiting.IMAGES_SECONDS * PATIENCE)
     if is_late:
         image = f"127.0.0.1:{late.port}/web/late:1"
     else:

@@ -47,6 +47,9 @@ MOST: Final = 2000
 """Lives that a mutant is given, always the same."""
 SLACK: Final = 1e-9
 CROWD: Final = 12
+STRANGERS: Final = 3
+PATIENT: Final = 6
+"""Rounds in which nothing begins, after which a pod that is refused where it fits holds nothing any more."""
 APPS: Final = ("web", "db", "job")
 POOLS: Final = ("general", "other")
 LIMITS: Final = ("0", "1", "10%", "2", "50%", "100%")
@@ -168,6 +171,11 @@ class DisruptionMachine(RuleBasedStateMachine):
     def a_pod_terminates(self, number: int) -> None:
         if (pod := self._pod(number)) is not None:
             self.at.terminate(pod)
+
+    @rule(refused=st.booleans())
+    def a_pod_waits_in_vain(self, refused: bool) -> None:
+        if len(self.at.strangers) < STRANGERS:
+            self.at.wait_in_vain(refused=refused)
 
     @rule()
     def what_waits_is_bound(self) -> None:
@@ -333,7 +341,9 @@ class DisruptionMachine(RuleBasedStateMachine):
         for pod in at.waiting():
             at.remove(pod)
         self._plans_of_who_waits_expire()
-        rounds = ROUNDS + 2 * len(at.nodes())  # where one may be disrupted at a time, each node takes a pass or two
+        quiet, patient = 0, PATIENT if at.strangers else 1
+        # where one may be disrupted at a time, each node takes a pass or two
+        rounds = ROUNDS + (1 + patient) * len(at.nodes())
         for _ in range(rounds):
             before = at.price()
             begun = at.look()
@@ -357,11 +367,25 @@ class DisruptionMachine(RuleBasedStateMachine):
                 at.wrong.append(f"{len(at.pods)} pods are left of {pods}")
             if not unpaid and at.price() > before + SLACK:
                 at.wrong.append(f"all nodes cost {at.price()} after {before}, by {begun}")
-            if at.wrong or not (begun or at.cluster.commands()):
+            quiet = 0 if begun or at.cluster.commands() else quiet + 1
+            if at.wrong or quiet == patient:
                 break
         else:
             at.wrong.append(f"after {rounds} passes there is always something more to do")
+        self._nobody_holds_what_he_cannot_have()
         at.seen["rests"] += 1
+
+    def _nobody_holds_what_he_cannot_have(self) -> None:
+        """All is done that may be done; that nobody waits in vain any more changes nothing."""
+        at = self.at
+        if at.wrong or not at.strangers:
+            return
+        at.seen["strangers"] += len(at.strangers)
+        at.nobody_waits_in_vain()
+        begun = at.look()
+        at.clock.advance(20)
+        if begun := [*begun, *at.look(), *at.consolidate()]:
+            at.wrong.append(f"a pod that cannot be bound has held back {begun}")
 
     def _plans_of_who_waits_expire(self) -> None:
         """Who was kept from its place is planned there no more."""
@@ -395,6 +419,23 @@ def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -
             print_blob=False,
         ),
     )
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["of another scheduler", "refused for what nobody models"])
+def test_a_pod_that_cannot_be_bound_holds_no_node(refused: bool) -> None:
+    """One large node with a pod that a smaller one would take: drifted, then too dear."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=False, policies=["WhenEmptyOrUnderutilized"] * 2, static=1,
+        nodes=[(0, "large", "a", False), (1, "large", "b", False)], pods=["web", "web"],
+        of={"web": ("900m", "nothing"), "db": ("900m", "nothing"), "job": ("900m", "nothing")},
+    )  # fmt: skip
+    life.a_pod_waits_in_vain(refused)
+    life.a_template_changes("general")
+    life.nothing_happens_any_more()
+    life.every_promise_is_kept()
+    assert life.at.seen["strangers"] == 1
+    life.teardown()
 
 
 def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:

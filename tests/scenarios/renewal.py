@@ -333,6 +333,17 @@ ROWS: tuple[Row, ...] = (
     not_drifted("limits", change_pool(limits={"cpu": "1"})),
     not_drifted("disruption", change_pool(disruption={"consolidateAfter": "9m"})),
     row(
+        "a pod that another scheduler holds back holds no drifted node, though there is room for it",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
+        ONE,
+        bare_pod("queued", cpu="500m", schedulerName="volcano"),
+        relabel(),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        change_pool(disruption={"budgets": [{"nodes": "100%"}]}),
+        becomes(1, 1, new=True),
+        quick=True,
+    ),
+    row(
         "drift that is taken back is forgotten",
         pool(disruption={**NEVER, "budgets": [{"nodes": "0"}]}),
         ONE,

@@ -108,8 +108,6 @@ class Batches:
             METRICS,
             workers,
             options.pop("clock", self.world.clock),
-            counts=lambda _: True,
-            is_early=lambda _: False,
             retry=self.again.append,
             chance=chance,
             plans=plans,

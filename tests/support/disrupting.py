@@ -99,8 +99,6 @@ def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **
         METRICS,
         workers,
         server.world.clock,
-        counts=lambda _: True,
-        is_early=lambda _: False,
         retry=lambda _: None,
         chance=random.Random(1),
         plans=PlanWriter(cluster, server.writer, workers),

@@ -199,6 +199,7 @@ class Fleet:
             pools=tuple(PoolView(one, self._used(one.metadata.name)) for one in sorted(self.pools, key=_name)),
             daemons=self.daemons,
             pending=tuple(self.pending),
+            waiting=tuple(self.pending),
             leaving=(),
             around=self.around,
             pod_budgets=by_namespace,

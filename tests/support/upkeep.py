@@ -53,7 +53,7 @@ from tests.support.fleets import ABC, LARGE, LAUNCHED, MEDIUM, OLD, SMALL, TINY
 from tests.support.instances import FakeInstances
 from tests.support.kubescheduler import NodeInfo, needs
 from tests.support.kubescheduler import World as Scheduler
-from tests.support.problems import WELL_KNOWN, instance_type
+from tests.support.problems import WELL_KNOWN, instance_type, of_app
 from tests.support.tinyserver import TinyServer
 
 BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))
@@ -141,6 +141,7 @@ class Upkeep:
         going: proposals of commands under way, by candidate.
         seen: what has happened, for whoever wants to know that it was worth it.
         meanwhile: runs once when a method of consolidation has answered and nothing of the answer has begun.
+        strangers: pods that nobody places, whatever room there is; nobody has promised them anything.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Upkeep:
         self._most, self._begun, self._answered = most, list[Proposal](), tuple[Proposal, ...]()
         self._touched: dict[str, datetime] = {}
         self._refused: set[str] = set()
+        self.strangers: list[Pod] = []
         self._numbers = itertools.count()
         self._guards: dict[str, int] = {}
         self.pools: dict[str, NodePool] = {}
@@ -331,6 +333,20 @@ class Upkeep:
                 owner=owner,
             )
         )
+
+    def wait_in_vain(self, *, refused: bool) -> None:
+        """A pod that is never bound: another scheduler holds it back, or kube-scheduler refuses it for something that nobody models."""
+        name = f"stranger-{next(self._numbers)}"
+        mine = of_app("stranger", "250m", "64Mi", scheduler_name=names.DEFAULT_SCHEDULER_NAME if refused else "volcano")
+        pod = Pod(name=name, namespace="default", uid=name, shape=mine, labels=mine.labels, created=self.clock.now())
+        self.strangers.append(cluster.refused(pod, "not enough free storage") if refused else pod)
+        self.cluster.pod_changed(None, self.strangers[-1])
+
+    def nobody_waits_in_vain(self) -> None:
+        """All of these are gone."""
+        for pod in self.strangers:
+            self.cluster.pod_changed(pod, None)
+        self.strangers = []
 
     def _put(self, pod: Pod) -> None:
         old, self.pods[pod.name] = self.pods.get(pod.name), pod
@@ -783,7 +799,7 @@ class Upkeep:
         going = {name for one in begun for name in one.candidates}
         begun = [one for one in begun if one.method != static_drift.METHOD]  # no pod is on its nodes
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
-        free = [pod for pod in before.pending if pod.uid not in planned] + [
+        free = [pod for pod in before.waiting if pod.uid not in planned and pod.name in self.pods] + [
             pod
             for node in before.nodes
             for pod in node.pods

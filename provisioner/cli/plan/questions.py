@@ -18,7 +18,6 @@ from provisioner.cli.plan.static_nodes import static_nodes
 from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
-from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.problem import Storage, World
 from provisioner.scheduling.volumes import DEFAULT_CLASS
 from provisioner.scheduling.world import world_of
@@ -181,7 +180,7 @@ def question_of(
             cluster.claim_changed(None, claim)
     for pod in pods:
         moves = anew and pod.node_name not in there and is_active(pod) and not is_daemon(pod) and not is_mirror(pod)
-        cluster.pod_changed(None, _unbound(pod) if moves and pod.node_name else pod)
+        cluster.pod_changed(None, _unbound(pod) if moves or not pod.node_name else pod)
     cluster.settle()
     snapshot = cluster.snapshot()
     gathered = world_of(
@@ -196,9 +195,8 @@ def question_of(
         for one in gathered.unreadable
     ]
     world = _with_samples(_plain(gathered.world), objects, pods)
-    waiting = tuple(pod for pod in snapshot.pending if not opted_out(pod))
-    notes += _about(pods, waiting, anew=anew, objects=objects)
-    return Question(world, waiting, by_name, tuple(notes))
+    notes += _about(pods, snapshot.waiting, anew=anew, objects=objects)
+    return Question(world, snapshot.waiting, by_name, tuple(notes))
 
 
 def _offered(
@@ -281,7 +279,15 @@ def _ready(pool: NodePool) -> NodePool:
 
 
 def _unbound(pod: Pod) -> Pod:
-    return msgspec.structs.replace(pod, node_name="", nominated_node_name="", phase="Pending", scheduled=False)
+    """A pod that has no node, and none of those that there are, as its scheduler says: that is the question's premise."""
+    return msgspec.structs.replace(
+        pod,
+        node_name="",
+        nominated_node_name="",
+        phase=pod.phase if is_terminal(pod) else "Pending",
+        scheduled=False,
+        unschedulable=True,
+    )
 
 
 def _around(cluster: Cluster, objects: Objects) -> None:

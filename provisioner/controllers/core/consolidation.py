@@ -126,6 +126,7 @@ class Looks:
             snapshot.daemons,
             snapshot.around,
             snapshot.pending,
+            snapshot.waiting,
             snapshot.leaving,
             snapshot.pod_budgets,
             snapshot.commands,

@@ -47,6 +47,7 @@ from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
+from provisioner.disruption.refusals import NONE as NO_REFUSALS
 from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
 from provisioner.disruption.view import VALIDATION, Acceptance, Improved, MethodAnswer, Settings, View
@@ -252,6 +253,7 @@ class Disruption:
         self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
+        self._refusals, self._refusing = NO_REFUSALS, threading.Lock()
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         self._threads = (
             threading.Thread(target=self._loop, args=("disruption", self.run_once), name="disruption", daemon=True),
@@ -307,10 +309,9 @@ class Disruption:
             first: NodeClaims that are judged before all others.
             expired: says that time is up.
         """
-        virtual, now = self._virtual(), self._clock.monotonic()
-        ledger = self._ledger.at(snapshot)
+        now, ledger = self._clock.monotonic(), self._ledger.at(snapshot)
         return View(
-            snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
+            snapshot=self._with_room_for(snapshot, self._virtual()),
             prepared=self._world(snapshot),
             allowed=ledger.allowed,
             why_none=ledger.why_none,
@@ -373,12 +374,22 @@ class Disruption:
         things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
         loops = self._commands.loops()
         later = self._later.get(method.name, frozenset())
-        values = (snapshot.pending, snapshot.leaving, under_way, spared, loops, ledger.budgets(method.reason), later)
+        seen = self._with_room_for(snapshot)
+        values = (
+            seen.pending,
+            seen.waiting,
+            seen.leaving,
+            under_way,
+            spared,
+            loops,
+            ledger.budgets(method.reason),
+            later,
+        )
         known, now = self._asked.get(method.name), self._clock.monotonic()
         if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
             return ()
         view = View(
-            snapshot=snapshot,
+            snapshot=seen,
             prepared=prepared,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
@@ -436,11 +447,35 @@ class Disruption:
         """One question to a method; what it says of nodes that stay is published."""
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
+        answer = self._note_refusals(answer, view.snapshot)
         self._unreached[method.name] = answer.unreached
         self._note_eligible(method, answer.eligible)
         for blocked in answer.blocked:
             self._say_blocked(blocked, view.snapshot)
         return answer
+
+    def _with_room_for(self, snapshot: Snapshot, virtual: tuple[Pod, ...] = ()) -> Snapshot:
+        """The instant with the pods that take room of their own: virtual ones of buffers, too, and none that is refused wherever it has a place."""
+        over = self._refusals.over(self._clock.monotonic())
+        waiting = tuple(pod for pod in snapshot.waiting if pod.uid not in over) if over else snapshot.waiting
+        return replace(snapshot, waiting=waiting + virtual) if virtual or over else snapshot
+
+    def _note_refusals(self, answer: MethodAnswer, snapshot: Snapshot) -> MethodAnswer:
+        """Remember who had a place in the world that a method looked at, although it is refused; the answer, asked again when it gives that up."""
+        with self._refusing:
+            now = self._clock.monotonic()
+            if answer.judged or self._refusals.known:
+                unbound = {pod.uid for pod in self._cluster.waiting()}
+                self._refusals = self._refusals.noted(answer.judged, unbound, now)
+            left = self._refusals.next_over(now)
+        return (
+            replace(answer, recheck_at=soonest(answer.recheck_at, snapshot.at + left)) if left is not None else answer
+        )
+
+    def refused(self) -> tuple[tuple[Pod, str], ...]:
+        """The pods that take no room in simulations, each with the key of the node that has a place for it. Any thread may ask."""
+        over = self._refusals.over(self._clock.monotonic())
+        return tuple((pod, node) for uid, node in sorted(over.items()) if (pod := self._cluster.pod(uid)) is not None)
 
     def _note_waiting(self, method: Method, view: View, began: _Began) -> None:
         """Whoever waits keeps what the limit over all pools leaves from nobody in the next passes, until one of them begins something or finds nothing."""
@@ -546,15 +581,20 @@ class Disruption:
         return Looks.of(
             snapshot,
             (*self._types[1], self._virtual()),
-            (budgets, self._spared(snapshot, buys=True), self._commands.loops()),
+            (
+                budgets,
+                self._spared(snapshot, buys=True),
+                self._commands.loops(),
+                frozenset(self._refusals.over(now)),
+            ),
         )
 
     def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now = self._clock.monotonic()
-        virtual, ledger = self._virtual(), self._ledger.at(snapshot)
-        view = View(  # room that buffers keep is nobody else's, like that of pods that wait
-            snapshot=replace(snapshot, pending=snapshot.pending + virtual) if virtual else snapshot,
+        ledger = self._ledger.at(snapshot)
+        view = View(
+            snapshot=self._with_room_for(snapshot, self._virtual()),
             prepared=self._world(snapshot),
             allowed=ledger.allowed,
             why_none=ledger.why_none,

@@ -1,20 +1,18 @@
-"""Which pods wait, since when, and when a batch of them is complete. Source: core spec 3.3, 4; design 3b.5."""
+"""When a batch of waiting pods is complete; which pods wait is `state.waiting`. Source: core spec 3.3, 4; design 3b.5."""
 
+import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Final
 
-from provisioner.apis import names
-from provisioner.apis.pods import Pod, is_daemon
+from provisioner.apis.pods import Pod, is_pending
 from provisioner.controllers.core import messages
+from provisioner.state.cluster import Cluster
+from provisioner.state.waiting import awaits_images
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
 RECHECK_SECONDS = 10.0
-IMAGES_SECONDS: Final = 5.0
-"""How long a pod whose images are being looked up is kept out of batches at most, from the moment at which it was seen."""
 _log = logs.get_logger(__name__)
 
 
@@ -60,51 +58,33 @@ class Window:
         return count
 
 
-def counts_by_time(pod: Pod) -> bool:
-    """Whether time alone makes such a pod count: kube-scheduler takes every pod at once.
-
-    Another scheduler may hold pods back on purpose, or not be there at all, so its verdict is waited for.
-    """
-    return pod.shape.scheduler_name in (names.DEFAULT_SCHEDULER_NAME, names.SCHEDULER_NAME)
-
-
-def awaits_images(pod: Pod) -> bool:
-    """Whether the webhook still looks up for which architectures the images of a pod were built."""
-    return names.IMAGE_ARCH_PENDING in pod.labels
-
-
 class Intake:
     """Collects triggers and calls `run` in its own thread when a window closes.
 
-    A pod opens the window when it is added; it counts once it is confirmed (Unschedulable, or a report of the
-    extender) or, where nobody may be holding it back, has stayed unbound for the grace period. Pods that still wait are looked at again every 10 s.
-    A pod whose images are being looked up is deferred: it opens no window and does not count before the answer, or for `IMAGES_SECONDS`.
+    A pod opens the window when it is added. Pods that still wait are looked at again every 10 s. A pod whose images are being looked up opens no window
+    before the answer, or before it has been looked up for long enough.
 
     Args:
+        cluster: knows the pods.
         gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
     """
 
     def __init__(
         self,
         run: Callable[[], object],
-        waiting: Callable[[], Iterable[Pod]],
-        is_planned: Callable[[str], bool],
+        cluster: Cluster,
         clock: Clock,
         *,
         idle: timedelta,
         longest: timedelta,
-        grace: timedelta,
         gathering: Callable[[int], float] = lambda _members: 0.0,
     ) -> None:
         self._gathering, self._ends_at = gathering, 0.0
-        self._run, self._waiting, self._is_planned, self._clock = run, waiting, is_planned, clock
-        self._grace = grace.total_seconds()
+        self._run, self._cluster, self._clock = run, cluster, clock
         self._window = Window(idle.total_seconds(), longest.total_seconds())
         self._changed = threading.Condition()
-        self._since: dict[str, float] = {}
-        self._reported: set[str] = set()
-        self._deferred_until: dict[str, float] = {}  # of the pods that await their images, also after that
-        self._deferrals: deque[tuple[float, str]] = deque()  # ends ascend: all are deferred equally long
+        self._deferrals: list[tuple[float, str]] = []  # a heap of pods that await their images
+        self._deferred: dict[str, float] = {}  # likewise: the ends that count
         self._stopping = False
         self._later: float | None = None
         self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
@@ -112,7 +92,7 @@ class Intake:
 
     def start(self) -> None:
         """Start the thread; pods that wait already open the first window."""
-        for pod in self._waiting():
+        for pod in self._cluster.waiting():
             self.pod_seen(pod)
         self._thread.start()
 
@@ -125,32 +105,17 @@ class Intake:
             self._thread.join(10)
 
     def pod_seen(self, pod: Pod) -> None:
-        """An unbound pod was added or changed."""
-        if is_daemon(pod) or pod.node_name:
-            return
-        with self._changed:
-            self._note_images(pod)
-            if pod.gated:
-                return
-            self._since.setdefault(pod.uid, self._clock.monotonic())
-        if not self._is_deferred(pod) and not self._is_planned(pod.uid):
+        """A pod that the state knows was added or changed."""
+        if is_pending(pod) and not self._is_deferred(pod.uid) and not self._cluster.is_planned(pod.uid):
             self.trigger(pod.uid)
-
-    def pod_gone(self, uid: str) -> None:
-        """A pod was bound or removed."""
-        with self._changed:
-            self._since.pop(uid, None)
-            self._deferred_until.pop(uid, None)
-            self._reported.discard(uid)
 
     def report(self, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
-        now = self._clock.monotonic()
-        with self._changed:
-            self._reported.update(uid for uid in uids if uid in self._since)
-            free = [uid for uid in uids if self._deferred_until.get(uid, now) <= now]
-        for uid in free:
-            self.trigger(uid)
+        told = list(uids)
+        self._cluster.reported(told)
+        for uid in told:
+            if not self._is_deferred(uid):
+                self.trigger(uid)
 
     def trigger(self, member: str) -> None:
         """Something asks for a run: a pod's UID, or a name such as `node/x` that stands for its pods."""
@@ -166,45 +131,33 @@ class Intake:
                 self._later = at
                 self._changed.notify_all()
 
-    def counts(self, pod: Pod) -> bool:
-        """Whether an unbound pod may cause a launch now."""
-        with self._changed:
-            since = self._since.get(pod.uid)
-            reported = pod.uid in self._reported
-        if self._is_deferred(pod):
-            return False
-        if pod.unschedulable or reported:
-            return True
-        return since is not None and counts_by_time(pod) and self._clock.monotonic() - since >= self._grace
-
-    def is_early(self, pod: Pod) -> bool:
-        """Whether an unbound pod does not count yet and will at the end of its grace period."""
-        return counts_by_time(pod) and not self._is_deferred(pod) and not self.counts(pod)
-
     def remaining(self) -> float:
         """Seconds that are left to the batch that is planned now; never negative."""
         return max(0.0, self._ends_at - self._clock.monotonic())
 
-    def _note_images(self, pod: Pod) -> None:
-        """Defer a pod from the first time that it is seen to await its images; called under the lock."""
-        if not awaits_images(pod):
-            self._deferred_until.pop(pod.uid, None)
-        elif pod.uid not in self._deferred_until:
-            ends = self._deferred_until[pod.uid] = self._clock.monotonic() + IMAGES_SECONDS
-            self._deferrals.append((ends, pod.uid))
-            self._changed.notify_all()
-
-    def _is_deferred(self, pod: Pod) -> bool:
-        now = self._clock.monotonic()
+    def _is_deferred(self, uid: str) -> bool:
+        """Whether a pod opens no window yet; it is remembered when it does."""
+        until = self._cluster.deferred_until(uid)
+        if until is None:
+            return False
         with self._changed:
-            return awaits_images(pod) and self._deferred_until.get(pod.uid, now) > now
+            if self._deferred.get(uid) != until:
+                self._deferred[uid] = until
+                heapq.heappush(self._deferrals, (until, uid))
+                self._changed.notify_all()
+        return True
 
     def _wake(self, now: float) -> float | None:
         """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""
         while self._deferrals and self._deferrals[0][0] <= now:
-            ends, uid = self._deferrals.popleft()
-            # else it was answered, is gone or still gated
-            if self._deferred_until.get(uid) == ends and uid in self._since:
+            ends, uid = heapq.heappop(self._deferrals)
+            if self._deferred.get(uid) != ends:
+                continue  # it was marked anew
+            del self._deferred[uid]
+            pod = self._cluster.pod(uid)
+            if (
+                pod is not None and is_pending(pod) and awaits_images(pod)
+            ):  # else it was answered, is gone or gated again
                 self._window.add(uid, now)
         return self._deferrals[0][0] if self._deferrals else None
 
@@ -238,9 +191,8 @@ class Intake:
                     self.window_closed_at = now
             if now >= recheck:
                 recheck = now + RECHECK_SECONDS
-                for pod in self._waiting():
-                    if not is_daemon(pod) and not self._is_deferred(pod) and not self._is_planned(pod.uid):
-                        self.trigger(pod.uid)
+                for pod in self._cluster.waiting():
+                    self.pod_seen(pod)
             if due:
                 try:
                     self._run()

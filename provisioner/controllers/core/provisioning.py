@@ -26,7 +26,6 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.capacity_buffers import is_virtual, kept
-from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.growth import Limit
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -127,8 +126,6 @@ class Provisioner:
         workers: Workers,
         clock: Clock,
         *,
-        counts: Callable[[Pod], bool],
-        is_early: Callable[[Pod], bool],
         retry: Callable[[str], None],
         chance: random.Random,
         plans: PlanWriter,
@@ -153,18 +150,15 @@ class Provisioner:
         )
         self._cluster, self._creator, self._plans = cluster, creator, plans
         self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
-        self._counts, self._is_early, self._retry, self._chance = counts, is_early, retry, chance
+        self._retry, self._chance = retry, chance
 
     def run(self) -> Batch | None:
-        """Plan every pod that waits and counts; None when there is none."""
+        """Plan every pod that waits; None when there is none."""
         snapshot = self._cluster.snapshot()
-        waiting = tuple(
-            pod for pod in snapshot.pending if self._may_plan(pod) and pod.shape.key not in snapshot.stopped
-        )
-        if any(map(self._is_early, snapshot.pending)):
+        if snapshot.early:
             self._retry("early")
-        pods = waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
-        self._metrics.ignored_pods(len(snapshot.pending) - len(waiting))
+        pods = snapshot.waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
+        self._metrics.ignored_pods(len(snapshot.pending) - len(snapshot.waiting))
         virtual = self._buffers.pods() if self._buffers is not None else ()
         if not pods and not virtual:
             self._note_buffers(virtual, snapshot, {})
@@ -236,13 +230,6 @@ class Provisioner:
         """Says when the time of a question that begins now is up."""
         end = self._clock.monotonic() + self._deadline
         return lambda: self._clock.monotonic() >= end
-
-    def _may_plan(self, pod: Pod) -> bool:
-        if pod.nominated_node_name and any(
-            victim.deleted is not None for victim in self._cluster.bound_to(pod.nominated_node_name)
-        ):
-            return False  # kube-scheduler is making room for it by preemption
-        return self._counts(pod) and not opted_out(pod)
 
     # ------------------------------------------------------------------ act
 

@@ -44,12 +44,14 @@ class Memory:
         called_off: NodeClaims whose disruption was called off a moment ago.
         backing_off: NodePools whose replacements did not become nodes a moment ago.
         behind: what keeps all disruption waiting, in words; "" for nothing.
+        refused: pods that take no room in simulations, since their scheduler refuses them although the Node of this name has a place for them.
     """
 
     leads: bool = False
     called_off: frozenset[str] = frozenset()
     backing_off: frozenset[str] = frozenset()
     behind: str = ""
+    refused: tuple[tuple[Pod, str], ...] = ()
 
 
 NO_MEMORY = Memory()

@@ -86,11 +86,13 @@ class LeaderInstant:
     def memory(self) -> Memory:
         """What this term remembers."""
         why = self.known.caches.disruption_is_stale()
+        names = {str(one.key): one.name for one in self.snapshot.nodes}
         return Memory(
             leads=True,
             called_off=self.known.commands.spared(),
             backing_off=self.known.commands.pools_backing_off(),
             behind=f"nothing is disrupted while {why}" if why else "",
+            refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.refused()),
         )
 
     @property

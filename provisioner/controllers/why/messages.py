@@ -24,6 +24,14 @@ def no_node(name: str) -> str:
     return f"there is no Node and no NodeClaim {name}"
 
 
+def refused_again(pod: str, scheduler: str, node: str, seconds: float) -> str:
+    """What is said of a pod that takes no room in simulations."""
+    return (
+        f"{scheduler} has refused pod {pod} for {seconds:g} s or longer although node {node} has room for it as far as the provisioner knows, so the pod "
+        "keeps no room and holds no disruption; its condition PodScheduled says what the scheduler found"
+    )
+
+
 # visibility.py
 def names_left(namespaces: int) -> str:
     """What `NotHiddenError` says."""

@@ -18,7 +18,7 @@ from provisioner.controllers.core.drain import counting_deadline, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
-from provisioner.controllers.why.pods import unmet
+from provisioner.controllers.why.pods import refused_again, unmet
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
@@ -54,6 +54,8 @@ _METHODS: Final = (
 )
 _OF_PODS: Final = frozenset({"PodProtected", "PodBudget", "SeveralPodBudgets"})
 """Types of reasons that are about pods, of which consolidation and drift speak themselves: drift may go on although they object."""
+_NAMED: Final = 10
+"""Pods that are named in one answer for what is true of many."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
@@ -94,7 +96,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
             reasons=reasons,
             methods=methods,
             drain=drain,
-            missing=instant.missing,
+            missing=(*instant.missing, *(refused_again(*one) for one in instant.memory.refused[:_NAMED])),
         )
         return made if summary else replace(made, summary=summary_of(made))
 

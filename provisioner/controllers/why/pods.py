@@ -6,12 +6,12 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition
-from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal
+from provisioner.apis.pods import Pod, is_daemon, is_mirror, is_terminal, opted_out
 from provisioner.controllers.core.events import unready
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Place, PodAnswer, PoolAnswer, Reason, Refused, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
-from provisioner.scheduling.classes import opted_out
+from provisioner.disruption.refusals import PATIENCE
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
@@ -44,6 +44,11 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     if known is not None:
         return known
     state, summary, place, reasons = _planned_anew(instant, pod)
+    reasons += tuple(
+        Reason(type="RefusedAgain", message=refused_again(one, node))
+        for one, node in instant.memory.refused
+        if one.uid == pod.uid
+    )
     pools = _pools(instant, pod)
     return PodAnswer(
         pod=pod.key,
@@ -132,6 +137,11 @@ def _place(view: NodeView) -> Place:
     )
 
 
+def refused_again(pod: Pod, node: str) -> str:
+    """What is said of a pod that its scheduler refuses although a node has room for it."""
+    return messages.refused_again(pod.key, pod.shape.scheduler_name, node, PATIENCE.total_seconds())
+
+
 def unmet(claim: NodeClaim) -> list[Condition]:
     """The conditions on the way of a claim to Initialized that are not True, the first of them first."""
     by_type = {one.type: one for one in claim.status.conditions}
@@ -157,7 +167,7 @@ def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
 def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, tuple[Reason, ...]]:
     snapshot, prepared, clock = instant.snapshot, instant.prepared, SystemClock()
     end = clock.monotonic() + instant.seconds
-    waiting = {one.uid: one for one in (*snapshot.pending, *snapshot.leaving) if not opted_out(one)}
+    waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
     waiting[pod.uid] = pod
     result = prepared.solve(
         tuple(waiting.values()), avoided=snapshot.avoided, expired=lambda: clock.monotonic() >= end, explain=False

@@ -94,6 +94,7 @@ def propose(view: View) -> MethodAnswer:
         soonest(found.recheck_at, allowance.recheck_at, *awaited.values()),
         eligible=len(drifted),
         unreached=frozenset(unreached & view.first or unreached),  # whoever waits longest
+        judged=simulation.judged if simulation is not None else {},
     )
 
 

@@ -161,7 +161,7 @@ REACHED: dict[str, tuple[list[str], Callable[[Controllers], Any], Any]] = {
         lambda made: made._provisioning.intake._window._longest,
         7.0,
     ),
-    "--intake-grace": (["--intake-grace=7s"], lambda made: made._provisioning.intake._grace, 7.0),
+    "--intake-grace": (["--intake-grace=7s"], lambda made: made._cluster._sights.grace.total_seconds(), 7.0),
     "--solve-deadline": (["--solve-deadline=7s"], lambda made: of(made._provisioning.intake._run)._deadline, 7.0),
     "--hostname-spread-domains": (
         ["--hostname-spread-domains=7"],

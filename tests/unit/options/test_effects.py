@@ -71,7 +71,7 @@ SEEN: dict[str, str] = {
     "report_cert_dir": f"{_UNIT}controllers/core/test_report_certificates.py::test_a_directory_that_does_not_exist_is_a_mistake_not_an_empty_one",
     "report_client_name": f"{_UNIT}controllers/core/test_reports.py::test_only_a_client_with_the_certificate_of_an_extender_may_report",
     "why_port": "tests/integration/test_why_leader.py::test_the_leader_answers_and_the_other_replica_names_it",
-    "intake_grace": f"{_UNIT}controllers/core/test_intake.py::test_a_pod_counts_after_the_grace_period",
+    "intake_grace": f"{_UNIT}state/test_waiting.py::test_a_pod_counts_after_the_grace_period",
 }
 """Setting to the test, as path::name, that sees its effect."""
 

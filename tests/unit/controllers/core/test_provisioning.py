@@ -14,11 +14,11 @@ from provisioner.apis.core import (
     TopologySpreadConstraint,
 )
 from provisioner.apis.karpenter import NodePool
+from provisioner.apis.pods import opted_out
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.options import Options
 from provisioner.scheduling import problem as asked
-from provisioner.scheduling.classes import opted_out
 from provisioner.scheduling.problem import NODE_PENALTY, DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.world import BinCache, Gathered, Policies, without
 from provisioner.scheduling.world import world_of as gathered_of
