@@ -276,11 +276,12 @@ class Node(Object, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(Object, frozen=True, kw_only=True):
-    """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas."""
+    """Deployment, ReplicaSet, StatefulSet and DaemonSet alike; a DaemonSet has no replicas, a StatefulSet alone has claims."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = PodTemplateSpec()
+    volume_claim_templates: tuple[PersistentVolumeClaimTemplate, ...] = ()
 
 
 class WorkloadStatus(Object, frozen=True, kw_only=True):
@@ -453,6 +454,8 @@ class LimitRangeItem(Object, frozen=True, kw_only=True):
     type: str = ""
     default: Amounts = field(default_factory=dict)
     default_request: Amounts = field(default_factory=dict)
+    min: Amounts = field(default_factory=dict)
+    max: Amounts = field(default_factory=dict)
 
 
 class LimitRangeSpec(Object, frozen=True, kw_only=True):
@@ -466,6 +469,36 @@ class LimitRange(Object, frozen=True, kw_only=True):
 
     metadata: BriefMeta = BriefMeta()
     spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class PriorityClass(Object, frozen=True, kw_only=True):
+    """scheduling.k8s.io/v1 PriorityClass: how important a pod of it is."""
+
+    metadata: BriefMeta = BriefMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+class Overhead(Object, frozen=True, kw_only=True):
+    """What a pod takes besides its containers."""
+
+    pod_fixed: Amounts = field(default_factory=dict)
+
+
+class RuntimeScheduling(Object, frozen=True, kw_only=True):
+    """Which nodes know a RuntimeClass."""
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class RuntimeClass(Object, frozen=True, kw_only=True):
+    """node.k8s.io/v1 RuntimeClass: what runs the containers of a pod."""
+
+    metadata: BriefMeta = BriefMeta()
+    overhead: Overhead | None = None
+    scheduling: RuntimeScheduling | None = None
 
 
 # --- volumes ---------------------------------------------------------------------------------------------------

@@ -551,3 +551,16 @@ def overlays_may_conflict(other: str) -> str:
         f'NodeOverlay "{other}" of the same weight changes every instance type that both select, and then one of them '
         "is not applied; give one of them another weight"
     )
+
+
+# templates.py: why the API server creates no pod of a template, in conditions of CapacityBuffers and in `dovetail plan`
+
+
+def overhead_differs(name: str) -> str:
+    """`name` is the RuntimeClass."""
+    return f"spec.overhead differs from that of RuntimeClass {name}; leave it out"
+
+
+def selector_differs(name: str, key: str, value: str, given: str) -> str:
+    """`name` is the RuntimeClass, `value` what it selects, `given` what the pod selects."""
+    return f"RuntimeClass {name} selects nodes with {key}={value}, but spec.nodeSelector has {key}={given}; remove one of them"

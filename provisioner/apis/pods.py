@@ -34,7 +34,6 @@ from provisioner.apis.shapes import (
     interned_shapes,
     selected_labels,
     shape_of,
-    template_shape,
     unjudged,
 )
 from provisioner.values.duration import DurationError, parse_duration
@@ -63,7 +62,6 @@ __all__ = [
     "pod_of",
     "read_architectures",
     "read_do_not_disrupt",
-    "template_shape",
 ]
 
 MESSAGE_LENGTH: Final = 1024

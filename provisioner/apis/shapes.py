@@ -26,7 +26,6 @@ from provisioner.apis.core import (
     PodAffinityTerm,
     PodResourceClaim,
     PodSpec,
-    PodTemplateSpec,
     ResourceRequirements,
     TopologySpreadConstraint,
     Volume,
@@ -170,21 +169,6 @@ def unjudged(namespace: str, labels: Mapping[str, str], error: str) -> PodShape:
     return _interned({"namespace": namespace, "labels": dict(labels), "error": error})
 
 
-def template_shape(template: PodTemplateSpec, namespace: str, *, daemon: bool = False) -> PodShape:
-    """The shape that pods of a template will have, before there is one.
-
-    The API server gives a container without requests its limits as requests when the pod is created, not in the
-    template; so it is done here. LimitRanges of the namespace are not applied: a real pod's shape comes first.
-    """
-    spec = template.spec
-    complete = msgspec.structs.replace(
-        spec,
-        containers=tuple(_with_defaults(container) for container in spec.containers),
-        init_containers=tuple(_with_defaults(container) for container in spec.init_containers),
-    )
-    return shape_of(complete, namespace=namespace, labels=template.metadata.labels, daemon=daemon)
-
-
 def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
     """The shape that differs from `shape` in these fields alone; the same object where none differs."""
     kept = {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
@@ -194,16 +178,6 @@ def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
 def interned_shapes() -> int:
     """How many shapes are alive in this process."""
     return len(_by_key)
-
-
-def _with_defaults(container: Container) -> Container:
-    missing = container.resources.limits.keys() - container.resources.requests.keys()
-    if not missing:
-        return container
-    requests = container.resources.requests | {name: container.resources.limits[name] for name in missing}
-    return msgspec.structs.replace(
-        container, resources=ResourceRequirements(requests=requests, limits=container.resources.limits)
-    )
 
 
 def interned_shape(shape: PodShape) -> PodShape:
@@ -323,7 +297,7 @@ def _effective_requests(spec: PodSpec, status: ResizeStatus | None, *, infeasibl
             in_use = _exact("status.resources.requests", status.resources.requests)
             allocated = _exact("status.allocatedResources", status.allocated_resources)
             effective = _largest([in_use, allocated] if infeasible else [own, in_use, allocated])
-        total |= {name: effective.get(name, 0) for name in own if _is_pod_level(name)}
+        total |= {name: effective.get(name, 0) for name in own if is_pod_level(name)}
     _add(total, _exact("spec.overhead", spec.overhead))
     return _rounded(total | {names.PODS: _NANOS_PER_UNIT})
 
@@ -342,7 +316,7 @@ def _effective_limits(spec: PodSpec, status: ResizeStatus | None, *, infeasible:
     total = _pod_total(spec, allowed)
     if spec.resources is not None:
         own = _exact("spec.resources.limits", spec.resources.limits)
-        total |= {name: amount for name, amount in own.items() if _is_pod_level(name)}
+        total |= {name: amount for name, amount in own.items() if is_pod_level(name)}
     overhead = _exact("spec.overhead", spec.overhead)
     _add(total, {name: amount for name, amount in overhead.items() if total.get(name)})
     return _rounded(total)
@@ -374,7 +348,8 @@ def _statuses(status: ResizeStatus | None) -> dict[str, ContainerStatus]:
     return {one.name: one for one in (*status.container_statuses, *status.init_container_statuses)}
 
 
-def _is_pod_level(name: str) -> bool:
+def is_pod_level(name: str) -> bool:
+    """Whether a pod as a whole may ask for it, in place of its containers."""
     return name in (names.CPU, names.MEMORY) or name.startswith(names.HUGEPAGES_PREFIX)
 
 

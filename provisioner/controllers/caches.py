@@ -122,7 +122,12 @@ class Caches:
             *([self.overlay_objects] if self.overlay_objects is not None else ()),
         )
         buffers = () if self.buffer_objects is None else (self.buffer_objects,)
-        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers)
+        #: Known late, or never where they may not be read: templates are taken as if there were none.
+        admission: tuple[Reflector[Any], ...] = (
+            self._reflect(resources.RUNTIMECLASSES, self.cluster.admission_changed, SurroundingChanged),
+            self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
+        )
+        self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers, *admission)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
 
@@ -150,7 +155,7 @@ class Caches:
         """What decides beside Nodes and pods where a pod may run."""
         keeper, changed = SurroundingsKeeper, SurroundingChanged
         return (
-            self._reflect(resources.LIMITRANGES, self.cluster.limit_range_changed, changed),
+            self._reflect(resources.LIMITRANGES, self.cluster.admission_changed, changed),
             self._reflect(resources.CSINODES, self.cluster.csi_node_changed, changed),
             self._reflect(resources.NAMESPACE_LABELS, self._around(keeper.namespace_changed), changed),
             self._reflect(resources.STORAGECLASSES, self._around(keeper.class_changed), changed),

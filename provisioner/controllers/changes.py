@@ -14,6 +14,8 @@ from provisioner.apis.core import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    PriorityClass,
+    RuntimeClass,
     StorageClass,
 )
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -25,7 +27,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: What decides beside Nodes and pods where a pod may run.
 Surrounding: TypeAlias = (
-    CSINode | LabelledNamespace | LimitRange | PersistentVolume | PersistentVolumeClaim | StorageClass
+    CSINode
+    | LabelledNamespace
+    | LimitRange
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | PriorityClass
+    | RuntimeClass
+    | StorageClass
 )
 
 

@@ -427,7 +427,9 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         growth=growth,
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
-    buffers = CapacityBuffers(base.client, clock, caches.buffer_objects, plan_again=calls.plan_again)
+    buffers = CapacityBuffers(
+        base.client, clock, caches.buffer_objects, admission=cluster.admission, plan_again=calls.plan_again
+    )
     planner = Planner(PlannerProcess(clock), clock, wanted=options.packing == Packing.COST)
     provisioner = Provisioner(
         cluster,

@@ -184,7 +184,10 @@ CSINODES = _kind(core.CSINode, "storage.k8s.io", "v1", "csinodes", "CSINode", na
 VOLUMEATTACHMENTS = _kind(
     core.VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
 )
-PRIORITYCLASSES = _kind(Bare, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+RUNTIMECLASSES = _kind(core.RuntimeClass, "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+PRIORITYCLASSES = _kind(
+    core.PriorityClass, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
 NAMESPACE_LABELS = _kind(core.LabelledNamespace, "", "v1", "namespaces", "Namespace", namespaced=False)
 # their selectors alone, for default spread constraints: the rest is most of such an object
 REPLICASET_SELECTORS = _kind(core.PodSelecting, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)

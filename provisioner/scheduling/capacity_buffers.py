@@ -12,9 +12,10 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
-from provisioner.apis.core import PodSpec, PodTemplateSpec
+from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
+from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, own_claims
 from provisioner.scheduling import messages
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -44,12 +45,14 @@ class Template:
         name: of the PodTemplate; "" for a workload's.
         generation: of the PodTemplate or the workload.
         replicas: of the workload; None for a PodTemplate.
+        claims: what each pod of a StatefulSet gets a PersistentVolumeClaim of its own from.
     """
 
     pod: PodTemplateSpec
     name: str = ""
     generation: int = 0
     replicas: int | None = None
+    claims: tuple[PersistentVolumeClaimTemplate, ...] = ()
 
 
 def is_ours(buffer: CapacityBuffer) -> bool:
@@ -69,19 +72,37 @@ def buffer_of(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.annotations[names.BUFFER_NAME]}"
 
 
-def virtual_pods(buffer: CapacityBuffer, template: Template) -> tuple[Pod, ...]:
-    """The pods that a buffer keeps room for; their UIDs are stable.
+def virtual_pods(
+    buffer: CapacityBuffer, template: Template, admission: Admission = NO_ADMISSION
+) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+    """The pods that a buffer keeps room for, and the classes that they name and nobody knows; their UIDs are stable.
+
+    Args:
+        buffer: it.
+        template: what a unit looks like.
+        admission: what the cluster makes of it.
 
     Raises:
-        ResolutionError: the template or the limits cannot be read.
+        ResolutionError: the template or the limits cannot be read, or no such pod can be.
     """
     meta = buffer.metadata
-    spec = _without_volumes(template.pod.spec)
+    made = admitted(template.pod, meta.namespace, admission)
+    if made.refusal:
+        raise ResolutionError("ResolutionFailed", messages.pod_template_refused(made.refusal))
+    spec = made.template.spec
+    spec = msgspec.structs.replace(
+        spec,
+        priority=LEAST_PRIORITY,
+        priority_class_name="",
+        node_name="",
+        scheduling_gates=(),
+        volumes=own_claims(spec.volumes, template.claims, {}),
+    )
     one = pod_of(ObjectMeta(namespace=meta.namespace, labels=template.pod.metadata.labels), spec)
     if one.shape.error:
         raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(one.shape.error))
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
-    return tuple(
+    units = tuple(
         msgspec.structs.replace(
             one,
             name=f"capacity-buffer-{meta.name}-{number}",
@@ -91,6 +112,7 @@ def virtual_pods(buffer: CapacityBuffer, template: Template) -> tuple[Pod, ...]:
         )
         for number in range(_units(buffer, template, one.shape.requests))
     )
+    return units, made.unknown
 
 
 def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> int:
@@ -107,18 +129,6 @@ def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> i
         return 0
     wanted = max(sizes) if sizes else min(within)
     return max(0, min([wanted, MOST_UNITS, *within]))
-
-
-def _without_volumes(spec: PodSpec) -> PodSpec:
-    kept = tuple(one for one in spec.volumes if one.persistent_volume_claim is None and one.ephemeral is None)
-    return msgspec.structs.replace(
-        spec,
-        priority=LEAST_PRIORITY,
-        priority_class_name="",
-        node_name="",
-        scheduling_gates=(),
-        volumes=kept,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,11 @@ from typing import Final
 # capacity_buffers.py
 
 
+def pod_template_refused(refusal: str) -> str:
+    """`refusal` is why the API server creates no such pod."""
+    return f"the API server refuses pods of the template: {refusal}"
+
+
 def pod_template_unreadable(error: str) -> str:
     """What `ResolutionError` says."""
     return f"the pod template cannot be read: {error}"

@@ -7,9 +7,11 @@ Differs: Karpenter drops the hostname of local volumes; kube-scheduler does not,
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from provisioner.apis.core import (
     PersistentVolume,
@@ -225,6 +227,38 @@ def _reach(
         return tuple(dict.fromkeys(term for _, terms in volumes for term in terms)), None, Unbound(key, volumes)
     terms = _combined(_allowed_terms(storage_class), (_selected(claim),))
     return terms, _attachment(key, claim, spec, storage), Unbound(key)
+
+
+def statically_bound(claims: Iterable[PersistentVolumeClaim], storage: Storage) -> list[PersistentVolumeClaim]:
+    """The claims as the volume controller will have bound them to volumes that are there, whatever their pods do.
+
+    Those that wait for their first pod, or for a volume that has yet to be made, stay as they are. Claims that name their volume come
+    first. Cost: O(claims x volumes) at most.
+    """
+    taken: set[str] = set()
+    found = []
+    for claim in sorted(claims, key=lambda one: (not one.spec.volume_name, one.metadata.namespace, one.metadata.name)):
+        key, spec, name = f"{claim.metadata.namespace}/{claim.metadata.name}", claim.spec, claim.spec.volume_name
+        if not name:
+            known = storage.classes.get(spec.storage_class_name or "") or StorageClass()
+            if spec.storage_class_name is not None and known.volume_binding_mode != "WaitForFirstConsumer":
+                volumes = {one: storage.volumes[one] for one in storage.volumes if one not in taken}
+                try:
+                    name = _free_volumes(key, claim, spec, known, replace(storage, volumes=volumes))[0][0]
+                except VolumeError:
+                    name = ""
+        if name and name not in taken:
+            taken.add(name)
+            claim = msgspec.structs.replace(  # noqa: PLW2901 - the claim as it will be
+                claim,
+                metadata=msgspec.structs.replace(
+                    claim.metadata, annotations={**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+                ),
+                spec=msgspec.structs.replace(spec, volume_name=name),
+                status=msgspec.structs.replace(claim.status, phase="Bound"),
+            )
+        found.append(claim)
+    return found
 
 
 def _selected(claim: PersistentVolumeClaim | None) -> Term:

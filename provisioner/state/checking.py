@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 
 from provisioner.apis.command import CommandRecord, command_on
-from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod
+from provisioner.state.admission import Admitting
 from provisioner.state.assignments import Assignments
 from provisioner.state.cluster import HOLD_TTL, PLAN_TTL, Cluster, TypesOf
 from provisioner.state.daemon_sets import DaemonSets
@@ -117,7 +118,7 @@ def _assignments_of(kept: Assignments) -> Assignments:
 
 def _daemons_of(kept: DaemonSets) -> DaemonSets:
     fresh = DaemonSets()
-    fresh._ranges, fresh._samples = kept._ranges, kept._samples
+    fresh.admission, fresh._samples = kept.admission, kept._samples
     for owner, daemon in kept._sets.items():
         fresh._sets[owner] = daemon
         fresh._reshape(owner)
@@ -229,8 +230,8 @@ class CheckedCluster(Cluster):
         self.check()
         return effects
 
-    def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
-        changed = super().limit_range_changed(old, new)
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
+        changed = super().admission_changed(old, new)
         self.check()
         return changed
 

@@ -13,12 +13,14 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
-from provisioner.apis.core import CSINode, DaemonSet, LimitRange, Node, PodDisruptionBudget
+from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
+from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.state.admission import Admitting
 from provisioner.state.commands import Command, Commands
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.effects import DaemonSetUnreadable, Effect
@@ -290,13 +292,18 @@ class Cluster:
             self._daemons_changed(version)
             return [] if new is None or not problem else [_unreadable(new, problem)]
 
-    def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
-        """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
+        """A LimitRange, RuntimeClass or PriorityClass was added, changed or removed; whether any DaemonSet's pods are others now."""
         with self._lock:
             version = self._daemons.version
-            changed = self._daemons.limit_range_changed(old, new)
+            changed = self._daemons.admission_changed(old, new)
             self._daemons_changed(version)
             return changed
+
+    def admission(self) -> Admission:
+        """What the API server's admission makes of templates; the same object while nothing changes."""
+        with self._lock:
+            return self._daemons.admission.frozen()
 
     def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
         """A CSINode was added, changed or removed; whether its Node takes other numbers of volumes now."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import Pod, PodShape, is_daemon
+from provisioner.state.admission import AdmissionKeeper, Admitting
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
@@ -30,13 +31,14 @@ class _Sample:
 
 
 class DaemonSets:
-    """DaemonSets, LimitRanges of their namespaces, and a sample pod of each.
+    """DaemonSets, what admission makes of their pods, and a sample pod of each.
 
     A pod counts as a DaemonSet's where it names the DaemonSet by API group, kind, name and UID and is in its namespace: a
     reference alone can be written by anybody. It is a sample only once it is bound.
 
     Attributes:
         version: changes whenever any DaemonSet's pods are others.
+        admission: what their templates, and others', become by.
     """
 
     def __init__(self) -> None:
@@ -44,7 +46,7 @@ class DaemonSets:
         self._sets: dict[_Owner, DaemonSet] = {}
         self._shapes: dict[_Owner, PodShape] = {}
         self._samples: dict[_Owner, _Sample] = {}
-        self._ranges: dict[str, dict[str, LimitRange]] = {}  # namespace -> name -> LimitRange
+        self.admission = AdmissionKeeper()
         self._frozen: tuple[PodShape, ...] | None = ()
 
     # ------------------------------------------------------------------ events
@@ -73,20 +75,12 @@ class DaemonSets:
                 return self._shapes[owner].error
         return ""
 
-    def limit_range_changed(self, old: LimitRange | None, new: LimitRange | None) -> bool:
-        """A LimitRange was added, changed or removed; whether any DaemonSet's pods are others now."""
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
+        """What admission goes by was added, changed or removed; whether any DaemonSet's pods are others now."""
+        self.admission.changed(old, new)
         one = new or old
-        if one is None:
-            return False
-        namespace = one.metadata.namespace
-        mine = self._ranges.setdefault(namespace, {})
-        if new is not None:
-            mine[one.metadata.name] = new
-        else:
-            mine.pop(one.metadata.name, None)
-            if not mine:
-                del self._ranges[namespace]
-        changed = [owner for owner in self._sets if owner.namespace == namespace and self._reshape(owner)]
+        namespace = one.metadata.namespace if isinstance(one, LimitRange) else None
+        changed = [owner for owner in self._sets if namespace in (None, owner.namespace) and self._reshape(owner)]
         return bool(changed)
 
     def pod_changed(self, pod: Pod) -> None:
@@ -146,11 +140,10 @@ class DaemonSets:
         daemon = self._sets.get(owner)
         if daemon is None:
             return False
-        ranges = self._ranges.get(owner.namespace, {})
-        sample = self._samples.get(owner)
-        shape = daemon_shape(daemon, ranges.values())
+        admission, sample = self.admission.of(owner.namespace), self._samples.get(owner)
+        shape = daemon_shape(daemon, admission)
         if sample is not None and sample.requests is not None and sample.requests != shape.requests:
-            shape = daemon_shape(daemon, ranges.values(), sample.requests)
+            shape = daemon_shape(daemon, admission, sample.requests)
         if self._shapes.get(owner) == shape:
             return False
         self._shapes[owner] = shape

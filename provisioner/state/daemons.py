@@ -7,17 +7,16 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import (
-    Amounts,
     Container,
     DaemonSet,
-    LimitRange,
     NodeSelectorTerm,
     PodSpec,
     ResourceRequirements,
 )
-from provisioner.apis.pods import PodShape, template_shape
+from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import excess
 from provisioner.apis.shapes import unjudged
+from provisioner.apis.templates import NO_ADMISSION, Admission, Admitted, admitted
 from provisioner.values.requirement import Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration, first_untolerated
@@ -36,50 +35,25 @@ _TERMS: Final = "daemon_terms"
 _ON_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", names.NO_SCHEDULE)
 
 
-def daemon_shape(daemon: DaemonSet, ranges: Iterable[LimitRange], seen: Resources | None = None) -> PodShape:
+def daemon_shape(daemon: DaemonSet, admission: Admission = NO_ADMISSION, seen: Resources | None = None) -> PodShape:
     """The shape of the pods that a DaemonSet will make; one with an error where it selects nodes by more than `selections` allows.
 
     Args:
         daemon: the DaemonSet.
-        ranges: of its namespace; they give containers requests that the template lacks. Any order.
+        admission: what its namespace makes of its pods.
         seen: effective requests of the newest pod that it has made; they win, since webhooks and autoscalers change
             pods. Source: core spec 3.7.
     """
-    spec = daemon.spec.template.spec
+    template, namespace = daemon.spec.template, daemon.metadata.namespace
+    spec = template.spec
     error = excess(spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
     if error:
-        return unjudged(daemon.metadata.namespace, {}, error)
-    containers = [_limited(container) for container in spec.containers]
-    inits = [_limited(container) for container in spec.init_containers]
-    for one in sorted(ranges, key=lambda found: found.metadata.name):
-        for item in one.spec.limits:
-            if item.type == "Container":
-                containers = [_defaulted(container, item.default_request, item.default) for container in containers]
-                inits = [_defaulted(container, item.default_request, item.default) for container in inits]
-    spec = msgspec.structs.replace(
-        spec,
-        containers=tuple(containers),
-        init_containers=tuple(inits),
-        tolerations=spec.tolerations + _automatic(spec),
-    )
+        return unjudged(namespace, {}, error)
+    placed = msgspec.structs.replace(spec, tolerations=spec.tolerations + _automatic(spec))
+    made = admitted(msgspec.structs.replace(template, spec=placed), namespace, admission)
     if seen is not None:
-        spec = _requesting(spec, seen)
-    template = msgspec.structs.replace(daemon.spec.template, spec=spec)
-    return template_shape(template, daemon.metadata.namespace, daemon=True)
-
-
-def _limited(container: Container) -> Container:
-    """Limits are the requests of a container that has none: done when a pod is read, before LimitRanges see it."""
-    return _defaulted(container, container.resources.limits, {})
-
-
-def _defaulted(container: Container, requests: Amounts, limits: Amounts) -> Container:
-    """With the amounts that it does not give itself; the admission plugin adds requests and limits independently."""
-    given = container.resources
-    if requests.keys() <= given.requests.keys() and limits.keys() <= given.limits.keys():
-        return container
-    whole = ResourceRequirements(requests={**requests, **given.requests}, limits={**limits, **given.limits})
-    return msgspec.structs.replace(container, resources=whole)
+        made = Admitted(msgspec.structs.replace(made.template, spec=_requesting(made.template.spec, seen)))
+    return made.shape(namespace, daemon=True)
 
 
 def _requesting(spec: PodSpec, total: Resources) -> PodSpec:

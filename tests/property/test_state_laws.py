@@ -176,7 +176,7 @@ def limit_range(cpu: str, there: bool) -> Step:
     item = {"type": "Container", "defaultRequest": {"memory": cpu}}
     body = {"metadata": {"name": "r", "namespace": "default"}, "spec": {"limits": [item]}}
     one = msgspec.convert(body, LimitRange)
-    return lambda world: world.cluster.limit_range_changed(None if there else one, one if there else None)
+    return lambda world: world.cluster.admission_changed(None if there else one, one if there else None)
 
 
 def csi_node(name: str, count: int) -> Step:
@@ -459,7 +459,7 @@ def surroundings_of(namespace: str, there: bool) -> Step:
 
     def step(world: World) -> object:
         world.cluster.daemonset_changed(*pair(owner))
-        world.cluster.limit_range_changed(*pair(limits))
+        world.cluster.admission_changed(*pair(limits))
         world.cluster.budget_changed(*pair(guard))
         world.cluster.surrounding_changed(lambda keeper: keeper.namespace_changed(*pair(space)))
         world.cluster.surrounding_changed(lambda keeper: keeper.service_changed(*pair(service)))

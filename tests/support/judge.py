@@ -27,7 +27,6 @@ from provisioner.apis import names
 from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod, is_active
-from provisioner.apis.shapes import template_shape
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import (
@@ -44,6 +43,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.scheduling.problem import Bin, Pool, Problem, Storage
 from provisioner.scheduling.solver import solve
+from provisioner.state.daemons import daemon_shape
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import checker, search
@@ -584,7 +584,7 @@ class _Case(Setting):
                 self._bin(one, [other for other in pods if other.node_name == one.metadata.name], limits)
                 for one in sorted(nodes, key=lambda one: one.metadata.name)
             ),
-            daemons=tuple(template_shape(one.spec.template, self._name, daemon=True) for one in self._daemon_sets()),
+            daemons=tuple(map(daemon_shape, self._daemon_sets())),
             well_known=WELL_KNOWN,
             namespaces={one: self._client.get(NAMESPACES, one).metadata.labels for one in self.namespaces},
             storage=storage,

@@ -509,6 +509,8 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         (READ, "", "persistentvolumes persistentvolumeclaims"): "where a pod's volumes let it run",
         (READ, STORAGE, "storageclasses csinodes"): "where volumes may be made, and how many a node takes",
         (READ, "", "namespaces limitranges"): "selectors of affinity, and default requests",
+        (READ, "node.k8s.io", "runtimeclasses"): "what admission adds to the pods of templates",
+        (READ, "scheduling.k8s.io", "priorityclasses"): "the same",
         (READ, "policy", "poddisruptionbudgets"): "which pods cannot leave their node now",
         ("list", STORAGE, "volumeattachments"): "which volumes are still attached to a node that goes",
         (READ, "", "services replicationcontrollers"): "whose pods a default spread means (--scheduler-config)",

@@ -161,7 +161,9 @@ def reported(
         table = chosen(catalogue, some)
         question = question_of(some, pods, pools, table, clock, anew=current)
         answer = plan(question, settings)
-        plans.append(Planned.of(name, len(question.pods), answer, question.notes))
+        plans.append(
+            Planned.of(name, len(question.pods) + question.refusing, answer, question.notes, question.refusing)
+        )
     table = table or chosen(catalogue, objects)
     now = current_of(objects, table, clock) if current else None
     return Report(table, tuple(plans), now, tuple(objects.problems), objects.ignored, tuple(objects.notes))

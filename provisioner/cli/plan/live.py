@@ -17,6 +17,8 @@ _HELPFUL: Final[tuple[Resource[Any], ...]] = (
     resources.DAEMONSETS,
     resources.NAMESPACE_LABELS,
     resources.LIMITRANGES,
+    resources.RUNTIMECLASSES,
+    resources.PRIORITYCLASSES,
     resources.PVCS,
     resources.PVS,
     resources.STORAGECLASSES,

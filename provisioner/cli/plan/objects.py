@@ -14,7 +14,6 @@ from provisioner.apis.core import (
     CSINode,
     DaemonSet,
     LabelledNamespace,
-    LimitRange,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -31,6 +30,7 @@ from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loo
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
+from provisioner.state.admission import Admitting
 from provisioner.values.printable import one_line
 
 MAX_OBJECTS: Final = 500_000
@@ -78,7 +78,7 @@ class Objects:
 
     Attributes:
         loose: pods as somebody wrote them, not as an API server returned them.
-        priorities: of PriorityClasses, by name.
+        admitting: LimitRanges, RuntimeClasses and PriorityClasses.
         ignored: kinds that a plan does not depend on, and how many of each.
         notes: sentences about what is ignored in objects that count.
     """
@@ -92,13 +92,12 @@ class Objects:
     overlays: list[NodeOverlay] = field(default_factory=list)
     classes: dict[str, EC2NodeClass] = field(default_factory=dict)
     daemon_sets: list[DaemonSet] = field(default_factory=list)
-    limit_ranges: list[LimitRange] = field(default_factory=list)
+    admitting: list[Admitting] = field(default_factory=list)
     namespaces: list[LabelledNamespace] = field(default_factory=list)
     volumes: list[PersistentVolume] = field(default_factory=list)
     volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
     csi_nodes: list[CSINode] = field(default_factory=list)
-    priorities: dict[str, int] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -132,7 +131,9 @@ class Objects:
             resources.NODEOVERLAYS: self.overlays.append,
             resources.EC2NODECLASSES: lambda one: self.classes.__setitem__(one.name, one),
             resources.DAEMONSETS: self.daemon_sets.append,
-            resources.LIMITRANGES: self.limit_ranges.append,
+            resources.LIMITRANGES: self.admitting.append,
+            resources.RUNTIMECLASSES: self.admitting.append,
+            resources.PRIORITYCLASSES: self.admitting.append,
             resources.NAMESPACE_LABELS: self.namespaces.append,
             resources.PVS: self.volumes.append,
             resources.PVCS: self.volume_claims.append,
@@ -188,10 +189,9 @@ class Objects:
             self.workloads.append(decode_workload(file, named, kind, msgspec.json.encode(document)))
         elif (kind, version) == ("Pod", "v1") and not metadata.get("uid"):
             self.loose.append(loose_pod(file, named, document))
-        elif (kind, group) == ("PriorityClass", "scheduling.k8s.io"):
-            if isinstance(document.get("value"), int):
-                self.priorities[str(metadata["name"])] = document["value"]
         elif (found := _KNOWN.get((version, kind))) is not None:
+            if found.namespaced and not metadata.get("namespace"):
+                document = {**document, "metadata": {**metadata, "namespace": "default"}}
             self.add(file, found, found.decode(msgspec.json.encode(document)))
             if found in _WRITTEN:
                 self._note_unknown(named, version, kind, document)
@@ -238,6 +238,8 @@ _RESOURCES: Final[Iterable[Resource[Any]]] = (
     resources.EC2NODECLASSES,
     resources.DAEMONSETS,
     resources.LIMITRANGES,
+    resources.RUNTIMECLASSES,
+    resources.PRIORITYCLASSES,
     resources.NAMESPACE_LABELS,
     resources.PVS,
     resources.PVCS,

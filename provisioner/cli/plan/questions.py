@@ -11,16 +11,18 @@ from provisioner.apis import names
 from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
-from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal
+from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal, opted_out
+from provisioner.apis.templates import admitted
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PlanCatalogue, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
 from provisioner.cli.plan.static_nodes import static_nodes
-from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, shape_in, unexpanded
+from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.scheduling.problem import Storage, World
-from provisioner.scheduling.volumes import DEFAULT_CLASS
+from provisioner.scheduling.volumes import DEFAULT_CLASS, statically_bound
 from provisioner.scheduling.world import world_of
+from provisioner.state.admission import admission_of
 from provisioner.state.cluster import Cluster
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
@@ -74,12 +76,14 @@ class Question:
     Attributes:
         pods: in the scheduler's order.
         notes: what to know about the answer, sentences.
+        refusing: how many pods require a node of no NodePool, and are not asked about.
     """
 
     world: World
     pods: tuple[Pod, ...]
     templates: Mapping[str, object]
     notes: tuple[str, ...]
+    refusing: int = 0
 
 
 def pods_in(objects: Objects) -> tuple[Pod, ...]:
@@ -88,7 +92,9 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     workloads = [*objects.loose, *objects.workloads]
     skip = unexpanded(objects.workloads, objects.pods)
     count, claims = len(pods), 0
+    unknown: set[str] = set()
     there = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in objects.volume_claims}
+    admission = admission_of(objects.admitting)
     for one in workloads:
         if id(one) in skip:
             continue
@@ -103,7 +109,12 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
             )
             objects.complain(Problem(one.file, one.named, "spec.volumeClaimTemplates", text))
             continue
-        shape = shape_in(one, objects.priorities)
+        made = admitted(one.template, one.namespace, admission)
+        unknown.update(made.unknown)
+        if made.refusal:
+            objects.complain(Problem(one.file, one.named, "", f"the API server refuses its pods: {made.refusal}"))
+            continue
+        shape = made.shape(one.namespace)
         if shape.error:
             path, _, rest = shape.error.partition(": ")
             where = path if one.alone else f"spec.template.{path}"
@@ -112,6 +123,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
         count += one.replicas
         claims += one.replicas * len(one.claims)
         pods += expanded(one, shape, there)
+    objects.notes += [f"The input has no {one}; what it adds to pods is left out." for one in sorted(unknown)]
     return tuple(pods)
 
 
@@ -166,8 +178,8 @@ def question_of(
         cluster.pool_changed(None, pool)
     for daemon_set in objects.daemon_sets:
         cluster.daemonset_changed(None, daemon_set)
-    for limit_range in objects.limit_ranges:
-        cluster.limit_range_changed(None, limit_range)
+    for admitting in objects.admitting:
+        cluster.admission_changed(None, admitting)
     for csi_node in objects.csi_nodes:
         cluster.csi_node_changed(None, csi_node)
     _around(cluster, objects)
@@ -195,8 +207,9 @@ def question_of(
         for one in gathered.unreadable
     ]
     world = _with_samples(_plain(gathered.world), objects, pods)
-    notes += _about(pods, snapshot.waiting, anew=anew, objects=objects)
-    return Question(world, snapshot.waiting, by_name, tuple(notes))
+    refusing = tuple(pod for pod in snapshot.pending if opted_out(pod))
+    notes += _about(pods, snapshot.waiting, refusing, anew=anew, objects=objects)
+    return Question(world, snapshot.waiting, by_name, tuple(notes), len(refusing))
 
 
 def _offered(
@@ -298,7 +311,10 @@ def _around(cluster: Cluster, objects: Objects) -> None:
             keeper.class_changed(None, storage_class)
         for volume in objects.volumes:
             keeper.volume_changed(None, volume)
-        for claim in objects.volume_claims:
+        around = keeper.frozen()
+        written = [claim for claim in objects.volume_claims if not claim.metadata.uid]
+        read = [claim for claim in objects.volume_claims if claim.metadata.uid]
+        for claim in (*read, *statically_bound(written, Storage(volumes=around.volumes, classes=around.classes))):
             keeper.claim_changed(None, claim)
 
     cluster.surrounding_changed(take)
@@ -352,8 +368,16 @@ def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
     return replace(world, daemons=(*world.daemons, *(shape for _, shape in sorted(samples.items()))))
 
 
-def _about(pods: Sequence[Pod], waiting: Sequence[Pod], *, anew: bool, objects: Objects) -> list[str]:
+def _about(
+    pods: Sequence[Pod], waiting: Sequence[Pod], refusing: Sequence[Pod], *, anew: bool, objects: Objects
+) -> list[str]:
     notes = []
+    if refusing:
+        more = f" and {len(refusing) - _NAMED} more" if len(refusing) > _NAMED else ""
+        notes.append(
+            f"No NodePool is asked for {', '.join(pod.key for pod in refusing[:_NAMED])}{more}: the required node affinity demands a node "
+            f"without the label {names.NODEPOOL_LABEL}."
+        )
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:
         notes.append(

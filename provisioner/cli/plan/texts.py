@@ -34,10 +34,11 @@ class Planned:
     answer: Answer
     notes: tuple[str, ...]
     fleet: Fleet
+    refusing: int = 0
 
     @classmethod
-    def of(cls, name: str, asked: int, answer: Answer, notes: Sequence[str]) -> "Planned":
-        return cls(name, asked, answer, tuple(notes), fleet_of(answer.result))
+    def of(cls, name: str, asked: int, answer: Answer, notes: Sequence[str], refusing: int = 0) -> "Planned":
+        return cls(name, asked, answer, tuple(notes), fleet_of(answer.result), refusing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def _plan_json(one: Planned, current: Current | None) -> dict[str, Any]:
             "onNewNodes": fleet.pods,
             "onExistingNodes": sum(count for _, count in fleet.existing),
             "withoutNode": sum(len(left.pods) for left in fleet.left),
+            "refusingNodePools": one.refusing,
         },
         "nodes": fleet.nodes,
         "nodeGroups": [
@@ -214,8 +216,9 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
     on_existing = f", {existing:,} on {counted(len(fleet.existing), 'existing node')}" if existing else ""
     left = sum(len(some.pods) for some in fleet.left)
     without = f", {left:,} fit{'s' if left == 1 else ''} nowhere" if left else ""
+    refusing = f", {one.refusing:,} refuse{'s' if one.refusing == 1 else ''} every NodePool" if one.refusing else ""
     nodes = counted(fleet.nodes, "new node")
-    lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}")
+    lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}{refusing}")
     lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}")
     if answer.usd_at_least is not None and fleet.groups:
         gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"

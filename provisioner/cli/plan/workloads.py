@@ -6,16 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis.core import (
-    EphemeralVolumeSource,
-    PersistentVolumeClaimSource,
-    PersistentVolumeClaimTemplate,
-    PodTemplateSpec,
-    Volume,
-)
+from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
-from provisioner.apis.pods import Pod, template_shape
+from provisioner.apis.pods import Pod
 from provisioner.apis.shapes import PodShape, altered_shape
+from provisioner.apis.templates import own_claims
 
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
@@ -134,7 +129,7 @@ def decode_workload(file: str, named: str, kind: str, data: bytes) -> Workload:
 
 
 def loose_pod(file: str, named: str, document: Mapping[str, Any]) -> Workload:
-    """A pod as somebody wrote it: limits that the API server would copy into its requests are, as in templates.
+    """A pod as somebody wrote it: what the API server would add is added, as to templates.
 
     Raises:
         msgspec.DecodeError: a field is not as it should be.
@@ -183,15 +178,6 @@ def unexpanded(workloads: Iterable[Workload], pods: Iterable[Pod]) -> set[int]:
     }
 
 
-def shape_in(one: Workload, priorities: Mapping[str, int]) -> PodShape:
-    """What its pods ask for; `error` says what of it cannot be read."""
-    template = one.template
-    priority = priorities.get(template.spec.priority_class_name)
-    if template.spec.priority is None and priority is not None:
-        template = msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, priority=priority))
-    return template_shape(template, one.namespace)
-
-
 def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list[Pod]:
     """Its pods, without a node unless it is a pod that names one.
 
@@ -228,27 +214,8 @@ def expanded(one: Workload, shape: PodShape, there: Container[str] = ()) -> list
 
 
 def _with_claims(one: Workload, shape: PodShape, made: Mapping[str, str]) -> PodShape:
-    """The shape of a pod with its own claims: one that exists by its name, one that does not as the controller would make it.
-
-    What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
-
-    Args:
-        one: whose pod it is.
-        shape: without its claims.
-        made: the names of those that exist, by template.
-    """
-    if not one.claims:
-        return shape
-    own = []
-    for template in one.claims:
-        name = template.metadata.name
-        if name in made:
-            own.append(Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=made[name])))
-        else:
-            source = EphemeralVolumeSource(volume_claim_template=PersistentVolumeClaimTemplate(spec=template.spec))
-            own.append(Volume(name=name, ephemeral=source))
-    named = {volume.name for volume in own}  # they come before volumes of the same name in the pod's template
-    return altered_shape(shape, volumes=(*(each for each in shape.volumes if each.name not in named), *own))
+    """The shape of a pod with its own claims; `made` are the names of those that exist, by template."""
+    return altered_shape(shape, volumes=own_claims(shape.volumes, one.claims, made)) if one.claims else shape
 
 
 def workload_of(pod: Pod) -> str:

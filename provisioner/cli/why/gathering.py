@@ -28,6 +28,8 @@ MORE: Final[tuple[Resource[Any], ...]] = (
     resources.PDBS,
     resources.NAMESPACE_LABELS,
     resources.LIMITRANGES,
+    resources.RUNTIMECLASSES,
+    resources.PRIORITYCLASSES,
     resources.PVCS,
     resources.PVS,
     resources.STORAGECLASSES,

@@ -260,8 +260,9 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
             cluster.surrounding_changed(functools.partial(_told, take, one))
     for one in objects.of(resources.CSINODES):
         cluster.csi_node_changed(None, one)
-    for one in objects.of(resources.LIMITRANGES):
-        cluster.limit_range_changed(None, one)
+    for resource in (resources.LIMITRANGES, resources.RUNTIMECLASSES, resources.PRIORITYCLASSES):
+        for one in objects.of(resource):
+            cluster.admission_changed(None, one)
     for one in objects.of(resources.PDBS):
         cluster.budget_changed(None, one)
     for one in pools.values():

@@ -15,6 +15,7 @@ from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.conditions import set_alone
 from provisioner.apis.core import Deployment, PodTemplateSpec, ReplicaSet, StatefulSet
 from provisioner.apis.pods import Pod
+from provisioner.apis.templates import Admission
 from provisioner.controllers.changes import CapacityBufferChanged, Change
 from provisioner.controllers.core import messages
 from provisioner.kube import resources
@@ -48,12 +49,20 @@ class CapacityBuffers:
 
     Args:
         objects: the watch of CapacityBuffers; None while the feature gate CapacityBuffer is off, then there are none.
+        admission: what the API server makes of templates now.
         plan_again: asks provisioning for a run; the word says why.
     """
 
     def __init__(
-        self, client: Client, clock: Clock, objects: Objects | None, *, plan_again: Callable[[str], None]
+        self,
+        client: Client,
+        clock: Clock,
+        objects: Objects | None,
+        *,
+        admission: Callable[[], Admission],
+        plan_again: Callable[[str], None],
     ) -> None:
+        self._admission = admission
         self._client, self._clock, self._objects, self._plan_again = client, clock, objects, plan_again
         self._lock = threading.Lock()
         self._resolved: dict[str, tuple[Pod, ...]] = {}
@@ -116,9 +125,10 @@ class CapacityBuffers:
             return DONE
         template, problem = Template(PodTemplateSpec()), None
         pods: tuple[Pod, ...] = ()
+        unknown: tuple[str, ...] = ()
         try:
             template = self._template(buffer)
-            pods = virtual_pods(buffer, template)
+            pods, unknown = virtual_pods(buffer, template, self._admission())
         except ResolutionError as error:
             problem = error
             _log.warning(messages.BUFFER_NOT_RESOLVED, capacitybuffer=key, reason=error.reason, message=str(error))
@@ -128,7 +138,7 @@ class CapacityBuffers:
         self._take(key, pods)
         self._plan_again(f"buffer/{key}")  # once, though nothing changed: pods may have taken the room
         try:
-            self._write(buffer, template, problem, len(pods))
+            self._write(buffer, template, problem, len(pods), unknown)
         except NotFound:
             return DONE
         except ApiError as error:
@@ -167,7 +177,8 @@ class CapacityBuffers:
             text = messages.workload_not_found(reference.kind, reference.name)
             raise ResolutionError("ScalableRefNotFound", text) from None
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
-        return Template(workload.spec.template, "", workload.metadata.generation, replicas)
+        made, generation = workload.spec, workload.metadata.generation
+        return Template(made.template, "", generation, replicas, made.volume_claim_templates)
 
     def _workload(self, kind: str, name: str, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
         match kind:
@@ -182,9 +193,16 @@ class CapacityBuffers:
 
     # ------------------------------------------------------------------ status
 
-    def _write(self, buffer: CapacityBuffer, template: Template, problem: ResolutionError | None, units: int) -> None:
+    def _write(
+        self,
+        buffer: CapacityBuffer,
+        template: Template,
+        problem: ResolutionError | None,
+        units: int,
+        unknown: tuple[str, ...],
+    ) -> None:
         meta, key = buffer.metadata, key_of(buffer.metadata)
-        resolved = messages.BUFFER_RESOLVED
+        resolved = messages.buffer_resolved(unknown)
         if problem is not None:
             resolved = messages.buffer_not_resolved(problem.reason, str(problem))
         conditions = buffer.status.conditions

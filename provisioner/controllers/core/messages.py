@@ -3,7 +3,7 @@
 docs/reference/messages.md is generated from here. What a reason of `scheduling` or `disruption` says is said there, purely.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -680,7 +680,6 @@ REGISTRATION_UNHEALTHY: Final = ConditionMessage(
     "At least half of the most recent launches did not register",
 )
 
-BUFFER_RESOLVED: Final = ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved")
 BUFFER_NOT_READY: Final = ConditionMessage(
     names.PROVISIONING,
     names.FALSE,
@@ -695,6 +694,14 @@ BUFFER_EMPTY: Final = ConditionMessage(
 )
 BUFFER_FITS: Final = ConditionMessage(names.PROVISIONING, names.TRUE, "FitsExistingCapacity")
 SCALABLE_REF_UNKNOWN: Final = "the buffer needs spec.podTemplateRef, or spec.scalableRef to a Deployment, StatefulSet or ReplicaSet (apiGroup apps)"
+
+
+def buffer_resolved(unknown: Sequence[str]) -> ConditionMessage:
+    """`unknown` are classes that the template names and that do not exist, or may not be read."""
+    if not unknown:
+        return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved")
+    text = f"{' and '.join(unknown)} cannot be read, so what it adds to pods is left out; create it, or let Dovetail list that kind"
+    return ConditionMessage(names.READY_FOR_PROVISIONING, names.TRUE, "Resolved", text)
 
 
 def buffer_not_resolved(reason: str, text: str) -> ConditionMessage:

@@ -9,6 +9,8 @@ from provisioner.apis.core import (
     LimitRange,
     PersistentVolume,
     PersistentVolumeClaim,
+    PriorityClass,
+    RuntimeClass,
     StorageClass,
 )
 from provisioner.controllers.changes import Surrounding, SurroundingChanged
@@ -50,5 +52,9 @@ def _facts(thing: Surrounding | None) -> object:
             return thing.metadata.uid, thing.metadata.labels
         case LimitRange() | CSINode():
             return thing.metadata.uid, thing.spec
+        case RuntimeClass():
+            return thing.metadata.uid, thing.overhead, thing.scheduling
+        case PriorityClass():
+            return None  # it counts for pods that are created from now on
         case None:
             return None

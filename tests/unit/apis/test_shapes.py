@@ -1,12 +1,12 @@
-"""Effective requests as kube-scheduler 1.36 computes them, host ports, and shapes of templates."""
+"""Effective requests as kube-scheduler 1.36 computes them, and host ports."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from provisioner.apis.core import PodSpec, PodTemplateSpec
-from provisioner.apis.shapes import PodShape, ResizeStatus, shape_of, template_shape
+from provisioner.apis.core import PodSpec
+from provisioner.apis.shapes import PodShape, ResizeStatus, shape_of
 from tests.support.pods import Wire
 
 MI = 2**20
@@ -198,23 +198,6 @@ def test_ports_of_sidecars_count_and_of_init_containers_do_not() -> None:
     port = [{"containerPort": 1, "hostPort": 1}]
     assert ports(initContainers=[{"name": "s", "ports": port, "restartPolicy": "Always"}]) == [(1, "TCP", "")]
     assert ports(initContainers=[{"name": "i", "ports": port}]) == []
-
-
-def template(spec: Wire) -> PodTemplateSpec:
-    return msgspec.convert({"metadata": {"labels": {"app": "agent"}}, "spec": spec}, PodTemplateSpec)
-
-
-def test_in_a_template_limits_stand_in_for_requests() -> None:
-    container = {"name": "a", "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "64Mi"}}}
-    shape = template_shape(template({"containers": [container]}), "kube-system", daemon=True)
-    assert dict(shape.requests) == {"cpu": 100, "memory": 64 * MI, "pods": 1}
-    assert (shape.namespace, shape.labels) == ("kube-system", {"app": "agent"})
-
-
-def test_a_template_and_its_pod_are_of_one_class() -> None:
-    spec = {"containers": [box(memory="1Mi")], "schedulerName": "default-scheduler"}
-    pod = shape_of(msgspec.convert(spec, PodSpec), namespace="a", labels={"app": "agent"})
-    assert template_shape(template({"containers": [box(memory="1Mi")]}), "a") is pod
 
 
 def test_a_shape_that_cannot_be_judged_says_where() -> None:

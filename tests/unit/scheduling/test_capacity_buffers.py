@@ -1,5 +1,6 @@
 """CapacityBuffers as virtual pods: core spec 1.4, 3.12, rows 18-20."""
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -7,7 +8,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
-from provisioner.apis.core import PodTemplateSpec
+from provisioner.apis.core import PersistentVolumeClaimTemplate as ClaimTemplate
+from provisioner.apis.core import PodTemplateSpec, RuntimeClass, StorageClass
+from provisioner.apis.pods import Pod
+from provisioner.apis.templates import Admission
 from provisioner.scheduling.capacity_buffers import (
     LEAST_PRIORITY,
     MOST_UNITS,
@@ -19,6 +23,8 @@ from provisioner.scheduling.capacity_buffers import (
     kept,
     virtual_pods,
 )
+from provisioner.scheduling.problem import Storage
+from provisioner.scheduling.volumes import claim_keys, volume_demand
 from tests.support.cluster import pod
 
 META = {"name": "room", "namespace": "default", "uid": "u"}
@@ -32,6 +38,10 @@ def buffer(**spec: Any) -> CapacityBuffer:
 def template(replicas: int | None = None, **spec: Any) -> Template:
     body = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAINER], **spec}}
     return Template(msgspec.convert(body, PodTemplateSpec, strict=False), replicas=replicas)
+
+
+def units(one: CapacityBuffer, of: Template) -> tuple[Pod, ...]:
+    return virtual_pods(one, of)[0]
 
 
 UNITS: dict[str, tuple[dict[str, Any], int | None, int]] = {
@@ -54,23 +64,21 @@ UNITS: dict[str, tuple[dict[str, Any], int | None, int]] = {
 @pytest.mark.parametrize("case", UNITS.values(), ids=UNITS)
 def test_how_many_units_are_kept(case: tuple[dict[str, Any], int | None, int]) -> None:
     spec, replicas, want = case
-    assert len(virtual_pods(buffer(**spec), template(replicas))) == want
+    assert len(units(buffer(**spec), template(replicas))) == want
 
 
-def test_a_virtual_pod_is_like_its_template_comes_last_and_has_no_volumes_of_its_own() -> None:
+def test_a_virtual_pod_is_like_its_template_and_comes_last() -> None:
     volumes = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "a"}},
         {"name": "b", "ephemeral": {"volumeClaimTemplate": {}}},
     ]
-    one, two = virtual_pods(
-        buffer(replicas=2), template(nodeSelector={"a": "b"}, volumes=volumes, priority=10, nodeName="n")
-    )
+    one, two = units(buffer(replicas=2), template(nodeSelector={"a": "b"}, volumes=volumes, priority=10, nodeName="n"))
     assert (one.name, one.uid, two.uid) == ("capacity-buffer-room-0", "u-0", "u-1")
     assert one.shape is two.shape
     assert one.shape.requests["cpu"] == 500
     assert one.shape.priority == LEAST_PRIORITY
     assert not one.node_name
-    assert not one.shape.volumes
+    assert [volume.name for volume in one.shape.volumes] == ["a", "b"]
     assert dict(one.labels) == {"app": "web"}
     assert is_virtual(one)
     assert buffer_of(one) == "default/room"
@@ -78,7 +86,7 @@ def test_a_virtual_pod_is_like_its_template_comes_last_and_has_no_volumes_of_its
 
 
 def test_units_are_the_same_pods_whenever_they_are_made() -> None:
-    assert virtual_pods(buffer(replicas=2), template()) == virtual_pods(buffer(replicas=2), template())
+    assert units(buffer(replicas=2), template()) == units(buffer(replicas=2), template())
 
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -91,7 +99,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_what_cannot_be_read_is_said(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     spec, pod_spec = case
     with pytest.raises(ResolutionError, match="many") as error:
-        virtual_pods(buffer(**spec), template(**pod_spec))
+        units(buffer(**spec), template(**pod_spec))
     assert error.value.reason == "ResolutionFailed"
 
 
@@ -104,7 +112,7 @@ def test_buffers_of_other_strategies_and_those_that_go_are_left_alone() -> None:
 
 
 def test_room_counts_on_nodes_that_are_ready_and_nodes_to_come_keep_it() -> None:
-    one, two, three = virtual_pods(buffer(replicas=3), template())
+    one, two, three = units(buffer(replicas=3), template())
     existing = {"a": (pod("real"), one), "b": (two,), "c": (pod("other"),)}
     found = kept((one, two, three), existing, ["a", "c"])
     assert found.nodes == {"a", "b"}
@@ -114,9 +122,52 @@ def test_room_counts_on_nodes_that_are_ready_and_nodes_to_come_keep_it() -> None
 
 
 def test_the_annotations_are_those_of_karpenter() -> None:
-    (one,) = virtual_pods(buffer(replicas=1), template())
+    (one,) = units(buffer(replicas=1), template())
     assert dict(one.annotations) == {
         names.BUFFER_FAKE_POD: "true",
         names.BUFFER_NAME: "room",
         names.BUFFER_NAMESPACE: "default",
     }
+
+
+def test_a_template_with_limits_alone_asks_for_them() -> None:
+    gpu = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pods = units(buffer(limits={"nvidia.com/gpu": "3"}), template(containers=[gpu]))
+    assert [one.shape.requests["nvidia.com/gpu"] for one in pods] == [1, 1, 1]
+
+
+def test_what_admission_adds_counts_and_what_is_not_known_is_named() -> None:
+    kata = msgspec.convert({"metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": "1"}}}, RuntimeClass)
+    (one,), unknown = virtual_pods(
+        buffer(replicas=1), template(runtimeClassName="kata"), Admission(runtime_classes={"kata": kata})
+    )
+    assert (one.shape.requests["cpu"], unknown) == (1500, ())
+    (one,), unknown = virtual_pods(buffer(replicas=1), template(runtimeClassName="kata"))
+    assert (one.shape.requests["cpu"], unknown) == (500, ("RuntimeClass kata",))
+
+
+def test_each_unit_of_a_stateful_set_has_claims_of_its_own() -> None:
+    claim = msgspec.convert({"metadata": {"name": "data"}, "spec": {"storageClassName": "zonal"}}, ClaimTemplate)
+    of = dataclasses.replace(template(), claims=(claim,))
+    one, two = units(buffer(replicas=2), of)
+    assert claim_keys(one) == ["default/capacity-buffer-room-0-data"]
+    assert claim_keys(two) == ["default/capacity-buffer-room-1-data"]
+    assert one.shape is two.shape
+
+
+def test_a_buffer_keeps_room_where_its_volumes_can_be() -> None:
+    source = {"volumeClaimTemplate": {"spec": {"storageClassName": "only-b"}}}
+    of = template(volumes=[{"name": "d", "ephemeral": source}])
+    topology = {"matchLabelExpressions": [{"key": names.ZONE_LABEL, "values": ["zone-b"]}]}
+    storage_class = msgspec.convert(
+        {
+            "metadata": {"name": "only-b"},
+            "provisioner": "ebs.csi.aws.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [topology],
+        },
+        StorageClass,
+    )
+    demand = volume_demand(units(buffer(replicas=1), of)[0], Storage(classes={"only-b": storage_class}))
+    assert [term.requirements[names.ZONE_LABEL].values for term in demand.alternatives] == [frozenset({"zone-b"})]
+    assert [driver for driver, _ in demand.attachments] == ["ebs.csi.aws.com"]

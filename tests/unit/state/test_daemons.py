@@ -10,6 +10,7 @@ from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import MOST_EXPRESSIONS
 from provisioner.apis.shapes import unjudged
+from provisioner.state.admission import admission_of
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.requirement import Requirement
 from provisioner.values.resources import Resources
@@ -101,7 +102,7 @@ REQUESTS: dict[str, tuple[DaemonSet, list[LimitRange], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("one", "ranges", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_daemon_is_expected_to_request(one: DaemonSet, ranges: list[LimitRange], wanted: dict[str, int]) -> None:
-    assert dict(daemon_shape(one, ranges).requests) == wanted
+    assert dict(daemon_shape(one, admission_of(ranges)).requests) == wanted
 
 
 def test_what_a_real_pod_requests_wins() -> None:
@@ -115,7 +116,7 @@ def test_what_a_real_pod_requests_wins() -> None:
         overhead={"cpu": "1"},
     )
     seen = Resources.parse({"cpu": "250m", "memory": "64Mi", "pods": "1"})
-    shape = daemon_shape(one, (), seen)
+    shape = daemon_shape(one, seen=seen)
     assert shape.requests == seen
     assert shape.node_selector == {"tier": "gold"}
     assert [port.host_port for port in shape.host_ports] == [9100, 9200]
@@ -127,10 +128,10 @@ def test_a_daemon_tolerates_what_its_controller_lets_it_tolerate() -> None:
         Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
     ]
     offline = Taint(key="node.kubernetes.io/network-unavailable", effect="NoSchedule")
-    assert runs_on(daemon_shape(daemon({}), ()), LABELS, troubles)
-    assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [offline])
-    assert runs_on(daemon_shape(daemon({}, hostNetwork=True), ()), LABELS, [offline])
-    assert not runs_on(daemon_shape(daemon({}), ()), LABELS, [TAINT])
+    assert runs_on(daemon_shape(daemon({})), LABELS, troubles)
+    assert not runs_on(daemon_shape(daemon({})), LABELS, [offline])
+    assert runs_on(daemon_shape(daemon({}, hostNetwork=True)), LABELS, [offline])
+    assert not runs_on(daemon_shape(daemon({})), LABELS, [TAINT])
 
 
 # --- long selections -------------------------------------------------------------------------------------------------
@@ -144,14 +145,14 @@ def expressions(count: int) -> dict[str, Any]:
 
 
 def test_a_daemon_of_as_many_expressions_as_pods_may_have_runs() -> None:
-    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS)), ())
+    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS)))
     assert not shape.error
     assert runs_on(shape, LABELS, ())
 
 
 @pytest.mark.parametrize("seen", [None, Resources.parse({"cpu": "1"})])
 def test_a_daemon_of_more_runs_nowhere_and_keeps_nothing_of_them(seen: Resources | None) -> None:
-    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS + 1)), (), seen)
+    shape = daemon_shape(daemon({}, **expressions(MOST_EXPRESSIONS + 1)), seen=seen)
     assert "nodeSelectorTerms: has 513 of the 513 expressions" in shape.error
     assert not runs_on(shape, LABELS, ())
     assert shape.affinity is None
@@ -165,7 +166,7 @@ def test_the_terms_of_a_daemon_are_read_once_however_many_nodes_there_are(monkey
         read.append(key)
         return of(key, *given)
 
-    shape = daemon_shape(daemon({}, **expressions(20)), ())
+    shape = daemon_shape(daemon({}, **expressions(20)))
     monkeypatch.setattr(Requirement, "of", counted)
     for number in range(10):
         assert runs_on(shape, {**LABELS, "kubernetes.io/hostname": f"n{number}"}, ())

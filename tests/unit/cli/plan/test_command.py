@@ -74,7 +74,7 @@ PLAN = {
     "greedyPerHour": "number",
     "fallback": "text",
     "complete": "bool",
-    "pods": dict.fromkeys(("asked", "onNewNodes", "onExistingNodes", "withoutNode"), "number"),
+    "pods": dict.fromkeys(("asked", "onNewNodes", "onExistingNodes", "withoutNode", "refusingNodePools"), "number"),
     "nodes": "number",
     "nodeGroups": [GROUP],
     "existingNodes": [],
@@ -101,7 +101,13 @@ def test_the_fields_of_the_json_stay() -> None:
     (plan,) = found["plans"]
     assert plan["perHour"] == pytest.approx(sum(one["count"] * one["perHourEach"] for one in plan["nodeGroups"]))
     assert plan["perHourAtLeast"] <= plan["perHour"] <= plan["greedyPerHour"]
-    assert plan["pods"] == {"asked": 64, "onNewNodes": 63, "onExistingNodes": 0, "withoutNode": 1}
+    assert plan["pods"] == {
+        "asked": 64,
+        "onNewNodes": 63,
+        "onExistingNodes": 0,
+        "withoutNode": 1,
+        "refusingNodePools": 0,
+    }
     assert plan["unplaced"][0]["pods"] == ["default/training-0"]
 
 
@@ -270,7 +276,7 @@ def test_a_directory_is_told_with_what_to_give_instead(tmp_path: Path) -> None:
 def test_pods_on_nodes_stay_where_nobody_asks_to_compare(tmp_path: Path) -> None:
     more = write(tmp_path / "more.yaml", deployment("more", 3, "1", "1Gi"))
     (plan,) = document(dump(tmp_path / "dump.yaml"), more, *GREEDY)["plans"]
-    assert plan["pods"] == {"asked": 3, "onNewNodes": 0, "onExistingNodes": 3, "withoutNode": 0}
+    assert plan["pods"] == {"asked": 3, "onNewNodes": 0, "onExistingNodes": 3, "withoutNode": 0, "refusingNodePools": 0}
     assert plan["perHour"] == 0
 
 

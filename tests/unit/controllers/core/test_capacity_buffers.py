@@ -64,7 +64,13 @@ class Stage:
         }
         self.writes: list[Any] = []
         client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
-        self.buffers = CapacityBuffers(client, self.world.clock, self.watch, plan_again=self.again.append)
+        self.buffers = CapacityBuffers(
+            client,
+            self.world.clock,
+            self.watch,
+            admission=self.world.cluster.admission,
+            plan_again=self.again.append,
+        )
         self.put(**spec)
 
     def put(self, **spec: Any) -> None:
@@ -215,7 +221,13 @@ def test_what_nobody_knows_keeps_nodes_for_a_minute_only() -> None:
 
 def test_without_the_gate_there_are_none() -> None:
     stage = Stage()
-    off = CapacityBuffers(stage.server.client, stage.world.clock, None, plan_again=stage.again.append)
+    off = CapacityBuffers(
+        stage.server.client,
+        stage.world.clock,
+        None,
+        admission=stage.world.cluster.admission,
+        plan_again=stage.again.append,
+    )
     off.start()
     assert off.pods() == ()
     assert not off.keeps("a")

@@ -1,0 +1,252 @@
+"""What the API server and its built-in admission make of a template: the pod that a controller would create of it.
+
+Whoever asks what pods will be before there are any asks here: DaemonSets, CapacityBuffers, `dovetail plan`, `dovetail why`. In the API server's
+order: defaults of a Pod, LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass. Source: kubernetes 1.36 `pkg/apis/core/v1/defaults.go`
+and `plugin/pkg/admission`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from provisioner.apis import messages, names
+from provisioner.apis.core import (
+    Amounts,
+    Container,
+    EphemeralVolumeSource,
+    LimitRange,
+    PersistentVolumeClaimSource,
+    PersistentVolumeClaimTemplate,
+    PodSpec,
+    PodTemplateSpec,
+    PriorityClass,
+    ResourceRequirements,
+    RuntimeClass,
+    Volume,
+)
+from provisioner.apis.shapes import PodShape, is_pod_level, shape_of
+from provisioner.values.quantity import QuantityError
+from provisioner.values.resources import Resources
+from provisioner.values.taints import NO_EXECUTE, Toleration
+
+SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""PriorityClasses that the API server makes itself."""
+_PREEMPTS: Final = "PreemptLowerPriority"
+_FOR_A_WHILE: Final = tuple(
+    Toleration(key=key, operator="Exists", effect=NO_EXECUTE, toleration_seconds=300)
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What of a cluster decides what admission makes of a pod.
+
+    Attributes:
+        limit_ranges: by namespace.
+        runtime_classes: by name.
+        priority_classes: by name; those of the system need not be among them.
+    """
+
+    limit_ranges: Mapping[str, Sequence[LimitRange]] = field(default_factory=dict)
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+
+
+NO_ADMISSION: Final = Admission()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What becomes of a template.
+
+    Attributes:
+        template: with everything that a pod of it will have.
+        refusal: why the API server creates no such pod; "" where it does.
+        unknown: classes that it names and nobody knows; what they would add is left out, and the API server may refuse the pod.
+    """
+
+    template: PodTemplateSpec
+    refusal: str = ""
+    unknown: tuple[str, ...] = ()
+
+    def shape(self, namespace: str, *, daemon: bool = False) -> PodShape:
+        """The shape of its pods."""
+        return shape_of(self.template.spec, namespace=namespace, labels=self.template.metadata.labels, daemon=daemon)
+
+
+def admitted(template: PodTemplateSpec, namespace: str, admission: Admission = NO_ADMISSION) -> Admitted:
+    """The pod that a cluster makes of a template. Cost: O(containers + LimitRanges of the namespace + tolerations²)."""
+    spec = _defaulted(template.spec)
+    for one in sorted(admission.limit_ranges.get(namespace, ()), key=lambda found: found.metadata.name):
+        spec = _limited(spec, one)
+    unknown = []
+    priority, runtime = spec.priority_class_name, spec.runtime_class_name
+    if priority and priority not in admission.priority_classes and priority not in SYSTEM_PRIORITIES:
+        unknown.append(f"PriorityClass {priority}")
+    if runtime and runtime not in admission.runtime_classes:
+        unknown.append(f"RuntimeClass {runtime}")
+    spec = _tolerating_for_a_while(_prioritized(spec, admission.priority_classes))
+    found = admission.runtime_classes.get(runtime)
+    spec, refusal = (spec, "") if found is None else _run_by(spec, found)
+    return Admitted(msgspec.structs.replace(template, spec=spec), refusal, tuple(unknown))
+
+
+def own_claims(
+    volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaimTemplate], made: Mapping[str, str]
+) -> tuple[Volume, ...]:
+    """The volumes of a StatefulSet's pod: a claim that exists by its name, one that does not as the controller would make it.
+
+    What is yet to be made is written like a generic ephemeral volume: to a scheduler that is the same, and such pods share one shape.
+
+    Args:
+        volumes: of the template.
+        claims: volumeClaimTemplates.
+        made: the names of those that exist, by template.
+    """
+    own = []
+    for template in claims:
+        name = template.metadata.name
+        if name in made:
+            own.append(Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=made[name])))
+        else:
+            source = EphemeralVolumeSource(volume_claim_template=PersistentVolumeClaimTemplate(spec=template.spec))
+            own.append(Volume(name=name, ephemeral=source))
+    named = {volume.name for volume in own}  # they come before volumes of the same name in the pod's template
+    return (*(each for each in volumes if each.name not in named), *own)
+
+
+# --- defaults of a Pod ----------------------------------------------------------------------------------------------
+
+
+def _defaulted(spec: PodSpec) -> PodSpec:
+    """Limits are the requests that a container, or the pod as a whole, does not give itself."""
+    spec = _each_container(spec, lambda one: _completed(one, one.resources.limits, {}))
+    given = spec.resources
+    if given is None or not given.limits:
+        return spec
+    asked = {name for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests}
+    alone = msgspec.structs.replace(spec, resources=None, overhead={})
+    total = shape_of(alone, namespace="", labels={}).requests.to_wire()
+    summed: Amounts = {name: total.get(name, "0") for name in (names.CPU, names.MEMORY) if name in asked}
+    limits = {name: amount for name, amount in given.limits.items() if is_pod_level(name)}
+    own = ResourceRequirements(requests={**limits, **summed, **given.requests}, limits=given.limits)
+    return msgspec.structs.replace(spec, resources=own)
+
+
+def _each_container(spec: PodSpec, change: Callable[[Container], Container]) -> PodSpec:
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(map(change, spec.containers)),
+        init_containers=tuple(map(change, spec.init_containers)),
+    )
+
+
+def _completed(container: Container, requests: Amounts, limits: Amounts) -> Container:
+    """With the amounts that it does not give itself."""
+    given = container.resources
+    if requests.keys() <= given.requests.keys() and limits.keys() <= given.limits.keys():
+        return container
+    whole = ResourceRequirements(requests={**requests, **given.requests}, limits={**limits, **given.limits})
+    return msgspec.structs.replace(container, resources=whole)
+
+
+# --- admission plugins ----------------------------------------------------------------------------------------------
+
+
+def _limited(spec: PodSpec, limit_range: LimitRange) -> PodSpec:
+    """LimitRanger: requests and limits are added independently, after the defaults above."""
+    requests: Amounts = {}
+    limits: Amounts = {}
+    for item in limit_range.spec.limits:
+        if item.type == "Container":
+            own = {**item.max, **item.default}  # the API server completes the LimitRange itself like that
+            limits |= own
+            requests |= {**item.min, **own, **item.default_request}
+    if not requests and not limits:
+        return spec
+    return _each_container(spec, lambda one: _completed(one, requests, limits))
+
+
+def _prioritized(spec: PodSpec, classes: Mapping[str, PriorityClass]) -> PodSpec:
+    """Priority: of the class, or of the default class with the least value. One that the template gives itself is taken at its word."""
+    name = spec.priority_class_name
+    if not name:
+        defaults = [one for one in classes.values() if one.global_default]
+        name = min(defaults, key=lambda one: (one.value, one.metadata.name)).metadata.name if defaults else ""
+    known = classes.get(name)
+    value = SYSTEM_PRIORITIES.get(name, 0) if known is None else known.value
+    policy = _PREEMPTS if known is None else known.preemption_policy
+    return msgspec.structs.replace(
+        spec,
+        priority_class_name=name,
+        priority=value if spec.priority is None else spec.priority,
+        preemption_policy=spec.preemption_policy or policy,
+    )
+
+
+def _tolerating_for_a_while(spec: PodSpec) -> PodSpec:
+    """DefaultTolerationSeconds."""
+    missing = tuple(
+        one
+        for one in _FOR_A_WHILE
+        if not any(mine.key in ("", one.key) and mine.effect in ("", NO_EXECUTE) for mine in spec.tolerations)
+    )
+    return msgspec.structs.replace(spec, tolerations=spec.tolerations + missing) if missing else spec
+
+
+def _run_by(spec: PodSpec, known: RuntimeClass) -> tuple[PodSpec, str]:
+    """RuntimeClass: its overhead, selector and tolerations; and why the pod is refused."""
+    name, overhead = known.metadata.name, known.overhead.pod_fixed if known.overhead is not None else {}
+    if overhead:
+        if spec.overhead and not _equal(spec.overhead, overhead):
+            return spec, messages.overhead_differs(name)
+        spec = msgspec.structs.replace(spec, overhead=overhead)
+    if known.scheduling is None:
+        return spec, ""
+    selector = known.scheduling.node_selector
+    for key, value in sorted(selector.items()):
+        given = spec.node_selector.get(key, value)
+        if given != value:
+            return spec, messages.selector_differs(name, key, value, given)
+    tolerations = _merged((*spec.tolerations, *known.scheduling.tolerations))
+    selector = {**spec.node_selector, **selector}
+    return msgspec.structs.replace(spec, node_selector=selector, tolerations=tolerations), ""
+
+
+def _equal(one: Amounts, other: Amounts) -> bool:
+    try:
+        return Resources.parse(one) == Resources.parse(other)
+    except QuantityError:
+        return one == other
+
+
+def _merged(every: Sequence[Toleration]) -> tuple[Toleration, ...]:
+    """Without those that another one makes superfluous; of equal ones the first stays."""
+    kept: list[Toleration] = []
+    for number, one in enumerate(every):
+        later = (other for other in every[number + 1 :] if other != one)
+        if not any(_covers(other, one) for other in (*kept, *later)):
+            kept.append(one)
+    return tuple(kept)
+
+
+def _covers(wide: Toleration, narrow: Toleration) -> bool:
+    """Whether all that `narrow` tolerates, for as long, `wide` does. Source: kubernetes `pkg/util/tolerations`."""
+    if wide == narrow:
+        return True
+    if wide.key not in (narrow.key, "") or (not wide.key and wide.operator != "Exists"):
+        return False
+    if wide.effect not in (narrow.effect, ""):
+        return False
+    patience = wide.toleration_seconds if wide.effect == NO_EXECUTE else None
+    if patience is not None and (narrow.toleration_seconds is None or patience < narrow.toleration_seconds):
+        return False
+    if wide.operator in ("", "Equal"):
+        return narrow.operator in ("", "Equal") and wide.value == narrow.value
+    return wide.operator == "Exists"
