@@ -250,9 +250,9 @@ class Metrics:
         self._rebuilds = counter(
             "dovetail_consolidation_plans_total",
             "Searches of consolidation for cheaper nodes for the pods of many nodes, by outcome: improved (found, whether or not replacing pays), "
-            "unchanged (none found), refused (what was found is not possible); not searched: near-bound (next to nothing can be saved), few-pods (fewer "
-            "than ten on new nodes), greedy (no NodePool is packed by cost), no-time; no answer: not-installed (packages are missing), starting, "
-            "failed, late, too-large (the question).",
+            "unchanged (none found), refused (what was found is not possible), exact (fewer than ten pods on new nodes: all partitions were compared); "
+            "not searched: near-bound (next to nothing can be saved), greedy (no NodePool is packed by cost), no-time; no answer: not-installed "
+            "(packages are missing), starting, failed, late, too-large (the question).",
             ("outcome",),
         )
         self._reports = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())

@@ -31,6 +31,8 @@ THRESHOLD: Final = 0.5
 _HOUR: Final = timedelta(hours=1)
 _FULL: Final = 0.95
 """A node whose pods ask for less than this share of what it was bought for is not what it was bought for."""
+_LOOSE: Final = 0.05
+"""A plan that was dearer than its lower bound by more than this share may be mended."""
 _OFFERING: Final = (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)
 
 
@@ -164,11 +166,12 @@ def is_settled(one: Candidate, view: View) -> bool:
 
     Bought for means: of the type, zone and capacity type that were planned, at the price of then or less, and its pods ask for no less than
     they did. Such a node may be deleted where its pods fit elsewhere, and replaced by what could not be bought so at the time (`is_news`).
+    Nor is one settled whose batch was packed far from the least price (`dovetail.dev/plan-gap`): its pods may cost less on other nodes at once.
     """
     created = one.claim.metadata.creation_timestamp
     if created is None or view.snapshot.at - created >= HORIZON:
         return False
-    return _as_planned(one) and _as_full(one) and not _is_dearer(one, created, view)
+    return _as_planned(one) and _as_full(one) and not _is_loose(one) and not _is_dearer(one, created, view)
 
 
 def is_news(one: Candidate, claims: Iterable[PlannedClaim], types: Types, view: View) -> bool:
@@ -194,6 +197,13 @@ def _is_dearer(one: Candidate, created: datetime, view: View) -> bool:
 def _as_planned(one: Candidate) -> bool:
     planned = one.claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION)
     return planned is None or planned.split("/") == offering_of(one)
+
+
+def _is_loose(one: Candidate) -> bool:
+    try:
+        return float(one.claim.metadata.annotations.get(names.PLAN_GAP, "0")) > _LOOSE
+    except ValueError:
+        return False
 
 
 def offering_of(one: Candidate) -> list[str]:

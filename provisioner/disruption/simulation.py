@@ -23,6 +23,7 @@ from provisioner.disruption.legality import (
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses, PoolsRefuse
@@ -175,6 +176,7 @@ class Simulation:
         )
         stuck: StuckEviction | None = None
         if not result.unplaced:
+            result = cheapest(self._prepared, result, leaving=leaving, price_below=price_below, max_new=max_new)
             taken = self._taken(result)
             if taken:
                 return Answer(None, messages.reservation_held_by_other(taken))

@@ -27,7 +27,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Final
 
-from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.names import CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.planning.envelopes import envelopes
 from provisioner.scheduling.attempt import Setting
@@ -38,10 +38,10 @@ from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.offers import PreparedPool, State, pin
+from provisioner.scheduling.places import BOUGHT
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.volumes import NO_VOLUMES
-from provisioner.values.requirement import Operator, Requirement, Requirements
 
 Vector = tuple[int, ...]
 
@@ -56,7 +56,6 @@ _MANY: Final = 60
 _SMALL_SHARE: Final = 8
 _MOST_SIDES: Final = 6
 """So many sets of instance types that pods leave are told apart in a pool with minValues."""
-_BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 _EVERYTHING: Final = Term()
 
 
@@ -780,7 +779,7 @@ def _fits(slots: Sequence[Slot], one: Item) -> bool:
 
 
 def _state(offer: PreparedPool, zone: str, kind: str) -> State | None:
-    term = _BOUGHT if offer.catalogue.reserved else _EVERYTHING
+    term = BOUGHT if offer.catalogue.reserved else _EVERYTHING
     for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, kind)):
         if value:
             term = term.joined(pin(key, value))

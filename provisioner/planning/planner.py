@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from provisioner.apis.pods import Pod
-from provisioner.planning.acceptance import taken, weighed
 from provisioner.planning.columns import generated
 from provisioner.planning.expecting import expected, usd_per_hour
 from provisioner.planning.knapsacks import Knapsacks
@@ -28,6 +27,7 @@ from provisioner.planning.model import Market, Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
+from provisioner.scheduling.acceptance import taken, weighed
 from provisioner.scheduling.judging import DesignedNode, Fault
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result

@@ -9,7 +9,7 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import InstanceType, Offering, expected_price
+from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE, InstanceType, Offering, expected_price
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
 from provisioner.scheduling.limits import LimitLedger, shares
@@ -255,17 +255,44 @@ def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Par
         prices=tuple([one.offering.price for one in priced]),
         named=len(named),
         planned=priced[0],
-        usd_per_hour=expected_price([one.offering for one in priced], _on_demand(offer, state, priced)),
+        usd_per_hour=expected_price(
+            [one.offering for one in priced],
+            _on_demand(offer, state, priced[0].offering, mask_of(one.row for one in priced)),
+        ),
         overhead=_least_overhead(offer, rows) or None,
         charge=Resources.of({name: offer.catalogue.amount(priced[0].row, name) for name in limited}),
     )
 
 
-def _on_demand(offer: PreparedPool, state: State, priced: Sequence[Priced]) -> float:
+def expected_usd(offer: PreparedPool, state: State, used: Sequence[int], below: float = math.inf) -> tuple[float, int]:
+    """What a node of a state on which `used` fits is expected to cost, in USD per hour, and the row of its cheapest type; row -1 where there is none.
+
+    Where that is `below` for no type, it is the least price: what is expected is no less.
+    """
+    ranked = offer.ranked(state)
+    ranks = ranked.thresholds.exceeding(used)
+    if not ranks or (offer.min_values and not offer.enough_values(state, offer.fitting(state.rows, used))):
+        return math.inf, -1
+    cheapest = ranked.priced[(ranks & -ranks).bit_length() - 1]
+    first = cheapest.offering
+    if first.alternatives <= 1 or first.price >= below:
+        return first.price, cheapest.row
+    near: list[Offering] = []
+    for rank in members(ranks):
+        one = ranked.priced[rank].offering
+        if len(near) == first.alternatives or one.price > first.price * DEAREST_ALTERNATIVE:
+            break  # the others count for nothing
+        if one.capacity_type == first.capacity_type:
+            near.append(one)
+    both = bool(offer.catalogue.on_demand(state.requirements))
+    on_demand = _on_demand(offer, state, first, offer.fitting(state.rows, used)) if both else math.inf
+    return expected_price(near or [first], on_demand), cheapest.row
+
+
+def _on_demand(offer: PreparedPool, state: State, first: Offering, rows: int) -> float:
     """The least price of a claim of these types if it came to be on-demand; infinite where that does not matter."""
-    if priced[0].offering.alternatives <= 1 or offer.min_values:
+    if first.alternatives <= 1 or offer.min_values:
         return math.inf
-    rows = mask_of(one.row for one in priced)
     return next(
         (one.offering.price for one in offer.catalogue.on_demand(state.requirements) if rows >> one.row & 1), math.inf
     )

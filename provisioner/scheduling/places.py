@@ -85,11 +85,12 @@ class Reservations:
     def bought(self, offer: PreparedPool, state: State) -> State | None:
         """`state` without reserved capacity; None where nothing else would do."""
         if state not in self._bought:
-            self._bought[state] = offer.narrowed(state, _BOUGHT)
+            self._bought[state] = offer.narrowed(state, BOUGHT)
         return self._bought[state]
 
 
-_BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
+BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
+"""What is bought, not reserved."""
 
 
 class Account:

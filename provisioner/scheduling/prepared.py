@@ -241,18 +241,21 @@ class Prepared:
         setting = replace(setting, offers=[offer.without_min_values() for offer in setting.offers])
         return judge(setting, left_out, design, self._numbers)
 
-    def settle(self, design: Design) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
+    def settle(self, design: Design, asked: Setting | None = None) -> tuple[Verdict, tuple[PlannedClaim, ...]]:
         """Judge a design as a whole, minValues included, and make claims of its nodes, in their order.
 
         A claim names every type on which its pods fit, as one of `solve` does, and is planned on the cheapest; a node
-        without zone or capacity type leaves them open where its pods do. No claims where the design is not legal.
+        without zone or capacity type leaves them open where its pods do. No claims where the design is not legal. `asked`: a setting
+        of its pods, if there is one already; all of them can be judged.
         """
+        if asked is not None:
+            return settle(asked, (), design, self._numbers)
         setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
         return settle(setting, left_out, design, self._numbers)
 
-    def setting(self, pods: Sequence[Pod]) -> Setting:
-        """What an answer about these pods starts from: their classes, what pools can make, existing nodes."""
-        return self._setting(pods, (), (), Terms(Work(), 0))[0]
+    def setting(self, pods: Sequence[Pod], leaving: Collection[str] = ()) -> Setting:
+        """What an answer about these pods starts from: their classes, what pools can make, existing nodes; `leaving` as of `solve`."""
+        return self._setting(pods, leaving, (), Terms(Work(), 0))[0]
 
     def _setting(
         self,

@@ -29,14 +29,18 @@ from provisioner.planning.expecting import expected
 from provisioner.planning.model import models_of
 from provisioner.planning.planner import Plan, improve
 from provisioner.planning.prices import prices_of
+from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.partitions import MOST_PODS, cheapest
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, World
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
 from tests.bench.machine import peak_megabytes
 from tests.support import firstfit, gpu_bound, priced_fleets
+from tests.support.partitions import usd_of_groups
 from tests.support.priced_fleets import GPU
+from tests.support.problems import pod, shape
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]  # minutes, and several times that on a slow machine
 
@@ -378,3 +382,40 @@ def test_five_hundred_random_problems_cost_no_more_than_first_fit() -> None:
         Figure("500 random problems, dearer than Karpenter's rule by at most", dearer, "%"),
     ]
     kept("planning-random", figures)
+
+
+@pytest.mark.parametrize("capacity_type", ["on-demand", "spot"])
+def test_a_few_pods_cost_what_the_cheapest_of_all_partitions_costs(capacity_type: str) -> None:
+    """One to nine pods of different sizes, three seeds each; spot is measured, and compared with scheduling's answer only."""
+    types = priced_fleets.ec2_types(capacity_type=capacity_type)
+    prepared = prepare(replace(priced_fleets.world_of(types), daemons=()))
+    seconds: list[float] = []
+    over: list[float] = []
+    below: list[float] = []
+    for count in range(1, MOST_PODS + 1):
+        for seed in SEEDS:
+            chance = random.Random(1_000 * count + seed)
+            pods = tuple(
+                pod(f"p{n}", shape(f"{chance.randint(100, 9_000)}m", f"{chance.randint(128, 30_000)}Mi"))
+                for n in range(count)
+            )
+            greedy = prepared.solve(pods)
+            cheapest(prepared, greedy)  # what a pool can make is known in the product
+            began = time.process_time()
+            found = cheapest(prepared, greedy)
+            seconds.append(time.process_time() - began)
+            assert prepared.judge(design_of(found)).legal
+            below.append(1 - found.usd_per_hour / greedy.usd_per_hour)
+            if capacity_type == "on-demand":
+                least = usd_of_groups(prepared, pods, prepared.world.pools)
+                over.append(weighed(prepared, found.claims) / least - 1)
+    name = f"1 to {MOST_PODS} pods, {capacity_type}"
+    figures = [
+        Figure(f"{name}, CPU, most", 1_000 * max(seconds), "ms", at_most(20.0)),
+        Figure(f"{name}, below scheduling's own answer, mean", 100 * statistics.mean(below), "%", at_least(0.0)),
+    ]
+    if over:
+        figures.append(
+            Figure(f"{name}, above the cheapest of all partitions, most", 100 * max(over), "%", at_most(0.01))
+        )
+    kept(f"planning-few-{capacity_type}", figures)

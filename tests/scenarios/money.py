@@ -152,6 +152,16 @@ def job(name: str) -> Step:
 
 
 ROWS: tuple[Row, ...] = (
+    # --- what is bought --------------------------------------------------------------------------------------------------
+    row(
+        "of two NodePools of equal weight, a few pods get nodes of the cheaper one, whatever it is called",
+        pool("-a", requirements=[SPOT], disruption=NEVER),
+        pool("-z", requirements=BOUGHT, disruption=NEVER),
+        deploy("web", 2),
+        settled(2, 2),
+        check(lambda scene: len(scene.claims(f"{scene.name}-a")) == 2, "both nodes are of the NodePool of spot"),
+        quick=True,
+    ),
     # --- fewer ---------------------------------------------------------------------------------------------------------
     row(
         "two half-empty nodes become one",

@@ -10,17 +10,15 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.planning.relaxing import CONSTRAINTS, Priced
 from provisioner.scheduling.arrays import ResultArrays, pack_result, unpack_result
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import World
+from provisioner.scheduling.result import Result
 from provisioner.support.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from provisioner.planning.planner import Plan
 
 MEMORY_BYTES: Final = 3 << 30
 """Of address space; the planner's own use is below 0.3 GB at 100,000 pods."""
@@ -99,7 +97,15 @@ def answer(asked: Asked, clock: Clock) -> Answered:
         seed=asked.seed,
     )
     in_time = not late
-    priced = _priced(asked, plan, prepared, lambda: clock.monotonic() - began >= asked.seconds)
+
+    def expired() -> bool:
+        return clock.monotonic() - began >= asked.seconds
+
+    def cheaper(other: Prepared, pods: Sequence[Pod], result: Result) -> Result:
+        rounds = min(_FEW_ROUNDS, asked.rounds)
+        return improve(other, pods, result, expired=expired, iterations=rounds, seed=asked.seed).result
+
+    priced = prices_of_constraints(prepared, asked.pods, plan.result, cheaper, expired)
     return Answered(
         pack_result(plan.result, asked.pods),
         plan.usd_at_least,
@@ -110,29 +116,32 @@ def answer(asked: Asked, clock: Clock) -> Answered:
     )
 
 
-def _priced(asked: Asked, plan: "Plan", prepared: Prepared, expired: Callable[[], bool]) -> tuple[Priced, ...]:
-    """What each kind of constraint that is there costs, where there is time to look."""
-    from provisioner.planning.planner import improve  # noqa: PLC0415 - numpy and highspy are loaded in the child process only
-
+def prices_of_constraints(
+    prepared: Prepared,
+    pods: Sequence[Pod],
+    planned: Result,
+    cheaper: Callable[[Prepared, Sequence[Pod], Result], Result],
+    expired: Callable[[], bool],
+) -> tuple[Priced, ...]:
+    """What each kind of constraint that is there costs, where there is time to look; `cheaper` improves scheduling's answer to a question."""
     found = []
     for constraint in CONSTRAINTS:
-        relaxed = constraint.relaxed(asked.world, asked.pods)
+        relaxed = constraint.relaxed(prepared.world, pods)
         if relaxed is None:
             continue
         if expired():
             found.append(Priced(constraint.name, None))
             continue
-        world, pods = relaxed
+        world, own = relaxed
         other = prepare(world, prepared)
-        result = other.solve(pods, expired=expired, explain=False)
-        more = len(plan.result.unplaced) - len(result.unplaced)
+        result = other.solve(own, expired=expired, explain=False)
+        more = len(planned.unplaced) - len(result.unplaced)
         if expired():
             found.append(Priced(constraint.name, None))
             continue
-        rounds = min(_FEW_ROUNDS, asked.rounds)
-        better = improve(other, pods, result, expired=expired, iterations=rounds, seed=asked.seed)
+        better = cheaper(other, own, result)
         usd = (
-            better.usd_per_hour if more > 0 else min(better.usd_per_hour, plan.usd_per_hour)
+            better.usd_per_hour if more > 0 else min(better.usd_per_hour, planned.usd_per_hour)
         )  # the plan is one without it, too
         found.append(Priced(constraint.name, usd, more))
     return tuple(found)

@@ -11,15 +11,17 @@ from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.cli.plan import child
-from provisioner.cli.plan.child import Answered, Asked, environment
+from provisioner.cli.plan.child import Answered, Asked, environment, prices_of_constraints
 from provisioner.cli.plan.questions import Question
 from provisioner.planning.relaxing import Priced
 from provisioner.scheduling.arrays import pack_result, unpack_result
 from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.partitions import are_few, cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import Result
 
 GREEDY: Final = "greedy"
+EXACT: Final = "exact"
 _MODULES: Final = ("numpy", "highspy")
 _CODE: Final = "import sys; from provisioner.cli.plan.child import main; sys.exit(main())"
 _EXTRA_SECONDS: Final = 20.0
@@ -45,7 +47,7 @@ class Answer:
     Attributes:
         result: legal as a whole.
         usd_at_least: no plan for these pods costs less; None where nothing is known.
-        stage: what found it; "greedy" for the scheduler's own.
+        stage: what found it; "greedy" for the scheduler's own, "exact" where all partitions of a few pods were compared.
         fallback: why the planner was not asked, or its answer not taken; "" where it was.
         in_time: every round of improvement was done.
         greedy_usd_per_hour: what the scheduler's own plan costs.
@@ -82,7 +84,11 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
     least, stage, fallback, in_time = greedy.usd_at_least, GREEDY, "", True
     priced: tuple[Priced, ...] = ()
     found = greedy
-    if settings.improve and greedy.claims:
+    if settings.improve and greedy.claims and are_few(prepared, greedy):
+        found = cheapest(prepared, greedy)
+        stage = EXACT
+        priced = prices_of_constraints(prepared, question.pods, found, _cheapest_of, _never)
+    elif settings.improve and greedy.claims:
         answered = (ask or ask_child)(_asked(question, greedy, settings))
         if isinstance(answered, str):
             fallback, in_time = answered, False
@@ -101,6 +107,14 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
     faults = tuple(map(str, verdict.faults[:3]))
     usd = greedy.usd_per_hour
     return Answer(found, least, stage, fallback, in_time, priced, usd, faults)
+
+
+def _cheapest_of(prepared: Prepared, _pods: Sequence[Pod], result: Result) -> Result:
+    return cheapest(prepared, result)
+
+
+def _never() -> bool:
+    return False
 
 
 def missing_modules() -> tuple[str, ...]:

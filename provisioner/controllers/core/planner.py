@@ -8,8 +8,9 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
-from provisioner.planning.acceptance import taken
 from provisioner.planning.protocol import ProtocolError, proposed
+from provisioner.scheduling.acceptance import taken
+from provisioner.scheduling.partitions import MOST_PODS, are_few, cheapest
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import Result
@@ -18,8 +19,6 @@ from provisioner.support.clock import Clock
 
 LEAST_SECONDS: Final = 0.3
 """Where no more of the batch's time remains, its nodes are launched as scheduling has them."""
-USEFUL_PODS: Final = 10
-"""For fewer pods on new nodes nobody is asked."""
 NEAR: Final = 1.005
 """Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
 SEARCH_SHARE: Final = 0.6
@@ -37,7 +36,7 @@ class PlanOutcome(enum.StrEnum):
     UNCHANGED = "unchanged"
     REFUSED = "refused"
     NEAR_BOUND = "near-bound"
-    FEW_PODS = "few-pods"
+    EXACT = "exact"
     GREEDY = "greedy"
     NO_TIME = "no-time"
 
@@ -87,7 +86,9 @@ class Planned:
         said = {names.PLAN_COST: f"{self.result.usd_per_hour:.4f}"}
         if self.usd_at_least is not None:
             said[names.PLAN_LOWER_BOUND] = f"{self.usd_at_least:.4f}"
-        if self.gap is not None:
+        if (
+            self.gap is not None and self.outcome is not PlanOutcome.EXACT
+        ):  # nothing is left to mend of what is cheapest
             said[names.PLAN_GAP] = f"{self.gap:.4f}"
         return said
 
@@ -116,7 +117,7 @@ class Planner:
 
     def expect(self, pods: int) -> float:
         """A batch of so many pods is gathering: where it is worth it, the process starts meanwhile; how many seconds planning will need."""
-        if pods < USEFUL_PODS or not self._wanted:
+        if pods <= MOST_PODS or not self._wanted:
             self._process.tidy()
             return 0.0
         return 0.0 if self._process.start() is not None else self._patience.seconds(pods, self._types)
@@ -153,8 +154,8 @@ class Planner:
         pods = [len(claim.pods) for claim in result.claims if claim.pool in packed]
         if not pods and result.claims:
             return result, least, PlanOutcome.GREEDY
-        if sum(pods) < USEFUL_PODS:
-            return result, least, PlanOutcome.FEW_PODS
+        if are_few(prepared, result):
+            return cheapest(prepared, result), least, PlanOutcome.EXACT
         if least is not None and result.usd_per_hour <= least * NEAR:
             return result, least, PlanOutcome.NEAR_BOUND
         own = min(seconds, self._patience.seconds(sum(pods), self._types))

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from provisioner.cli.plan.child import Answered, Asked, answer
-from provisioner.cli.plan.planning import GREEDY, Answer, Settings, plan
+from provisioner.cli.plan.planning import EXACT, GREEDY, Answer, Settings, plan
 from provisioner.cli.plan.questions import Question
 from provisioner.scheduling.arrays import pack_result, unpack_result
 from provisioner.scheduling.problem import World
 from provisioner.support.clock import SystemClock
 from tests.support.problems import instance_type, pods, pool, problem, shape
 
-# first fit fills one large node; two of the small ones hold the same for 1.0
+# first fit fills two large nodes; four of the small ones hold the same for 2.0
 POOL = pool(
     types=(
         instance_type("lean", "4", "8Gi", 0.5, capacity_types=("on-demand",)),
@@ -25,19 +25,28 @@ POOL = pool(
 QUICK = Settings(seconds=60.0, rounds=5)
 
 
-def question() -> Question:
-    asked = problem(pods(8, shape("1", "1Gi")), POOL)
+def question(count: int = 16) -> Question:
+    asked = problem(pods(count, shape("1", "1Gi")), POOL)
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
     return Question(world, asked.pods, {POOL.name: POOL.template}, ())
 
 
 def test_the_planner_finds_a_cheaper_fleet_in_a_process_of_its_own() -> None:
     found = plan(question(), QUICK)
-    assert (found.greedy_usd_per_hour, found.result.usd_per_hour) == (4.0, 1.0)
+    assert (found.greedy_usd_per_hour, found.result.usd_per_hour) == (8.0, 2.0)
     assert (found.fallback, found.faults, found.in_time) == ("", (), True)
     assert found.stage != GREEDY
     assert found.gap is not None
     assert found.gap < 0.001
+
+
+def test_a_few_pods_get_the_cheapest_nodes_and_nobody_is_asked() -> None:
+    def ask(_: Asked) -> Answered | str:
+        raise AssertionError("asked")
+
+    found = plan(question(8), QUICK, ask)
+    assert (found.greedy_usd_per_hour, found.result.usd_per_hour) == (4.0, 1.0)
+    assert (found.stage, found.fallback, found.faults, found.in_time) == (EXACT, "", (), True)
 
 
 def test_the_same_question_has_the_same_plan() -> None:
@@ -45,7 +54,7 @@ def test_the_same_question_has_the_same_plan() -> None:
 
 
 def greedy_because(found: Answer) -> str:
-    assert found.result.usd_per_hour == found.greedy_usd_per_hour == 4.0
+    assert found.result.usd_per_hour == found.greedy_usd_per_hour == 8.0
     assert (found.stage, found.faults) == (GREEDY, ())
     assert not found.in_time
     return found.fallback
@@ -115,7 +124,7 @@ def crowded(asked: Asked, answered: Answered) -> Answered:
 def test_an_answer_that_is_worse_or_illegal_is_refused(how: Callable[[Asked, Answered], Answered], says: str) -> None:
     found = plan(question(), QUICK, changed(how))
     assert found.stage == GREEDY
-    assert found.result.usd_per_hour == 4.0
+    assert found.result.usd_per_hour == 8.0
     assert found.fallback.startswith("the planner's answer was refused: ")
     assert says in found.fallback
 
@@ -129,4 +138,4 @@ def test_only_the_child_loads_numpy_and_the_solver() -> None:
         "print(plan(question(), QUICK).result.usd_per_hour, [m for m in ('numpy', 'highspy') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stdout.strip() == "1.0 []", result.stderr
+    assert result.stdout.strip() == "2.0 []", result.stderr

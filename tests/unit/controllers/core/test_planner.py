@@ -15,9 +15,10 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.controllers.core import messages, planner_process
-from provisioner.controllers.core.planner import LEAST_SECONDS, USEFUL_PODS, Patience, Planned, Planner, PlanOutcome
+from provisioner.controllers.core.planner import LEAST_SECONDS, Patience, Planned, Planner, PlanOutcome
 from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal
 from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.partitions import MOST_PODS
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Packing, World
 from provisioner.scheduling.result import Result
@@ -156,10 +157,13 @@ def test_without_time_the_greedy_plan_is_launched_at_once(seconds: float) -> Non
         assert process.pid is None
 
 
-def test_a_few_pods_are_not_worth_a_process() -> None:
+def test_a_few_pods_need_no_process_for_the_cheapest_nodes() -> None:
     with planners() as (planner, process):
-        assert planner.expect(USEFUL_PODS - 1) == 0.0
-        assert plan(planner, USEFUL_PODS - 1).outcome is PlanOutcome.FEW_PODS
+        assert planner.expect(MOST_PODS) == 0.0
+        planned = plan(planner, MOST_PODS)
+        assert planned.outcome is PlanOutcome.EXACT
+        assert planned.result.usd_per_hour == 1.5  # greedy packing takes the wide type, for 4.0 and more
+        assert names.PLAN_GAP not in planned.annotations
         assert process.pid is None
 
 

@@ -324,6 +324,25 @@ def test_a_young_node_is_replaced_where_prices_or_availability_changed_since(
     assert goes or told(answer)["a"] == LAUNCHED_RECENTLY
 
 
+GAPS = {
+    "far from the least price": ("0.3000", True),
+    "near it": ("0.0499", False),
+    "nobody knows how far": ("?", False),
+}
+
+
+@pytest.mark.parametrize(("gap", "goes"), GAPS.values(), ids=GAPS)
+def test_a_young_node_that_was_packed_far_from_the_least_price_is_replaced_where_that_pays(
+    gap: str, *, goes: bool
+) -> None:
+    fleet = Fleet()
+    spec = {"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}
+    fleet.node("a", several(2, "w"), kind=LARGE, created=YOUNG, claim_spec=spec, annotations={names.PLAN_GAP: gap})
+    answer = consolidation.propose(fleet.view())
+    assert [gist(one)[:2] for one in answer.proposals] == ([(("a",), ["small"])] if goes else [])
+    assert goes or told(answer)["a"] == LAUNCHED_RECENTLY
+
+
 def test_a_price_that_changed_does_not_make_a_move_pay() -> None:
     """The node would not be replaced were it old."""
     fleet = Fleet(types=(MEDIUM, instance_type("almost", "4", "8Gi", 0.18, zones=ABC, capacity_types=("on-demand",))))

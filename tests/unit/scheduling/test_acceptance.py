@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from provisioner.planning.acceptance import taken
+from provisioner.scheduling.acceptance import taken
 from provisioner.scheduling.judging import Design, DesignedNode
 from provisioner.scheduling.prepared import prepare
 from tests.support import problems

@@ -1,0 +1,433 @@
+"""The cheapest way to share new nodes among a few pods: of all their partitions, by price, the first that the judge lets stand.
+
+A pod keeps what scheduling's answer gave it: its existing node, the wishes that it was granted, the weight of its NodePool, and the domain of each
+label over which it is tied to others. Of NodePools of one weight the cheaper one is taken. A claim stays as it is where it draws from a
+reservation, where its pool's minValues were relaxed for it, where its pool is packed greedily, and where a pod of it wants to be beside others on
+its node or claims devices.
+"""
+
+import heapq
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.demands import Demand
+from provisioner.scheduling.filters import TRIVIAL, Term
+from provisioner.scheduling.finishing import expected_usd
+from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
+from provisioner.scheduling.offers import PreparedPool, State, pin
+from provisioner.scheduling.places import BOUGHT
+from provisioner.scheduling.ports import any_clash
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Packing
+from provisioner.scheduling.result import PlannedClaim, Result
+
+MOST_PODS: Final = 9
+"""On new nodes; nine have 21,147 partitions."""
+_MOST_LOOKS: Final = 1_600
+"""Prices of nodes; where they do not suffice, those of the most pods are left out."""
+_SPOT_LOOKS: Final = 3
+"""What a price counts that is a mean of several instance types."""
+_MOST_STATES: Final = 4
+"""Alternatives (node selector terms) of the pods of one node that are followed."""
+_MOST_STEPS: Final = 200
+_MOST_JUDGED: Final = 600
+"""Pods that are judged, those of each partition anew; at least one partition is."""
+_MOST_FALLBACKS: Final = 6
+"""Wishes that are given up until scheduling's own answer keeps all that are left."""
+_NOWHERE: Final = float("inf")
+_EPSILON: Final = 1e-9  # USD per hour
+
+
+def are_few(prepared: Prepared, result: Result) -> bool:
+    """Whether so few pods are on new nodes of NodePools that are packed by cost that this search is theirs; more are the planner's."""
+    packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
+    return sum(len(claim.pods) for claim in result.claims if claim.pool in packed) <= MOST_PODS
+
+
+def cheapest(
+    prepared: Prepared,
+    result: Result,
+    *,
+    leaving: Collection[str] = (),
+    price_below: float | None = None,
+    max_new: int | None = None,
+) -> Result:
+    """The cheapest legal answer for the pods that `result` has on new nodes, where these are few.
+
+    Args:
+        prepared: the world that `result` is about.
+        result: scheduling's.
+        leaving: as of `Prepared.solve`: nodes that go; the answer is legal before and after.
+        price_below: each new claim must be cheaper, in USD per hour.
+        max_new: most claims.
+
+    Returns:
+        `result` itself where nothing cheaper was found; never one that is dearer, leaves others, or moves a pod that is on an existing node.
+
+    Cost: some 20 ms at most, counted in steps: equal questions have equal answers.
+    """
+    if not result.claims or not are_few(prepared, result):
+        return result
+    pods = list(result.placed)
+    granted = _granted(prepared, prepared.setting(pods, leaving), result)
+    if granted is None:
+        return result
+    again, kept = granted.split(result.claims)
+    least = weighed(prepared, again)
+    most = None if max_new is None else max_new - len(kept)
+    below = _NOWHERE if price_below is None else price_below
+    if not again:
+        return result
+    search = _Search(granted, again, below)
+    judged = max(1, _MOST_JUDGED // len(pods))
+    for blocks in itertools.islice(search.partitions(least - _EPSILON, most), judged):
+        design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
+        verdict, claims = prepared.settle(design, granted.setting)
+        if not verdict.legal:
+            continue
+        found = replace(result, claims=(*kept, *claims[len(kept) :]))
+        if (
+            weighed(prepared, found.claims[len(kept) :]) < least - _EPSILON
+            and found.usd_per_hour <= result.usd_per_hour
+            and all(one.usd_per_hour < below for one in found.claims)
+            and (not leaving or prepared.judge(design_of(found), gone=leaving).legal)
+        ):
+            return found
+    return result
+
+
+# --- what scheduling's answer gave its pods ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """A question in which pods demand the wishes that they were granted.
+
+    Attributes:
+        of: by UID, the class of each pod that is on a new node.
+    """
+
+    setting: Setting
+    offers: Mapping[str, PreparedPool]
+    of: Mapping[str, PodClass]
+
+    def split(self, claims: Sequence[PlannedClaim]) -> tuple[list[PlannedClaim], list[PlannedClaim]]:
+        """The claims whose pods may be shared out anew, and those that stay."""
+        again: list[PlannedClaim] = []
+        kept: list[PlannedClaim] = []
+        for claim in claims:
+            stays = (
+                self.offers[claim.pool].pool.packing is Packing.GREEDY
+                or claim.min_values_relaxed
+                or bool(claim.reservations)
+                or any(self._stays(self.of[pod.uid], claim) for pod in claim.pods)
+            )
+            (kept if stays else again).append(claim)
+        return again, kept
+
+    def _stays(self, one: PodClass, claim: PlannedClaim) -> bool:
+        beside = any(count.on_hosts for count in one.ladder[0].relations.together)
+        return beside or bool(one.shape.resource_claims) or self.pins(one, claim) is None
+
+    def pins(self, one: PodClass, claim: PlannedClaim) -> tuple[tuple[str, str], ...] | None:
+        """The domains that a pod keeps, for it is counted in them; None where they cannot be said of a node."""
+        scope = self.setting.scope
+        if scope.empty:
+            return ()
+        keys = {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
+        sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].open_labels}
+        found = [(key, claim.requirements.requirement(key).single_value) for key in sorted(keys)]
+        pinned = tuple([(key, value) for key, value in found if value is not None and key in sayable])
+        return pinned if len(pinned) == len(found) else None
+
+
+def _granted(prepared: Prepared, setting: Setting, result: Result) -> _Granted | None:
+    """The question with granted wishes as demands; None where even scheduling's answer does not keep what it looks like it granted."""
+    offers = {offer.pool.name: offer for offer in setting.offers}
+    rungs: dict[str, int] = {}
+    number_of = {pod.uid: one for one in setting.classes for pod in one.pods}
+    for claim in result.claims:
+        for pod in claim.pods:
+            one = number_of[pod.uid]
+            rungs[pod.uid] = next(
+                (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand)),
+                len(one.ladder) - 1,
+            )
+    if all(len(number_of[uid].ladder) == 1 for uid in rungs):
+        return _Granted(setting, offers, {uid: number_of[uid] for uid in rungs})
+    for _ in range(_MOST_FALLBACKS):
+        granted = _with_rungs(setting, offers, rungs)
+        faults = prepared.settle(design_of(result), granted.setting)[0].faults
+        if not faults:
+            return granted
+        alike = {number_of[fault.pod.uid] for fault in faults if fault.pod.uid in rungs}
+        more = [uid for uid, n in rungs.items() if number_of[uid] in alike and n + 1 < len(number_of[uid].ladder)]
+        if not more:
+            break
+        for uid in more:
+            rungs[uid] += 1
+    return None
+
+
+def _meets(claim: PlannedClaim, offer: PreparedPool, one: PodClass, demand: Demand) -> bool:
+    """Whether a claim says all that a step of a pod's ladder asks of a node."""
+    node_filter = one.narrowed(demand.filter)
+    said = claim.requirements
+    return offer.tolerated(node_filter) and any(
+        said.conflict(term.requirements) is None and said.merged(term.requirements) == said
+        for term in node_filter.terms
+    )
+
+
+def _with_rungs(setting: Setting, offers: Mapping[str, PreparedPool], rungs: Mapping[str, int]) -> _Granted:
+    classes: list[PodClass] = []
+    needs = {}
+    found: dict[str, PodClass] = {}
+    for one in setting.classes:
+        parts: dict[int, list[Pod]] = {}
+        for pod in one.pods:
+            parts.setdefault(rungs.get(pod.uid, -1), []).append(pod)
+        for rung, pods in sorted(parts.items()):
+            ladder = one.ladder if rung < 0 else one.ladder[rung : rung + 1]
+            part = msgspec.structs.replace(one, pods=tuple(pods), ladder=ladder)
+            classes.append(part)
+            needs[part] = setting.needs[one]
+            if rung >= 0:
+                found.update(dict.fromkeys([pod.uid for pod in pods], part))
+    return _Granted(replace(setting, classes=classes, needs=needs), offers, found)
+
+
+# --- the search ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Equal pods.
+
+    Attributes:
+        terms: what they ask of a node, in the domains that they keep; one of them.
+        step: what one pod counts in the number of a load.
+    """
+
+    one: PodClass
+    pins: tuple[tuple[str, str], ...]
+    weight: int
+    terms: tuple[Term, ...]
+    pods: tuple[Pod, ...]
+    step: int
+
+
+class _Block(msgspec.Struct, gc=False):
+    """The cheapest node for some pods: its price with the penalty of its NodePool, the pool and the instance type."""
+
+    usd: float = _NOWHERE
+    pool: str = ""
+    kind: str = ""
+
+
+_NO_NODE: Final = _Block()
+
+
+class _Search:
+    """Loads are numbers: a digit for each item, which says how many of its pods there are."""
+
+    def __init__(self, granted: _Granted, again: Sequence[PlannedClaim], below: float) -> None:
+        self._setting: Final = granted.setting
+        self._below: Final = below
+        groups: dict[tuple[PodClass, tuple[tuple[str, str], ...], int], list[Pod]] = {}
+        for claim in again:
+            weight = granted.offers[claim.pool].pool.weight
+            for pod in claim.pods:
+                one = granted.of[pod.uid]
+                groups.setdefault((one, granted.pins(one, claim) or (), weight), []).append(pod)
+        items: list[_Item] = []
+        step = 1
+        for (one, pins, weight), pods in groups.items():
+            node_filter = one.narrowed(one.ladder[0].filter)
+            own = TRIVIAL
+            for key, value in pins:
+                own = own.joined(pin(key, value))
+            items.append(
+                _Item(one, pins, weight, tuple([term.joined(own) for term in node_filter.terms]), tuple(pods), step)
+            )
+            step *= len(pods) + 1
+        self._items: Final = items
+        self._whole: Final = step - 1
+        self._apart: Final = [[self._clash(one, other) for other in items] for one in items]
+        self._counts: Final = [self._digits(number) for number in range(step)]
+        self._blocks: Final = self._priced()
+        self._least: Final = self._cheapest()
+
+    def _digits(self, number: int) -> tuple[int, ...]:
+        found = []
+        for one in self._items:
+            number, count = divmod(number, len(one.pods) + 1)
+            found.append(count)
+        return tuple(found)
+
+    def _clash(self, one: _Item, other: _Item) -> bool:
+        """Whether a pod of each can never be on one node."""
+        left, right = one.one, other.one
+        if one.weight != other.weight or any_clash(left.facts.ports, right.facts.ports):
+            return True
+        scope = self._setting.scope
+        if scope.empty:
+            return False
+        pairs = ((left, right), (right, left))
+        return any(
+            count.on_hosts and count in scope.including(met.facts.pod)
+            for asking, met in pairs
+            for count in asking.ladder[0].relations.apart
+        )
+
+    def _priced(self) -> list[_Block]:
+        """The cheapest node for each load, those of few pods first."""
+        setting, items = self._setting, self._items
+        width = len(setting.bins.dimensions.names)
+        offers = [offer for offer in setting.offers if offer.pool.packing is not Packing.GREEDY]
+        costs = {offer.pool.name: _looks(offer) for offer in offers}
+        blocks = [_NO_NODE] * (self._whole + 1)
+        states: dict[int, list[tuple[PreparedPool, list[State]]]] = {}
+        loads: dict[int, tuple[int, ...]] = {0: (0,) * width}
+        looks = 0
+        for number in sorted(range(1, self._whole + 1), key=lambda one: (sum(self._counts[one]), one)):
+            counts = self._counts[number]
+            last = max(i for i, count in enumerate(counts) if count)
+            item = items[last]
+            before = number - item.step
+            if before and before not in states:
+                continue  # fewer of these pods fit nowhere
+            counts_before = self._counts[before]
+            if any(count and self._apart[last][i] for i, count in enumerate(counts_before)):
+                continue
+            need = setting.needs[item.one]
+            load = list(loads[before])
+            for d, amount in need:
+                load[d] += amount
+            if before:
+                known = states[before]
+            else:
+                known = [
+                    (offer, [_base(offer)])
+                    for offer in offers
+                    if offer.pool.weight == item.weight and offer.tolerated(item.one.ladder[0].filter)
+                ]
+            tolerant = [offer for offer, _ in known if offer.tolerated(item.one.ladder[0].filter)]
+            own: list[tuple[PreparedPool, list[State]]] = []
+            best = _NO_NODE
+            for offer, some in known:
+                if offer not in tolerant or looks >= _MOST_LOOKS:
+                    continue
+                narrower = _narrowed(offer, some, item.terms, repeated=counts_before[last] > 0)
+                fitting = []
+                for state in narrower:
+                    usd, row = expected_usd(offer, state, load, best.usd - offer.pool.node_penalty)
+                    looks += costs[offer.pool.name]
+                    if row < 0:
+                        continue
+                    fitting.append(state)
+                    total = usd + offer.pool.node_penalty
+                    if usd < self._below and total < best.usd:
+                        best = _Block(total, offer.pool.name, offer.catalogue.types[row].name)
+                if fitting:
+                    own.append((offer, fitting))
+            if own:
+                states[number], loads[number] = own, tuple(load)
+                blocks[number] = best
+        return blocks
+
+    def _parts(self, number: int) -> Iterator[int]:
+        """The loads within one that have a pod of its first item."""
+        counts = self._counts[number]
+        first = next(i for i, count in enumerate(counts) if count)
+        found = [0]
+        for i, count in enumerate(counts):
+            step = self._items[i].step
+            found = [part + n * step for part in found for n in range(1 if i == first else 0, count + 1)]
+        return iter(found)
+
+    def _cheapest(self) -> list[float]:
+        """The least that nodes for each load cost together, whatever the judge says."""
+        least = [0.0] * (self._whole + 1)
+        usd = [block.usd for block in self._blocks]
+        for number in range(1, self._whole + 1):
+            best = usd[number]
+            for part in self._parts(number):
+                total = usd[part] + least[number - part]
+                best = min(best, total)
+            least[number] = best
+        return least
+
+    def partitions(self, below: float, most: int | None) -> Iterator[tuple[int, ...]]:
+        """Partitions that cost less, the cheapest first, each as the loads of its nodes."""
+        least, blocks = self._least, self._blocks
+        turn = itertools.count()
+        queue: list[tuple[float, int, float, tuple[int, ...], int]] = []
+        if least[self._whole] < below:
+            queue.append((least[self._whole], next(turn), 0.0, (), self._whole))
+        for _ in range(_MOST_STEPS):
+            if not queue:
+                return
+            _, _, spent, made, rest = heapq.heappop(queue)
+            if not rest:
+                yield made
+                continue
+            if most is not None and len(made) >= most:
+                continue
+            same = made and self._first(made[-1]) == self._first(rest)
+            for part in self._parts(rest):
+                if same and part > made[-1]:
+                    continue  # the same partition in another order
+                paid = spent + blocks[part].usd
+                bound = paid + least[rest - part]
+                if bound < below:
+                    heapq.heappush(queue, (bound, next(turn), paid, (*made, part), rest - part))
+
+    def _first(self, number: int) -> int:
+        return next(i for i, count in enumerate(self._counts[number]) if count)
+
+    def nodes(self, parts: Sequence[int]) -> list[DesignedNode]:
+        """The nodes of a partition, with pods dealt out to them."""
+        dealt = [0] * len(self._items)
+        made = []
+        for part in sorted(parts, key=lambda one: (-self._blocks[one].usd, one)):
+            pods: list[Pod] = []
+            said: dict[str, str] = {}
+            for i, count in enumerate(self._counts[part]):
+                if count:
+                    pods += self._items[i].pods[dealt[i] : dealt[i] + count]
+                    dealt[i] += count
+                    said.update(self._items[i].pins)
+            block = self._blocks[part]
+            zone, kind = said.pop(ZONE_LABEL, ""), said.pop(CAPACITY_TYPE_LABEL, "")
+            made.append(DesignedNode(block.pool, block.kind, zone, kind, tuple(pods), (), tuple(said.items())))
+        return made
+
+
+def _base(offer: PreparedPool) -> State:
+    """What a node of a pool may be before it has pods; what is reserved is left to those who have it."""
+    bought = offer.narrowed(offer.base, BOUGHT) if offer.catalogue.reserved else offer.base
+    return offer.base if bought is None else bought
+
+
+def _looks(offer: PreparedPool) -> int:
+    """What a price of a pool's nodes counts."""
+    several = any(one.offering.alternatives > 1 for one in offer.ranked(offer.base).priced)
+    return _SPOT_LOOKS if several else 1
+
+
+def _narrowed(offer: PreparedPool, some: Sequence[State], terms: Sequence[Term], *, repeated: bool) -> list[State]:
+    """The states after one more pod; a pod like one that is there narrows nothing."""
+    if repeated:
+        return list(some)
+    found = {id(one): one for state in some for term in terms if (one := offer.narrowed(state, term)) is not None}
+    return list(found.values())[:_MOST_STATES]
