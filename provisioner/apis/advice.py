@@ -17,7 +17,7 @@ from provisioner.apis.karpenter import NEVER, Budget, NodeClaim, NodePool, requi
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.values.duration import parse_duration
-from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
+from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements, parse_int
 from provisioner.values.resources import Resources
 from provisioner.values.schedule import ScheduleError, is_open, next_change
 
@@ -246,7 +246,7 @@ def _least(requirement: Requirement | None, otherwise: int) -> int:
         return otherwise
     if requirement.complement:
         return max(otherwise, requirement.gte or otherwise)
-    numbers = [int(value) for value in requirement.values if value.isdecimal()]
+    numbers = [number for value in requirement.values if (number := parse_int(value)) is not None]
     return max(otherwise, min(numbers)) if len(numbers) == len(requirement.values) and numbers else otherwise
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from provisioner.values.requirement import parse_int
+
 Scope: TypeAlias = Mapping[str, Any]
 Program: TypeAlias = Callable[[Scope], Any]
 
@@ -278,7 +280,10 @@ def _boolean(value: Any) -> bool:
 
 
 def _integer(value: Any) -> int:
-    return int(value)
+    number = parse_int(value) if isinstance(value, str) else int(value)
+    if number is None:
+        raise CelError(f"{value!r} is no integer")
+    return number
 
 
 @functools.cache

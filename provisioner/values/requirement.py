@@ -4,8 +4,7 @@ A `Requirement` is a set of states of one label: present with one of some values
 
 Source: karpenter `pkg/scheduling/requirement.go` and `requirements.go` (1.14), and kube-scheduler's node affinity.
 Differs: absence is part of the set, so "Exists and NotIn [a]", "NotIn [a] and Gt 5" and a plain contradiction stay what they are; there they
-    become NotIn, a bound alone and DoesNotExist. A bounded exclusion list that leaves no integer is a contradiction; there it counts as
-    satisfiable. `any_value` respects exclusions and is deterministic.
+    become NotIn, a bound alone and DoesNotExist. `any_value` respects exclusions and is deterministic.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ from provisioner.values.spelling import closest
 
 INT_MAX: Final = 2**63 - 1
 INT_MIN: Final = -(2**63)
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 _NOTHING: Final[frozenset[str]] = frozenset()
 _Pick = Callable[[int, int], int]
 
@@ -57,7 +56,7 @@ class Requirement:
         complement: whether `values` are the excluded ones instead of the allowed ones.
         values: allowed values, or excluded ones; those out of bounds anyway are left out.
         gte: the least integer allowed, None where unbounded; only with `complement`.
-        lte: the greatest integer allowed, likewise. Under a bound only canonical 64-bit integers ("7", not "07") are allowed.
+        lte: the greatest integer allowed, likewise. Under a bound only 64-bit integers are allowed, as Go's ParseInt reads them ("7", "07", "+7").
         present: whether the label must be there; False also admits its absence.
         min_values: how many distinct values a set of instance types must offer; the larger one wins, never part of `has`.
     """
@@ -155,8 +154,13 @@ class Requirement:
             return min(self.values, default="")
         low = INT_MIN if self.gte is None else self.gte
         high = INT_MAX if self.lte is None else self.lte
-        nearest_first = itertools.chain(range(max(low, 0), high + 1), range(min(high, -1), low - 1, -1))
-        return next(text for text in map(str, nearest_first) if text not in self.values)
+        for zeros in itertools.count():  # a number that is excluded may be written otherwise
+            nearest_first = itertools.chain(range(max(low, 0), high + 1), range(min(high, -1), low - 1, -1))
+            for number in nearest_first:
+                text = f"{'-' * (number < 0)}{'0' * zeros}{abs(number)}"
+                if text not in self.values:
+                    return text
+        raise AssertionError("unreachable")
 
     def intersection(self, other: "Requirement") -> "Requirement":
         """What satisfies both; the key is this one's, the larger `min_values` wins."""
@@ -181,7 +185,7 @@ class Requirement:
             return True
         if self.complement and other.complement:
             gte, lte = _tighter(self.gte, other.gte, max), _tighter(self.lte, other.lte, min)
-            return (gte is None and lte is None) or _leaves_any(self.values | other.values, gte, lte)
+            return _leaves_any(gte, lte)
         if self.complement:
             return any(map(self.has, other.values))
         if other.complement:
@@ -415,7 +419,7 @@ def _canonical(
 ) -> Requirement:
     """The one representation of a set of label states."""
     if complement and (gte is not None or lte is not None):
-        if not _leaves_any(values, gte, lte):
+        if not _leaves_any(gte, lte):
             complement, values, gte, lte = False, _NOTHING, None, None
         elif values:
             values = frozenset(value for value in values if _within(value, gte, lte))
@@ -442,31 +446,31 @@ def _requirements(by_key: Mapping[str, Requirement]) -> Requirements:
 def _bound(key: str, operator: Operator, values: tuple[str, ...]) -> int:
     if len(values) != 1:
         raise RequirementError(key, "values", messages.operator_needs_one_integer(operator, len(values)))
-    number = _integer(values[0])
+    number = parse_int(values[0])
     if number is None:
         raise RequirementError(key, "values", messages.operator_needs_64_bits(operator, values[0]))
     return number
 
 
-def _integer(text: str) -> int | None:
-    if not _INTEGER.fullmatch(text):
+def parse_int(text: str) -> int | None:
+    """A 64-bit integer as Go's strconv.ParseInt(text, 10, 64) reads it, and so kube-scheduler; None where that is an error."""
+    match = _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    number = int(text)
+    number = -int(match[2]) if match[1] == "-" else int(match[2])
     return number if INT_MIN <= number <= INT_MAX else None
 
 
 def _within(value: str, gte: int | None, lte: int | None) -> bool:
     if gte is None and lte is None:
         return True
-    number = _integer(value)
+    number = parse_int(value)
     return number is not None and (gte is None or number >= gte) and (lte is None or number <= lte)
 
 
-def _leaves_any(excluded: frozenset[str], gte: int | None, lte: int | None) -> bool:
-    low, high = INT_MIN if gte is None else gte, INT_MAX if lte is None else lte
-    if high - low >= len(excluded):
-        return True
-    return any(str(number) not in excluded for number in range(low, high + 1))
+def _leaves_any(gte: int | None, lte: int | None) -> bool:
+    """Whether there is an integer within bounds; each can be written in ways without end, so exclusions leave one."""
+    return (INT_MIN if gte is None else gte) <= (INT_MAX if lte is None else lte)
 
 
 def _tighter(left: int | None, right: int | None, pick: _Pick) -> int | None:

@@ -14,7 +14,15 @@ from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDUL
 SUFFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 KEYS = ("zone", "arch", "size")
 VALUES = ("a", "b", "c", "07", "-1", *map(str, range(8)))
-UNIVERSE = (*VALUES, *map(str, range(-6, 14)), "fresh", "+3", "9223372036854775807", "9223372036854775808")
+UNIVERSE = (
+    *VALUES,
+    *map(str, range(-6, 14)),
+    *(f"{n:03}" for n in range(-6, 14)),
+    "fresh",
+    "+3",
+    "9223372036854775807",
+    "9223372036854775808",
+)
 """Every kind of value that a requirement drawn from here can tell apart."""
 
 
