@@ -5,10 +5,11 @@ depends on them is not told.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
+import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import messages, names
@@ -62,6 +63,8 @@ _FREQUENT: Final = 20
 _WEEKLY: Final = re.compile(r"@(?:hourly|daily|midnight|weekly)|\S+\s+\S+\s+[*?]\s+[*?]\s+\S+", re.ASCII)
 _ONCE_A_DAY: Final = re.compile(r"@(?!hourly)[a-z]+|[0-9]{1,2}\s+[0-9]{1,2}\s.*", re.ASCII)
 
+_OWNERS: Final = ("owner", "owner_id")
+"""Fields of selector terms that only narrow what others select."""
 _TEMPLATE: Final = "spec.template.spec"
 _BUDGETS: Final = "spec.disruption.budgets"
 _CONSOLIDATION: Final = (names.REASON_UNDERUTILIZED, names.REASON_EMPTY)
@@ -120,7 +123,20 @@ def fleet_advice(pools: Iterable[NodePool], well_known: frozenset[str], about: s
 
 def class_advice(node_class: EC2NodeClass) -> list[Violation]:
     """What will surprise about an EC2NodeClass."""
-    return [
+    spec = node_class.spec
+    lists: Mapping[str, Sequence[msgspec.Struct]] = {
+        "amiSelectorTerms": spec.ami_selector_terms,
+        "subnetSelectorTerms": spec.subnet_selector_terms,
+        "securityGroupSelectorTerms": spec.security_group_selector_terms,
+        "capacityReservationSelectorTerms": spec.capacity_reservation_selector_terms,
+    }
+    empty = [
+        Violation(f"spec.{name}[{position}]", messages.SELECTS_BY_NOTHING[name])
+        for name, terms in lists.items()
+        for position, term in enumerate(terms)
+        if not any(getattr(term, field) for field in term.__struct_fields__ if field not in _OWNERS)
+    ]
+    return empty + [
         Violation(
             f"spec.amiSelectorTerms[{position}].alias",
             messages.alias_selects_every_image(term.alias, term.alias_family.lower()),
@@ -261,7 +277,7 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
         elif not isinstance(budget.reasons, UnsetType) and not budget.reasons:
             text = messages.BUDGET_WITHOUT_REASONS
             yield Violation(f"{_BUDGETS}[{position}].reasons", text)
-    zeros = _Zeros()
+    yield from _without_budget(pool, zeros := _Zeros())
     closed = {reason for reason in (*_CONSOLIDATION, names.REASON_DRIFTED) if zeros.always(disruption.budgets, reason)}
     if not closed:
         return
@@ -277,6 +293,19 @@ def _budgets(pool: NodePool) -> Iterator[Violation]:
         yield Violation(_BUDGETS, text)
 
 
+def _without_budget(pool: NodePool, zeros: "_Zeros") -> Iterator[Violation]:
+    """Instants at which no budget applies to a reason, so that all nodes may go at once."""
+    disruption = pool.spec.disruption
+    consolidates = () if disruption.consolidate_after == NEVER else _CONSOLIDATION
+    reasons = (*consolidates[disruption.consolidation_policy == "WhenEmpty" :], names.REASON_DRIFTED)
+    found: dict[str, list[str]] = {}
+    for reason in reasons:
+        if when := zeros.gap(disruption.budgets, reason):
+            found.setdefault(when, []).append(reason)
+    for when, some in found.items():
+        yield Violation(_BUDGETS, messages.no_budget_applies(" and ".join(some), when))
+
+
 def _lasts(budget: Budget) -> bool:
     try:
         return parse_duration(budget.duration or "") > timedelta(0)
@@ -284,12 +313,29 @@ def _lasts(budget: Budget) -> bool:
         return True  # said elsewhere
 
 
+_Windows: TypeAlias = frozenset[tuple[str, timedelta]]
+
+
 class _Zeros:
-    """When the budgets of one pool allow no node; it looks at windows at most `_LOOKS` times in all, some 100 us each."""
+    """When the budgets of one pool allow no node, or do not apply; it looks at windows at most `_LOOKS` times in all, some 100 us each."""
 
     def __init__(self) -> None:
         self._left = _LOOKS
-        self._known: dict[frozenset[tuple[str, timedelta]], bool] = {}
+        self._known: dict[_Windows, datetime | None] = {}
+
+    def gap(self, budgets: Iterable[Budget], reason: str) -> str:
+        """An instant at which no budget applies to a reason, in words; "" for none, or where that takes too long to tell."""
+        applying = [one for one in budgets if isinstance(one.reasons, UnsetType) or reason in one.reasons]
+        if not applying:
+            return messages.AT_ANY_TIME
+        try:
+            windows = _windows_of(applying)
+            instant = None if windows is None else self._gap(windows)
+        except (ScheduleError, ValueError):
+            return ""  # said elsewhere
+        if instant is None or windows is None:
+            return ""
+        return messages.at_times_such_as(f"{instant:%A, %H:%M}" if _are_weekly(windows) else f"{instant:%B %d, %H:%M}")
 
     def always(self, budgets: Iterable[Budget], reason: str) -> bool:
         """Whether some budget that allows no node is active whenever one looks; False where that takes too long to tell."""
@@ -298,28 +344,47 @@ class _Zeros:
             for one in budgets
             if one.nodes.rstrip("%").strip("0") == "" and (isinstance(one.reasons, UnsetType) or reason in one.reasons)
         ]
-        if any(not one.schedule for one in zero):
-            return True
         try:
-            windows = frozenset((one.schedule or "", parse_duration(one.duration or "")) for one in zero)
-            if windows not in self._known:
-                self._known[windows] = self._covered(windows)
+            windows = _windows_of(zero)
+            return windows is None or self._gap(windows) is None
         except (ScheduleError, ValueError):
             return False  # said elsewhere
+
+    def _gap(self, windows: _Windows) -> datetime | None:
+        """The first instant that none of the windows covers; None where they cover all.
+
+        Raises:
+            ScheduleError: one cannot be read.
+            ValueError: that takes too long to tell.
+        """
+        if windows not in self._known:
+            self._known[windows] = self._first_gap(windows)
         return self._known[windows]
 
-    def _covered(self, windows: frozenset[tuple[str, timedelta]]) -> bool:
-        now, weekly = _LOOKED_AT, all(_WEEKLY.fullmatch(schedule) for schedule, _ in windows)
+    def _first_gap(self, windows: _Windows) -> datetime | None:
+        now = _LOOKED_AT
         price = sum(1 if _ONCE_A_DAY.fullmatch(schedule) else _FREQUENT for schedule, _ in windows)
-        while now <= _LOOKED_AT + (_WEEK if weekly else _HORIZON):
+        while now <= _LOOKED_AT + (_WEEK if _are_weekly(windows) else _HORIZON):
             self._left -= price
             if self._left < 0:
-                return False
+                raise ValueError
             changes = [next_change(*window, now) for window in windows if is_open(*window, now)]
             if not changes:
-                return False
+                return now
             now = max(change for change in changes if change is not None)
-        return True
+        return None
+
+
+def _windows_of(budgets: Iterable[Budget]) -> _Windows | None:
+    """When any of these is active; None for always."""
+    listed = list(budgets)
+    if any(not one.schedule for one in listed):
+        return None
+    return frozenset((one.schedule or "", parse_duration(one.duration or "")) for one in listed)
+
+
+def _are_weekly(windows: _Windows) -> bool:
+    return all(_WEEKLY.fullmatch(schedule) for schedule, _ in windows)
 
 
 # --- pools among each other -----------------------------------------------------------------------------------------

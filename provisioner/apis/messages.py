@@ -45,6 +45,14 @@ def taint_effect_invalid(where: str, effect: str, known: str) -> str:
     return f'{where}.effect: "{effect}" is none of {known}'
 
 
+def taint_key_reserved(where: str, key: str) -> str:
+    """The path and the key of a taint."""
+    return (
+        f"{where}.key: {key} is reserved: Dovetail sets and removes taints of this domain itself, so nodes would never be initialized, "
+        "or would be closed to pods; use another domain"
+    )
+
+
 def taint_listed_twice(key: str, effect: str) -> str:
     """The key and effect of a taint."""
     return f"spec.template.spec: taint {key}:{effect} is listed twice in taints and startupTaints"
@@ -128,6 +136,36 @@ def no_type_has_label(key: str, hint: str) -> str:
 BUDGET_WITHOUT_REASONS: Final = (
     "this budget has no effect because its list of reasons is empty; omit reasons to apply it to every reason"
 )
+
+
+AT_ANY_TIME: Final = "at any time"
+
+
+def at_times_such_as(instant: str) -> str:
+    """`instant` is in UTC."""
+    return f"at some times, such as {instant} UTC"
+
+
+def no_budget_applies(reasons: str, when: str) -> str:
+    """`reasons` are those of budgets."""
+    return (
+        f"no budget applies to {reasons} {when}: all nodes of the NodePool may be disrupted at once then; "
+        "add a budget without schedule and reasons"
+    )
+
+
+SELECTS_BY_NOTHING: Final = {
+    "amiSelectorTerms": (
+        "every field of this term except the owner is empty, so it selects all images of the owner, or nothing if it names none; "
+        "fill in tags, name, id, alias or ssmParameter"
+    ),
+    "subnetSelectorTerms": "every field of this term is empty, so it selects nothing; fill in tags or id",
+    "securityGroupSelectorTerms": "every field of this term is empty, so it selects nothing; fill in tags, id or name",
+    "capacityReservationSelectorTerms": (
+        "every field of this term except the owner is empty, so it selects all capacity reservations; fill in tags, id or instanceMatchCriteria"
+    ),
+}
+"""By the list that holds the term."""
 
 
 def consolidation_never_allowed(after: str, reasons: str) -> str:

@@ -17,6 +17,7 @@ _QUALIFIED_NAME = re.compile(QUALIFIED_NAME)
 _LABEL_VALUE = re.compile(LABEL_VALUE)
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 LONGEST_NAME = 63  # as a label's value
+_RESERVED = (names.GROUP, names.DOVETAIL)
 _EFFECTS = (names.NO_SCHEDULE, names.PREFER_NO_SCHEDULE, names.NO_EXECUTE)
 
 
@@ -38,6 +39,16 @@ def pool_problems(pool: NodePool, well_known: frozenset[str]) -> tuple[str, ...]
         *_limits(pool),
         *_annotated_limits(pool),
         *_budgets(pool),
+    )
+
+
+def reserved_taints(pool: NodePool) -> tuple[str, ...]:
+    """Taints whose keys are the controllers' own. A pool that has them already goes on being used, so these are no `pool_problems`."""
+    return tuple(
+        messages.taint_key_reserved(f"spec.template.spec.{name}[{position}]", taint.key)
+        for name, taints in (("taints", pool.taints), ("startupTaints", pool.startup_taints))
+        for position, taint in enumerate(taints)
+        if taint.key.partition("/")[0] in _RESERVED and "/" in taint.key
     )
 
 

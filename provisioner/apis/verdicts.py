@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.overlay_conflicts import Conflict, conflicts_of
-from provisioner.apis.validation import pool_problems
+from provisioner.apis.validation import pool_problems, reserved_taints
 
 NodeClasses = Mapping[tuple[str, str], frozenset[str]]
 """Node classes by group and kind, with the labels that their nodes may have without anybody saying so."""
@@ -164,7 +164,7 @@ def _of_pool(pool: NodePool, classes: NodeClasses) -> Verdict:
         return reference  # another program's; its labels are not known here
     known = well_known_of(pool, classes)
     errors = list(reference.errors)
-    for problem in pool_problems(pool, known):
+    for problem in (*pool_problems(pool, known), *reserved_taints(pool)):
         path, _, message = problem.partition(": ")
         errors.append(Violation(path, message))
     return Verdict(tuple(errors), () if errors else tuple(advice.pool_advice(pool, known)))

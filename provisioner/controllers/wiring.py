@@ -320,6 +320,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         clock,
         pool=caches.pools.store.get,
         class_generation=caches.class_generation,
+        recorder=base.recorder,
         health=health,
         ready=pools_are_ready,
     )

@@ -134,7 +134,7 @@ class JsonFormatter(logging.Formatter):
         trace = _trace(self, record)
         if trace:
             entry["trace"] = trace.lstrip("\n")
-        return json.dumps(entry, default=lambda value: redact(str(value)), ensure_ascii=False)
+        return _UNUSUAL.sub(_escaped, json.dumps(entry, default=lambda value: redact(str(value)), ensure_ascii=False))
 
 
 def _handler(path: str) -> logging.Handler:
@@ -179,7 +179,8 @@ def _as_text(value: object) -> str:
 
 
 def _escaped(unusual: re.Match[str]) -> str:
-    return unusual[0] if unusual[0].isprintable() else f"\\u{ord(unusual[0]):04x}"
+    """A character as it is, or, where it may steer a terminal or the order of the text, as JSON writes it."""
+    return unusual[0] if unusual[0].isprintable() else json.dumps(unusual[0])[1:-1]
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -205,7 +205,31 @@ CASES = {
         pool(weight=1), beside=(CLASS, pool(name="high", weight=50, limits={"cpu": "100"}))
     ),
     "a budget that never opens": Case(
-        budgets({"nodes": "0", "schedule": "@daily", "duration": "0h"}), warnings=((f"{BUDGETS}[0].duration", "never"),)
+        budgets({"nodes": "1"}, {"nodes": "0", "schedule": "@daily", "duration": "0h"}),
+        warnings=((f"{BUDGETS}[1].duration", "never"),),
+    ),
+    "taints that are the controllers' own": Case(
+        pool(
+            template={
+                "taints": [
+                    {"key": "dovetail.dev/x", "effect": "NoExecute"},
+                    {"key": "team.dev/x", "effect": "NoSchedule"},
+                ],
+                "startupTaints": [
+                    {"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"},
+                    {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"},
+                    {"key": "karpenter.sh/unregistered", "effect": "NoSchedule"},
+                ],
+            }
+        ),
+        errors=(
+            ("spec.template.spec.taints[0].key", "dovetail.dev/x is reserved"),
+            ("spec.template.spec.startupTaints[2].key", "karpenter.sh/unregistered is reserved"),
+        ),
+    ),
+    "no budget for drift": Case(
+        budgets({"nodes": "1", "reasons": ["Empty", "Underutilized"]}),
+        warnings=((BUDGETS, "no budget applies to Drifted at any time"),),
     ),
     "consolidation with budgets of 0": Case(
         budgets({"nodes": "0"}),

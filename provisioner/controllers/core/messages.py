@@ -646,6 +646,16 @@ def pool_invalid(problems: str) -> ConditionMessage:
 VALIDATION_SUCCEEDED: Final = ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE)
 
 
+def pool_valid_but_reserved(reserved: str) -> ConditionMessage:
+    """`reserved` as validation says it of taints that a pool may keep but not gain."""
+    return ConditionMessage(names.VALIDATION_SUCCEEDED, names.TRUE, names.RESERVED_TAINTS, reserved)
+
+
+def pool_has_reserved_taints(reserved: str) -> EventMessage:
+    """`reserved` as validation says it."""
+    return EventMessage("Warning", "ReservedTaints", f"NodePool has taints that Dovetail uses itself: {reserved}")
+
+
 def spending(spent: float, most: float, *, reached: bool) -> ConditionMessage:
     """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one."""
     status = names.TRUE if reached else names.FALSE

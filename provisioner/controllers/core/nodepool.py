@@ -13,14 +13,16 @@ from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
-from provisioner.apis.validation import pool_problems
+from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.metrics import Metrics
+from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
+from provisioner.kube.events import Recorder
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.spending import reached, spent
 from provisioner.state.cluster import Cluster
@@ -113,10 +115,11 @@ class PoolController:
         class_generation: Callable[[str], int | None],
         health: Health,
         ready: Callable[[], None],
+        recorder: Recorder,
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._metrics, self._clock, self._pool, self._health, self._ready = metrics, clock, pool, health, ready
-        self._class_generation = class_generation
+        self._class_generation, self._recorder = class_generation, recorder
 
     def reconcile(self, name: str) -> Result:
         """Make one pool's annotations and status true."""
@@ -218,8 +221,13 @@ class PoolController:
             pool.status.conditions, generation=generation, created=pool.metadata.creation_timestamp or now
         )
         problems = pool_problems(pool, self._provider.well_known_labels)
+        reserved = "; ".join(reserved_taints(pool))
+        valid = messages.VALIDATION_SUCCEEDED
+        if reserved:
+            valid = messages.pool_valid_but_reserved(reserved)
+            self._recorder.publish(reference_of(pool), *messages.pool_has_reserved_taints(reserved), ttl=600.0)
         verdicts = [
-            messages.pool_invalid("; ".join(problems)) if problems else messages.VALIDATION_SUCCEEDED,
+            messages.pool_invalid("; ".join(problems)) if problems else valid,
             ConditionMessage(names.NODECLASS_READY, *self._provider.node_class_ready(pool.node_class_ref)),
             self._healthy(pool),
             *([spending] if spending is not None else []),

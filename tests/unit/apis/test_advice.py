@@ -76,15 +76,19 @@ SILENT = {
     ),
     "the usual budget": budgets({"nodes": "10%"}),
     "no disruption in office hours": budgets({"nodes": "10%"}, window("0 9 * * mon-fri", "8h")),
-    "a gap of a minute a day": budgets(window("0 0 * * *", "23h59m")),
-    "a gap of a day a year": budgets(window("0 0 * 1-11 *", "24h"), window("0 0 1-30 12 *", "24h")),
-    "a gap of a minute a week": budgets(window("0 0 * * mon-sat", "24h"), window("0 0 * * sun", "23h59m")),
+    "a gap of a minute a day": budgets({"nodes": "10%"}, window("0 0 * * *", "23h59m")),
+    "a gap of a day a year": budgets({"nodes": "10%"}, window("0 0 * 1-11 *", "24h"), window("0 0 1-30 12 *", "24h")),
+    "a gap of a minute a week": budgets(
+        {"nodes": "10%"}, window("0 0 * * mon-sat", "24h"), window("0 0 * * sun", "23h59m")
+    ),
     "windows that allow some": budgets(window("0 0 * * *", "24h", nodes="1")),
     "consolidation is off, and so is the budget": budgets(
-        {"nodes": "0", "reasons": ["Underutilized", "Empty"]}, after="Never"
+        {"nodes": "0", "reasons": ["Underutilized", "Empty"]}, {"nodes": "1", "reasons": ["Drifted"]}, after="Never"
     ),
     "only empty nodes go, and the budget is about others": budgets(
-        {"nodes": "0", "reasons": ["Underutilized"]}, policy="WhenEmpty"
+        {"nodes": "0", "reasons": ["Underutilized"]},
+        {"nodes": "9%", "reasons": ["Empty", "Drifted"]},
+        policy="WhenEmpty",
     ),
 }
 
@@ -160,8 +164,23 @@ SAID = {
     ),
     "a limit of memory that lacks its unit": (pool(limits={"memory": "1000"}), "spec.limits.memory", "(128Mi)"),
     "a limit of nodes": (pool(limits={"nodes": "0"}), "spec.limits.nodes", "(1 node)"),
-    "a window without time": (budgets(window("@daily", "0h")), f"{B}[0].duration", "never active"),
-    "no reason at all": (budgets({"nodes": "0", "reasons": []}), f"{B}[0].reasons", "has no effect"),
+    "no budget for a reason": (
+        budgets({"nodes": "20%", "reasons": ["Empty", "Underutilized"]}),
+        B,
+        "no budget applies to Drifted at any time: all nodes of the NodePool may be disrupted at once then",
+    ),
+    "no budget for some hours of the week": (
+        budgets({"nodes": "35%", "schedule": "0 1 * * mon", "duration": "4h"}, {"nodes": "35%", "reasons": ["Empty"]}),
+        B,
+        "no budget applies to Underutilized and Drifted at some times, such as Saturday, 00:00 UTC",
+    ),
+    "no budget on a day of the year": (
+        budgets(window("0 0 * 1-11 *", "24h", "1"), window("0 0 1-30 12 *", "24h", "1")),
+        B,
+        "no budget applies to Underutilized and Empty and Drifted at some times, such as December 31, 00:00 UTC",
+    ),
+    "a window without time": (budgets({"nodes": "1"}, window("@daily", "0h")), f"{B}[1].duration", "never active"),
+    "no reason at all": (budgets({"nodes": "1"}, {"nodes": "0", "reasons": []}), f"{B}[1].reasons", "has no effect"),
     "budgets of 0 and consolidation": (
         budgets({"nodes": "0"}),
         B,
@@ -265,3 +284,20 @@ def test_the_latest_image(alias: str, want: list[str]) -> None:
 )
 def test_an_overlay_that_changes_nothing(spec: dict[str, Any], count: int) -> None:
     assert len(overlay_advice(msgspec.convert({"spec": {"requirements": [], **spec}}, NodeOverlay))) == count
+
+
+def test_terms_that_select_by_nothing() -> None:
+    spec = {
+        "amiSelectorTerms": [{"owner": "self", "tags": {}}, {"alias": "al2023@v20250715"}],
+        "subnetSelectorTerms": [{"tags": {}}, {"id": "subnet-1"}],
+        "securityGroupSelectorTerms": [{"tags": {"a": "b"}}, {"name": ""}],
+        "capacityReservationSelectorTerms": [{"ownerID": "1", "tags": {}}, {"instanceMatchCriteria": "open"}],
+    }
+    found = class_advice(msgspec.convert({"spec": spec}, EC2NodeClass))
+    assert [one.path for one in found] == [
+        "spec.amiSelectorTerms[0]",
+        "spec.subnetSelectorTerms[0]",
+        "spec.securityGroupSelectorTerms[1]",
+        "spec.capacityReservationSelectorTerms[0]",
+    ]
+    assert all("of this term" in one.message and "is empty" in one.message for one in found)

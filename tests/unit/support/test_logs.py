@@ -1,6 +1,8 @@
 import io
 import json
 import logging
+import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +129,27 @@ def test_a_text_line_cannot_write_to_the_terminal(stream: io.StringIO) -> None:
     assert all(line.isprintable() for line in text.split("\n"))
     assert r' x: no pod="a\u001b[2J" node="a\u009b" zone=größe' in text
     assert r"RuntimeError: a\u001b[2J\u009b\u202e" in text
+
+
+CATEGORIES: dict[str, list[str]] = {}
+for _point in range(sys.maxunicode + 1):
+    _some = CATEGORIES.setdefault(unicodedata.category(chr(_point)), [])
+    if len(_some) < 200:
+        _some.append(chr(_point))
+BIDI = [chr(point) for point in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+@pytest.mark.parametrize("category", [*sorted(CATEGORIES), "bidi"])
+def test_no_character_of_any_category_steers_a_terminal(
+    stream: io.StringIO, category: str, format_: logs.Format
+) -> None:
+    some = "".join(one for one in (BIDI if category == "bidi" else CATEGORIES[category]) if one != "\n")
+    logs.configure(format=format_, stream=stream)
+    logs.get_logger("x").info(some, extra={"field": some, f"f{some}": 1})
+    line = stream.getvalue().removesuffix("\n")
+    assert line.isprintable()
+    line.encode()
+    if format_ == "json":
+        said = json.loads(line)
+        assert (said["message"], said["field"], said[f"f{some}"]) == (some, some, 1)

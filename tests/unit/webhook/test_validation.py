@@ -160,6 +160,19 @@ BAD = pool(need("karpenter.sh/capacity-type", "In", "SPOT"))
 WORSE = pool(need("karpenter.sh/capacity-type", "In", "SPOT"), need("karpenter.sh/capacity-type", "In", "ODD"))
 
 
+def test_a_pool_keeps_reserved_taints_but_gains_none() -> None:
+    kept = {"key": "karpenter.sh/unregistered", "effect": "NoSchedule"}
+    before = pool(template={"startupTaints": [kept]})
+    response = answered(review(pool(template={"startupTaints": [kept]}, weight=3), before))
+    assert response["allowed"]
+    assert response["warnings"][0].startswith("still invalid: spec.template.spec.startupTaints[0].key: karpenter.sh/")
+    more = [kept, {"key": "dovetail.dev/own", "effect": "NoSchedule"}]
+    response = answered(review(pool(template={"startupTaints": more}), before))
+    assert not response["allowed"]
+    assert "startupTaints[1].key: dovetail.dev/own is reserved" in response["status"]["message"]
+    assert "unregistered" not in response["status"]["message"]
+
+
 def test_what_is_bad_already_may_be_changed_but_not_for_the_worse() -> None:
     changed = copy.deepcopy(BAD)
     changed["spec"]["weight"] = 7

@@ -14,8 +14,10 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nodepool import Health, PoolController, used_by
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
+from provisioner.kube.events import Recorder
 from provisioner.support.metrics import REGISTRY
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, claim, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
@@ -137,6 +139,7 @@ class Stage:
         self.pool = pool(status=status)
         self.generation: int | None = 1
         self.writes: list[Any] = []
+        self.events: list[tuple[str, str, str, str]] = []
         self.lost: set[str] = set()  # NodeClaims of which the caches do not know yet that they are gone
         client = Client(FakeApi(respond=self._answer, clock=self.world.clock), self.world.clock)
         self.health = Health(lambda _: None)
@@ -151,7 +154,13 @@ class Stage:
             class_generation=lambda _: self.generation,
             health=self.health,
             ready=lambda: None,
+            recorder=cast(Recorder, self),
         )
+
+    def publish(
+        self, about: Any, kind: str, reason: str, text: str, dedupe: tuple[str, ...] = (), *, ttl: float
+    ) -> None:
+        self.events.append((about.name, kind, reason, text))
 
     def _answer(self, sent: Sent) -> FakeAnswer:
         self.writes.append(sent.body)
@@ -217,6 +226,21 @@ def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:
     assert (
         "metadata.annotations[dovetail.dev/max-usd-per-hour]: 'much' is not a decimal number above 0" in found.message
     )
+
+
+def test_a_pool_that_has_a_reserved_taint_stays_in_use_and_says_so() -> None:
+    one = Stage()
+    taint = Taint(key="karpenter.sh/unregistered", effect="NoSchedule")
+    spec = msgspec.structs.replace(one.pool.spec.template.spec, startup_taints=(taint,))
+    template = msgspec.structs.replace(one.pool.spec.template, spec=spec)
+    one.pool = msgspec.structs.replace(one.pool, spec=msgspec.structs.replace(one.pool.spec, template=template))
+    one.controller.reconcile("general")  # writes the hash
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.VALIDATION_SUCCEEDED)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "ReservedTaints")
+    assert found.message.startswith("spec.template.spec.startupTaints[0].key: karpenter.sh/unregistered is reserved")
+    assert [event[:3] for event in one.events][-1] == ("general", "Warning", "ReservedTaints")
 
 
 def test_a_class_that_changes_makes_the_health_of_its_pools_unknown() -> None:
