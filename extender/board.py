@@ -10,6 +10,7 @@ from extender.facts import Timeline
 from extender.plan import Arrival, ClaimFacts, Member, NodeFacts, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
+from provisioner.kube.lag import BEHIND_SECONDS
 from provisioner.kube.watch import EventKind
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 MAX_OUTAGE_SECONDS: Final = 5.0
 MAX_SILENCE_SECONDS: Final = 120.0
-"""Servers send a bookmark about once a minute, and a reflector opens its watch anew after 90 s without one."""
+"""Servers send a bookmark about once a minute, and a reflector opens its watch anew after 70 s without one."""
 
 UNKNOWN_NODE_SECONDS: Final = 0.020
 LOCK_SECONDS: Final = 0.25
@@ -42,6 +43,8 @@ class Source(Protocol):
     def error(self) -> Exception | None: ...
 
     def staleness(self) -> float: ...
+
+    def lag(self) -> float: ...
 
 
 class Board:
@@ -91,6 +94,8 @@ class Board:
                 return f"{source!r} is interrupted"
             if source.staleness() > MAX_SILENCE_SECONDS:
                 return f"{source!r} receives nothing"
+            if source.lag() > BEHIND_SECONDS:
+                return f"{source!r} is behind the API server"
         return ""
 
     # ------------------------------------------------------------------- events

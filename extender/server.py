@@ -31,6 +31,7 @@ from provisioner.apis.reports import LEASE_NAME
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ConfigError
+from provisioner.kube.lag import Prober
 from provisioner.kube.resources import LEASES, NODECLAIMS, NODES, PODS, Resource, itself
 from provisioner.kube.watch import Reflector
 from provisioner.support import health, logs, memory
@@ -192,6 +193,7 @@ class ExtenderProgram:
             field_selector=f"metadata.name={LEASE_NAME}",
             handlers=[Feed(self.reporter.lease_changed)],
         )
+        self._prober = Prober(self._watched)
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
         answerer = Answerer(self.board, self.reporter)
         self.app: Flask = create_app(answerer, self.board.problem, config.prefix)
@@ -202,6 +204,7 @@ class ExtenderProgram:
         """Start all threads."""
         for reflector in (*self._watched, self._lease):
             reflector.start()
+        self._prober.start()
         self.reporter.start()
         self.releaser.start()
         threading.Thread(target=self._synced, name="synced", daemon=True).start()
@@ -217,6 +220,7 @@ class ExtenderProgram:
         """Stop all threads."""
         for probe in self._probes:
             probe.stop()
+        self._prober.stop()
         self.releaser.stop()
         self.reporter.stop()
         for reflector in (*self._watched, self._lease):

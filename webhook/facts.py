@@ -11,6 +11,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.shares import Share
 from provisioner.kube.config import Api
+from provisioner.kube.lag import BEHIND_SECONDS, Prober
 from provisioner.kube.resources import (
     CONFIGMAPS,
     EC2NODECLASSES,
@@ -86,6 +87,7 @@ class ClusterFacts:
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
+        self._prober = Prober((self._leases,))  # whether a pod is given to our scheduler depends on it
         self._images: ImageSource | None = None
         self._shares = ShareLedger(clock)
         self._shared: Reflector[SharedPod] | None = None
@@ -114,6 +116,7 @@ class ClusterFacts:
 
     def start(self) -> None:
         """Start the watches; after a fork, never before."""
+        self._prober.start()
         for _, reflector in self._reflectors():
             reflector.start()
         for reflector in (self._overlays, *self._classes):
@@ -121,6 +124,7 @@ class ClusterFacts:
 
     def stop(self) -> None:
         """Stop the watches."""
+        self._prober.stop()
         for _, reflector in self._reflectors():
             reflector.stop()
         for reflector in (self._overlays, *self._classes):
@@ -157,7 +161,7 @@ class ClusterFacts:
             defaults=defaults.data if defaults is not None else {},
             own_namespace=self._own_namespace,
             scheduler_name=self._scheduler_name,
-            scheduler_alive=self._heartbeat.alive(),
+            scheduler_alive=self._heartbeat.alive() and self._leases.lag() <= BEHIND_SECONDS,
             taints_of=self._taints_of if self._pools.synced.is_set() else None,
         )
 

@@ -30,6 +30,7 @@ from provisioner.controllers.freshness import behind, stale
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.kube import resources
 from provisioner.kube.config import Connection
+from provisioner.kube.lag import Prober
 from provisioner.kube.resources import Identity, Resource
 from provisioner.kube.watch import PAGE_SIZE, EventKind, Reflector, wait_for_sync
 from provisioner.options import Options
@@ -128,6 +129,7 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers, *admission)
+        self._prober = Prober(self.all)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
 
@@ -219,6 +221,7 @@ class Caches:
         with bulk_load():
             for reflector in self.all:
                 reflector.start()
+            self._prober.start()
             told_at = self._clock.monotonic()
             while waiting := wait_for_sync(self.awaited, SYNC_LOOK_SECONDS):
                 if stopping.is_set():
@@ -231,6 +234,7 @@ class Caches:
 
     def stop(self) -> None:
         """End every watch, all at once."""
+        self._prober.stop()
         stop_all((reflector.stop for reflector in self.all), WATCHES_STOP_SECONDS)
 
     def problem(self) -> str:

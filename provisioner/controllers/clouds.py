@@ -15,6 +15,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.garbage import InstanceCollector
+from provisioner.controllers.core.live_reads import Postponed
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.poller import Poller
@@ -42,6 +43,7 @@ class Parts:
         taints: closes Nodes to new pods.
         terminator: the only one who ends instances.
         ledger: of disruption budgets, for whatever keeps them.
+        postponed: whether an end has to wait until the caches have caught up; see `core.live_reads`.
     """
 
     cluster: Cluster
@@ -56,6 +58,7 @@ class Parts:
     taints: DisruptedTaints
     terminator: Terminator
     ledger: BudgetLedger
+    postponed: Postponed
 
 
 class Term(Protocol):

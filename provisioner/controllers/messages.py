@@ -62,6 +62,11 @@ def watch_is_silent(resource: object, age: float, why: str) -> str:
     return f"the watch of {resource} received nothing for {age:.0f} s{why}"
 
 
+def watch_lags(resource: object, lag: float) -> str:
+    """Why the program is not ready, or ends."""
+    return f"the watch of {resource} is at least {lag:.0f} s behind the API server"
+
+
 # leadership.py
 
 

@@ -4,6 +4,7 @@
 which part carries out what the state wants done.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from functools import partial
@@ -33,6 +34,7 @@ from provisioner.controllers.core.retry_triggers import concerns_placement, id_o
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.kube.client import Client
+from provisioner.kube.errors import Conflict
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import DAEMONSETS, Identity, Resource
 from provisioner.options import Options
@@ -95,10 +97,10 @@ class Controllers:
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
         self._observability = wiring.observability(base)
         self._certificates = certificates.rotations(base)
-        self._share_repair = wiring.share_repair(base)
-        self._provisioning = wiring.provisioning(base, calls, self._writers, self._observability)
+        self._share_repair = wiring.share_repair(base, self._ends)
+        self._provisioning = wiring.provisioning(base, calls, self._writers, self._ends, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
-        self._known = wiring.known(base, self._provisioning, self._disruptions)
+        self._known = wiring.known(base, self._ends, self._provisioning, self._disruptions)
         calls.check()
         self._own = cloud.lead(
             Parts(
@@ -114,6 +116,7 @@ class Controllers:
                 taints=self._ends.taints,
                 terminator=self._ends.terminator,
                 ledger=self._disruptions.ledger,
+                postponed=self._ends.live.postponed,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
@@ -364,7 +367,8 @@ class Controllers:
             and self._cluster.is_unneeded(name)
         ):
             _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)
-            self._writers.claims.delete(claim)
+            with contextlib.suppress(Conflict):  # it has changed; the launch asks once more whether it is needed
+                self._writers.claims.delete(claim, version=claim.metadata.resource_version)
 
     def _keep_house(self) -> None:
         pulse = heartbeat.pulse("housekeeping", HOUSEKEEPING_PATIENCE_SECONDS)

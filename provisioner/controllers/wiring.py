@@ -29,6 +29,7 @@ from provisioner.controllers.core.growth import GrowthLedger, limits_of
 from provisioner.controllers.core.hydration import Hydration
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.lifecycle import Lifecycle, timeouts_of
+from provisioner.controllers.core.live_reads import LiveReads
 from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.nodepool import Health, PoolController
 from provisioner.controllers.core.nomination_policy import Steering
@@ -196,6 +197,7 @@ class Ends:
     evictions: Evictions
     taints: DisruptedTaints
     terminator: Terminator
+    live: LiveReads
     nodes: KeyedQueue
     garbage: Poller
 
@@ -227,6 +229,7 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         clock,
         volume_of=cluster.volume_of,
     )
+    live = LiveReads(cluster, client, base.recorder, clock)
     termination = Termination(
         cluster,
         client,
@@ -239,12 +242,18 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         base.metrics,
         clock,
         pods_are_stale=base.caches.pods_are_stale,
+        postponed=live.postponed,
     )
     nodes = KeyedQueue("node-termination", termination.reconcile, clock, workers=options.workers(10, 100))
     garbage = ClaimCollector(
-        cluster, base.provider_for("nodeclaim.garbagecollection"), writing.claims, base.metrics, uncertain=uncertain
+        cluster,
+        base.provider_for("nodeclaim.garbagecollection"),
+        writing.claims,
+        base.metrics,
+        uncertain=uncertain,
+        postponed=live.postponed,
     )
-    return Ends(evictions, taints, terminator, nodes, Poller("nodeclaim-garbage", garbage.poll))
+    return Ends(evictions, taints, terminator, live, nodes, Poller("nodeclaim-garbage", garbage.poll))
 
 
 @dataclass(frozen=True)
@@ -279,6 +288,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         nodes_are_stale=caches.nodes_are_stale,
         elsewhere=calls.fits_elsewhere,
         timeouts=timeouts_of(base.options),
+        postponed=ending.live.postponed,
     )
     queue = KeyedQueue("nodeclaim", lifecycle.reconcile, clock, workers=base.options.workers(10, 100))
     calls.claim_again.connect(queue.add)
@@ -375,7 +385,7 @@ def observability(base: Base) -> Observability:
     )
 
 
-def share_repair(base: Base) -> Poller:
+def share_repair(base: Base, ending: Ends) -> Poller:
     """What evicts pods so that owners keep their share on demand, where they ask for it."""
     caches, cluster = base.caches, base.cluster
     repair = ShareRepair(
@@ -387,6 +397,7 @@ def share_repair(base: Base) -> Poller:
         base.clock,
         stale=caches.disruption_is_stale,
         pause=caches.pause,
+        postponed=ending.live.postponed,
     )
     return Poller("on-demand-repair", repair.poll)
 
@@ -405,7 +416,7 @@ class Provisioning:
     buffers: CapacityBuffers
 
 
-def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observability) -> Provisioning:
+def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, observing: Observability) -> Provisioning:
     """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
@@ -482,6 +493,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, observing: Observab
         chance=random.Random(),
         ledger=ledger,
         pause=caches.pause,
+        postponed=ending.live.postponed,
     )
     return Provisioning(creator, growth, planner, intake, static, ledger, loops, buffers)
 
@@ -516,6 +528,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         timeout=options.command_timeout,
         pause=caches.pause,
         loops=making.loops,
+        postponed=ending.live.postponed,
     )
     voluntary = Disruption(
         cluster,
@@ -542,6 +555,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         policies=repair_policies_of(options, base.provider.repair_policies()),
         stale=caches.disruption_is_stale,
         pause=caches.pause,
+        postponed=ending.live.postponed,
     )
     drift = DriftController(
         cluster,
@@ -553,13 +567,14 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
     return Disruptions(ledger, commands, voluntary, forceful, drift)
 
 
-def known(base: Base, making: Provisioning, ending: Disruptions) -> Known:
+def known(base: Base, ends: Ends, making: Provisioning, ending: Disruptions) -> Known:
     """What the leader answers from where it is asked why."""
     return Known(
         base.caches,
         ending.voluntary,
         ending.commands,
         making.growth,
+        ends.live.waiting,
         LeaderTypes(Worlds(base.provider_for("why"), base.policies), base.provider),
         base.clock,
     )

@@ -19,7 +19,7 @@ from provisioner.kube.errors import (
     Unauthorized,
     error_from,
 )
-from provisioner.kube.resources import Resource
+from provisioner.kube.resources import PartialIdentity, Resource, identity_in
 from provisioner.kube.sending import Permit
 from provisioner.support import metrics
 from provisioner.support.backoff import doubling
@@ -48,6 +48,11 @@ _PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
     "strategic": {"content-type": "application/strategic-merge-patch+json"},
     "apply": {"content-type": "application/apply-patch+yaml"},  # JSON is YAML
 }
+
+METADATA_ONLY: Mapping[str, str] = {"accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+_METADATA_OF_ONE: Mapping[str, str] = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+_IDENTITY_SECONDS, _IDENTITY_TRIES = (5.0, 10.0), 2
+"""Timeouts of one try, and tries, of what is asked just before something ends: nobody waits long for that."""
 
 encode = msgspec.json.Encoder().encode
 
@@ -155,6 +160,30 @@ class Client:
     def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """Read one object from the server, not from a cache."""
         return _decode(resource, self._send("GET", resource.path(namespace, name)))
+
+    def identity(self, resource: Resource[Any], name: str) -> PartialIdentity:
+        """Which version of an object without a namespace the server has; nothing but its metadata is sent.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        path = resource.path(name=name)
+        timeouts, tries = _IDENTITY_SECONDS, _IDENTITY_TRIES
+        return identity_in(self._send("GET", path, headers=_METADATA_OF_ONE, timeouts=timeouts, tries=tries))
+
+    def identities(self, resource: Resource[Any], field_selector: str) -> tuple[tuple[PartialIdentity, ...], str]:
+        """Which objects the server has in all namespaces, and the version of the list; nothing but metadata is sent, in one answer."""
+        path = resource.path()
+        body = self._send(
+            "GET",
+            path,
+            query={"fieldSelector": field_selector},
+            headers=METADATA_ONLY,
+            timeouts=_IDENTITY_SECONDS,
+            tries=_IDENTITY_TRIES,
+        )
+        page = read_page(body, path)
+        return tuple(map(identity_in, page.items or ())), page.metadata.resourceVersion
 
     def list(
         self,

@@ -115,6 +115,9 @@ def no_answer_within(wait_seconds: float) -> str:
     return f"no answer arrived within {wait_seconds:.0f} s"
 
 
+# lag.py
+PROBE_FAILED: Final = "Failed to read the current resource version; retrying"
+
 # watch.py
 
 

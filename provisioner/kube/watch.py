@@ -26,8 +26,9 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 import urllib3
 
+from provisioner.apis.meta import version_number
 from provisioner.kube import messages
-from provisioner.kube.client import ListPage, decode_page, page_by_brackets
+from provisioner.kube.client import METADATA_ONLY, ListPage, decode_page, page_by_brackets, read_page
 from provisioner.kube.config import Api, Stream, connection_failed
 from provisioner.kube.errors import (
     ApiError,
@@ -42,6 +43,7 @@ from provisioner.kube.errors import (
     Unauthorized,
     error_from,
 )
+from provisioner.kube.lag import COMPARE_SECONDS, LATE_SECONDS, MOST_COMPARED, Lag
 from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in, key_of
 from provisioner.kube.store import Store
 from provisioner.support import heartbeat, logs, metrics
@@ -53,7 +55,9 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE_SIZE = 500
-READ_TIMEOUT_SECONDS = 60.0  # a kind in which nothing happens gets no bookmarks, so silence is asked about
+READ_TIMEOUT_SECONDS = (
+    70.0  # longer than from one bookmark to the next: a stream that is opened anew has to wait for its first
+)
 WATCH_TIMEOUT_SECONDS = (300, 600)  # drawn anew for each watch, so that not all of them end at once
 MIN_INTERVAL_SECONDS = 1.0  # between two requests of one reflector
 MAX_BACKOFF_SECONDS = 15.0
@@ -61,6 +65,7 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 MAX_WATCH_LIST_FAILURES = 3  # streams that break off before everything was sent; then pages are tried
 MIN_RELIST_SECONDS = 300.0  # between two lists that we ask for because something could not be read
 PATIENCE_SECONDS = 300.0  # a watch that neither hears nor asks anything for so long hangs
+PROBE_TIMEOUT_SECONDS, PROBE_TOTAL_SECONDS = 5.0, 10.0
 SETTLED_SECONDS = 2.0  # a stream that has stood for so long brought everything that had happened before it was opened
 
 _REQUESTS = metrics.counter(
@@ -85,6 +90,12 @@ _HANDLER_FAILURES = metrics.counter(
 _OBJECTS = metrics.gauge("dovetail_watch_objects", "Objects in the cache.", ("resource",))
 _STALENESS = metrics.gauge(
     "dovetail_watch_staleness_seconds", "Time since data from the API server was last processed.", ("resource",)
+)
+
+_LAG = metrics.gauge(
+    "dovetail_watch_lag_seconds",
+    "Age of the oldest state of the API server that the watch has not reached; up to 62 for a kind that does not change.",
+    ("resource",),
 )
 
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
@@ -212,6 +223,8 @@ class Reflector(Generic[T]):
         self._page_size = page
         self._backoff = DecorrelatedJitter(MIN_INTERVAL_SECONDS, MAX_BACKOFF_SECONDS, self._rng)
         self._version = ""  # where to go on watching; "" asks for everything
+        self._lag = Lag()
+        self._compared = float("-inf")  # when the cache was last compared with what is there
         self._watch_list = True  # whether to ask for everything in a stream
         self._watch_list_refused = False  # for good: the server does not know it
         self._watch_list_failures = 0
@@ -247,6 +260,7 @@ class Reflector(Generic[T]):
         _OBJECTS.labels(name).set_function(lambda: len(found.store) if (found := itself()) is not None else 0)
         _BAD_NOW.labels(name).set_function(lambda: len(found.bad) if (found := itself()) is not None else 0)
         _STALENESS.labels(name).set_function(lambda: found.staleness() if (found := itself()) is not None else math.nan)
+        _LAG.labels(name).set_function(lambda: found.lag() if (found := itself()) is not None else math.nan)
         self._thread = threading.Thread(target=self._run, name=f"watch-{self.resource.plural}", daemon=True)
         self._thread.start()
 
@@ -279,18 +293,69 @@ class Reflector(Generic[T]):
         opened = self._opened
         return opened if opened is not None and self._clock.monotonic() - opened >= SETTLED_SECONDS else None
 
-    def problem(self, max_staleness: float | None = None) -> str:
-        """What is wrong, in a sentence for /readyz; "" when nothing is.
+    # How far it is behind
 
-        Args:
-            max_staleness: seconds of staleness that are still fine; None is twice the read timeout.
+    def lag(self) -> float:
+        """Seconds since the oldest probe that no event, bookmark or list has reached; 0 where all are reached. See `kube.lag`."""
+        return self._lag.seconds(version_number(self._version), self._clock.monotonic())
+
+    def probe(self) -> None:
+        """Ask which version the API server has now, and, where a bookmark is overdue, whether the cache equals what is there.
+
+        Cost: a list of one object, metadata only; at most once a minute, and only of a watch that is late, the metadata of its whole selection.
+
+        Raises:
+            ApiError: it is not known.
         """
-        why = f": {self.error}" if self.error is not None else ""
         if not self.synced.is_set():
-            return f"the cache of {self.resource} is not synced{why}"
-        limit = 2 * self._read_timeout if max_staleness is None else max_staleness
-        age = self.staleness()
-        return f"the watch of {self.resource} received nothing for {age:.0f} s{why}" if age > limit else ""
+            return
+        now = self._clock.monotonic()
+        field = self._selectors[
+            "fieldSelector"
+        ]  # what is selected otherwise may take a search; the version is the same
+        found = self._metadata(1, "", {"fieldSelector": field} if field.startswith("metadata.name=") else {})
+        self._lag.probed(version_number(found.metadata.resourceVersion), now)
+        if self.lag() > LATE_SECONDS and now - self._compared >= COMPARE_SECONDS and len(self.store) <= MOST_COMPARED:
+            self._compared = now
+            if self._equals_server():
+                self._lag.listed(now)
+
+    def _equals_server(self) -> bool:
+        """Whether the cache has all that is there, as it is there."""
+        token, seen = "", 0
+        while not self._stopping.is_set():
+            found = self._metadata(PAGE_SIZE, token, self._selectors)
+            for identity in map(identity_in, found.items or ()):
+                if not self._has(identity):
+                    return False
+                seen += 1
+            token = found.metadata.continue_
+            if not token:
+                return seen == len({*self.store.keys(), *self.bad})
+        return False
+
+    def _has(self, identity: Identity) -> bool:
+        """Whether what is known of an object is this version of it or a later one."""
+        key = key_of(identity)
+        bad, obj = self.bad.get(key), self.store.get(key)
+        known = bad.identity if bad is not None else self.resource.identity(obj) if obj is not None else None
+        if known is None or known.uid != identity.uid:
+            return False
+        return version_number(known.resource_version) >= version_number(identity.resource_version)
+
+    def _metadata(self, limit: int, token: str, selectors: Mapping[str, str]) -> ListPage:
+        query = {**selectors, "limit": str(limit), "continue": token}
+        path = _with_query(self._path, query)
+        answer = self._connection.request(
+            "GET",
+            path,
+            headers=METADATA_ONLY,
+            read_timeout=PROBE_TIMEOUT_SECONDS,
+            total_timeout=PROBE_TOTAL_SECONDS,
+        )
+        if answer.status != 200:
+            raise error_from(answer.status, answer.data, request=f"GET {path}")
+        return read_page(answer.data, path)
 
     # The loop
 
@@ -355,7 +420,7 @@ class Reflector(Generic[T]):
 
     def _list(self) -> None:
         """Everything, page by page: for servers without WatchList."""
-        relist = _Relist()
+        relist = _Relist(self._clock.monotonic())
         token, version = "", ""
         while True:
             page = self._page(token, relist)
@@ -391,6 +456,7 @@ class Reflector(Generic[T]):
 
     def _finish_list(self, relist: "_Relist", version: str) -> None:
         self._version = version
+        self._lag.listed(relist.asked)
         self._listed = self._clock.monotonic()
         self._blind = relist.blind
         if relist.blind:
@@ -434,7 +500,7 @@ class Reflector(Generic[T]):
         if initial:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         path = _with_query(self._path, query)
-        relist = _Relist() if initial else None
+        relist = _Relist(self._clock.monotonic()) if initial else None
         try:
             with contextlib.closing(self._lines(path)) as lines:
                 for line in lines:
@@ -706,13 +772,15 @@ class _Relist:
     """What the server has named since everything was asked for.
 
     Attributes:
+        asked: when that was (monotonic).
         seen: keys.
         blind: an object was among it that cannot be told from the others.
     """
 
-    __slots__ = ("blind", "seen")
+    __slots__ = ("asked", "blind", "seen")
 
-    def __init__(self) -> None:
+    def __init__(self, asked: float) -> None:
+        self.asked = asked
         self.seen: set[str] = set()
         self.blind = False
 

@@ -25,6 +25,7 @@ _PATH: Final = re.compile(
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 READS: Final = "GET"
+BOOKMARK_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -195,8 +196,10 @@ class Server:
         items = [one for one in self.all(plural) if not namespace or one["metadata"].get("namespace") == namespace]
         selector = query.get("fieldSelector", "")
         if selector.startswith("spec.nodeName="):
-            wanted = selector.removeprefix("spec.nodeName=")
+            wanted, _, unfinished = selector.removeprefix("spec.nodeName=").partition(",")
             items = [one for one in items if one["spec"].get("nodeName", "") == wanted]
+            if unfinished:
+                items = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
         elif selector:
             assert selector.startswith("metadata.name="), selector
             items = [one for one in items if one["metadata"]["name"] == selector.removeprefix("metadata.name=")]
@@ -283,6 +286,7 @@ class Stream:
         else:
             version = int(self._version)
         number, silent_at = self._server.after(self.plural, version), STAGE.seconds + self._timeout
+        mark_at = STAGE.seconds + BOOKMARK_SECONDS
         while not self._ended:
             if self.cut:
                 raise urllib3.exceptions.ProtocolError("connection broken")
@@ -292,9 +296,13 @@ class Stream:
                 number, silent_at = number + 1, STAGE.seconds + self._timeout
                 yield line
                 continue
+            elif STAGE.seconds >= mark_at:
+                mark_at, silent_at = STAGE.seconds + BOOKMARK_SECONDS, STAGE.seconds + self._timeout
+                yield b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % self._server.version
+                continue
             else:
                 self.arrived.clear()
-                self.arrived.wait(silent_at - STAGE.seconds)
+                self.arrived.wait(min(silent_at, mark_at) - STAGE.seconds)
             if STAGE.seconds >= silent_at:
                 raise urllib3.exceptions.ReadTimeoutError(None, "", "silent")  # type: ignore[arg-type]
 

@@ -70,6 +70,7 @@ def command_queue(
         world.clock,
         stale=stale,
         pause=pause,
+        postponed=server.postponed,
     )
 
 

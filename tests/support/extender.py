@@ -56,12 +56,16 @@ class Watch:
         self.synced.set()
         self.error: Exception | None = None
         self.silence = 0.0
+        self.behind = 0.0
 
     def __repr__(self) -> str:
         return "the watch"
 
     def staleness(self) -> float:
         return self.silence
+
+    def lag(self) -> float:
+        return self.behind
 
 
 class World:

@@ -1,6 +1,7 @@
 """A small API server for NodeClaims, Nodes and pods, that tells a `World` what a watch would tell."""
 
 import copy
+import math
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -71,6 +72,7 @@ class TinyServer:
         refuse_creates: status to answer to every creation; 0 creates.
         done: requests that changed something, as "METHOD kind/name".
         pause: what is paused, for evictions.
+        postpone: why no node may end, to whoever asks `postponed`, which keeps their patience in `patience`.
         dies_after: how many of those there may be before everything raises `ServerDied`; None never dies.
     """
 
@@ -87,6 +89,7 @@ class TinyServer:
         self.dies_after: int | None = None
         self.tell = True
         self.pause = NOTHING
+        self.postpone, self.patience = "", list[float]()
         self.api = FakeApi(respond=self._answer, clock=world.clock)
         self.client = Client(self.api, world.clock)
         self.writer = ClaimWriter(self.client, world.cluster, lambda _: None)
@@ -96,6 +99,11 @@ class TinyServer:
             world.cluster, self.client, self.recorder, METRICS, world.clock, workers=1, pause=lambda: self.pause
         )
         self._version = 1000
+
+    def postponed(self, claim: NodeClaim | None, node: Node | None = None, *, patience: float = math.inf) -> str:
+        """As `live_reads.LiveReads`."""
+        self.patience.append(patience)
+        return self.postpone
 
     def terminator(self, provider: object = None) -> Terminator:
         """Who ends instances of `provider`, with what it has of this server."""
@@ -125,6 +133,7 @@ class TinyServer:
             self.world.clock,
             ledger=BudgetLedger(self.world.cluster),
             plan=plan,
+            postponed=self.postponed,
             **settings,
         )
 
@@ -238,7 +247,7 @@ class TinyServer:
         assert "resourceVersion" not in sent.query
         if "pods" in self.refuse:
             return refusal(self.refuse["pods"])
-        wanted = sent.query["fieldSelector"].removeprefix("spec.nodeName=")
+        wanted = sent.query["fieldSelector"].removeprefix("spec.nodeName=").partition(",")[0]
         items = b",".join(raw for node, raw in self.pods.values() if node == wanted)
         return FakeAnswer(
             data=b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"

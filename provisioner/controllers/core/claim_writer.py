@@ -100,12 +100,18 @@ class ClaimWriter:
         except NotFound:
             return
 
-    def delete(self, claim: NodeClaim) -> None:
-        """Begin the claim's end; it may be gone already."""
+    def delete(self, claim: NodeClaim, *, version: str = "") -> None:
+        """Begin the claim's end; it may be gone already.
+
+        Raises:
+            Conflict: it is not at `version`, where one is given, or another claim has the name.
+        """
         if claim.metadata.deletion_timestamp is not None:
             return
         try:
-            self._client.delete(resources.NODECLAIMS, claim.metadata.name, uid=claim.metadata.uid)
+            self._client.delete(
+                resources.NODECLAIMS, claim.metadata.name, uid=claim.metadata.uid, resource_version=version
+            )
         except NotFound:
             return
         self._effects(self._cluster.claim_deleted(claim))

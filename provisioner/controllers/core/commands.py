@@ -38,6 +38,7 @@ from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, N
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.controllers.core.growth import HeldBackError
+from provisioner.controllers.core.live_reads import Postponed, never
 from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
@@ -79,6 +80,8 @@ BUDGET_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.0
 #: What is chosen to go is closed before the first pod of it is evicted; a command waits no longer for others that are not.
 CLOSING_SECONDS: Final = 5.0
+#: Candidates that the caches have not shown as they are for so long were chosen by an outdated view: the command is called off, and another may follow.
+OUTDATED_SECONDS: Final = 5.0
 #: A command that is paused looks again after so long.
 PAUSED_SECONDS: Final = 0.5
 #: A node whose command was called off is left alone for so long: until then the caches have caught up.
@@ -104,6 +107,7 @@ class _Memory:
         placed: nodes that keep room for its pods, whose plans do not say so yet.
         awaits: IDs of commands whose candidates were not closed at the first look; None before it.
         awaits_until: until when that is waited for (monotonic); None before anybody asked.
+        postponed_at: since when the caches do not show its candidates as they are, before these are closed; None while they did.
     """
 
     new: dict[str, NewClaim] = field(default_factory=dict)
@@ -114,6 +118,7 @@ class _Memory:
     placed: tuple[NodeKey, ...] = ()
     awaits: frozenset[str] | None = None
     awaits_until: float | None = None
+    postponed_at: float | None = None
 
 
 class CommandQueue:
@@ -128,6 +133,7 @@ class CommandQueue:
         timeout: without any progress, after which a command is called off.
         pause: whose commands wait; one that is not written yet is forgotten.
         loops: is told what is removed.
+        postponed: see `live_reads`; asked before candidates are closed, and once more before the command is sealed: then it waits, until the timeout.
     """
 
     def __init__(
@@ -147,8 +153,9 @@ class CommandQueue:
         timeout: timedelta = TIMEOUT,
         pause: Callable[[], Pause] = lambda: NOTHING,
         loops: LoopDetector | None = None,
+        postponed: Postponed = never,
     ) -> None:
-        self._pause = pause
+        self._pause, self._postponed = pause, postponed
         self._loops = loops if loops is not None else LoopDetector(recorder, metrics, clock)
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
         self._recorder, self._metrics, self._taints, self._terminator = recorder, metrics, taints, terminator
@@ -405,6 +412,12 @@ class CommandQueue:
                     self._open.discard(record.id)
             match following.step:
                 case Step.MARK:
+                    if why := self._why_postponed(following.names):
+                        if memory.postponed_at is None:
+                            memory.postponed_at = self._clock.monotonic()
+                        if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
+                            return self._call_off(command, memory, why, record)
+                        return Result(requeue_after=AGAIN_SECONDS)
                     self._mark(record, following.names)
                 case Step.CREATE:
                     self._create(record, memory, following.names)
@@ -427,6 +440,11 @@ class CommandQueue:
                 case Step.AWAIT_END | Step.DONE:
                     return DONE
         return Result(requeue_after=AGAIN_SECONDS)
+
+    def _why_postponed(self, those: Iterable[str]) -> str:
+        """Why the caches may not show one of these candidates as it is; "" where they do."""
+        claims = (claim for name in those if (claim := self._cluster.claim(name)) is not None)
+        return next(filter(None, (self._postponed(claim, self._cluster.node_of(claim)) for claim in claims)), "")
 
     def _awaits_others(self, record: CommandRecord, memory: _Memory) -> bool:
         """Whether nodes that were chosen before the first pod of this command goes would still take it, and have it evicted once more."""
@@ -662,6 +680,8 @@ class CommandQueue:
             early = verdict(record.reason, cached, self._pod_budgets_of(snapshot), snapshot, replaced=True)
             if early.waits:
                 return early
+        if why := self._why_postponed(record.candidate_names):
+            return Verdict(why, waits=True)
         if not self._is_current(record):
             return None
         sighted = [self._sighted(one) for one in record.candidates]

@@ -32,6 +32,8 @@ from provisioner.values.duration import DurationError, parse_duration
 
 #: A pod that the API server has agreed to end is not asked again for so long: longer than it takes to notice a watch that was cut.
 LEAVING_SECONDS: Final = 120.0
+#: A pod is asked for so long after `add`: who adds has compared its Node with the API server. Then its drain has to look, and add, again.
+GIVEN_SECONDS: Final = 5.0
 #: Nor is it asked for a pod that a budget refused, for as long, while the caches show the same: budgets that allow nothing
 #: keep thousands of pods, and asking for each with back-off would leave nobody else anything of the client's rate.
 HELD_SECONDS: Final = LEAVING_SECONDS
@@ -173,6 +175,7 @@ class Evictions:
             clock,
         )
         self._given: dict[str, Pod] = {}  # by UID, as long as they are wanted away
+        self._given_at: dict[str, float] = {}
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more
         self._lock = threading.Lock()
         self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
@@ -184,6 +187,10 @@ class Evictions:
         ] = {}  # by namespace and name: how many it still lets be hastened
         self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
 
+    def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        """Those of the pods for which an eviction would be asked now: budgets do not refuse them, and they have not been told to leave."""
+        return tuple(pod for pod in pods if not self._is_held(pod) and not self._leaves(pod.uid, None))
+
     def add(self, pods: Iterable[Pod]) -> None:
         """Want these pods evicted; asking twice changes nothing.
 
@@ -192,6 +199,7 @@ class Evictions:
         """
         for pod in pods:
             self._given[pod.uid] = pod
+            self._given_at[pod.uid] = self._clock.monotonic()
             if self._may_go_now(pod):
                 self.queue.add(pod.uid)
             else:
@@ -254,6 +262,7 @@ class Evictions:
                 self._held.pop(uid, None)
             if self._given.get(uid) is given:
                 self._given.pop(uid, None)
+                self._given_at.pop(uid, None)
         return result
 
     def _evict(self, uid: str, pod: Pod | None) -> Result:
@@ -273,7 +282,7 @@ class Evictions:
             return DONE
         if by is not None:
             return self._delete(pod, by)
-        if self._is_held(pod):
+        if self._is_held(pod) or self._clock.monotonic() - self._given_at.get(uid, 0.0) > GIVEN_SECONDS:
             return Result(failed=True)
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE

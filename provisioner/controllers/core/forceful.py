@@ -18,6 +18,7 @@ from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
@@ -61,6 +62,7 @@ class ForcefulDisruption:
         policies: which conditions mean a broken node; none where the gate NodeRepair is off.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
         pause: whose nodes are left alone for now.
+        postponed: see `live_reads`.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class ForcefulDisruption:
         policies: Sequence[RepairPolicy],
         stale: Callable[[], str],
         pause: Callable[[], Pause] = lambda: NOTHING,
+        postponed: Postponed = never,
     ) -> None:
-        self._pause = pause
+        self._pause, self._postponed = pause, postponed
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
@@ -161,6 +164,9 @@ class ForcefulDisruption:
                 )
             if (repair is None and not self._is_expired(claim)) or self._pause().why(claim.pool):
                 return DONE  # the next pass asks again
+            patience = CHOSEN_SECONDS if repair is None else DECIDED_SECONDS
+            if self._postponed(claim, self._cluster.node_of(claim), patience=patience):
+                return Result(requeue_after=STALE_SECONDS)
             # either is told to the state at once, where it counts from then on; pods of a broken node do not run
             if repair is not None:
                 self._writer.delete(self._ended_now(claim))

@@ -17,6 +17,7 @@ from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.terminator import Ending, State
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
@@ -162,6 +163,7 @@ class ClaimCollector:
 
     Args:
         uncertain: of which claims nobody can say now whether their instance is there.
+        postponed: see `live_reads`.
     """
 
     def __init__(
@@ -172,7 +174,9 @@ class ClaimCollector:
         metrics: Metrics,
         *,
         uncertain: Callable[[NodeClaim], bool],
+        postponed: Postponed = never,
     ) -> None:
+        self._postponed = postponed
         self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
         self._uncertain = uncertain
         self._missed: frozenset[str] = frozenset()
@@ -190,6 +194,9 @@ class ClaimCollector:
         for claim in claims:
             if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):
                 if not is_true(claim.status.conditions, names.REGISTERED) and claim.metadata.uid not in missed:
+                    self._missed |= {claim.metadata.uid}
+                    continue
+                if self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
                     self._missed |= {claim.metadata.uid}
                     continue
                 try:

@@ -17,6 +17,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import deadline_of
+from provisioner.controllers.core.live_reads import INTERRUPTED_SECONDS, Postponed, never
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
@@ -48,6 +49,7 @@ class Interruptions:
         ledger: of the budgets, which an interruption that has time keeps like everybody else.
         plan: asks the provisioner for a run; its argument names what for.
         patience: seconds that a pass waits for its calls.
+        postponed: see `live_reads`.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Interruptions:
         ledger: BudgetLedger,
         plan: Callable[[str], None],
         patience: float = PATIENCE_SECONDS,
+        postponed: Postponed = never,
     ) -> None:
+        self._postponed = postponed
         self._patience = patience
         self._cluster, self._taints, self._writer, self._recorder = cluster, taints, writer, recorder
         self._metrics, self._workers, self._clock = metrics, workers, clock
@@ -204,7 +208,7 @@ class Interruptions:
     def _close(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
         node = self._cluster.node_of(claim) if claim is not None else None
-        if node is None:
+        if node is None or self._postponed(claim, node, patience=INTERRUPTED_SECONDS):
             return
         asks = mark.budgeted and (mark.evicts is None or self._clock.now() < mark.evicts)
         if asks and not self._ledger.take(key, names.REASON_SCHEDULED_CHANGE):
@@ -220,6 +224,8 @@ class Interruptions:
     def _evict(self, key: str, mark: Interruption) -> None:
         claim = self._cluster.claim(key)
         if claim is None or claim.metadata.deletion_timestamp is not None:
+            return
+        if self._postponed(claim, self._cluster.node_of(claim), patience=INTERRUPTED_SECONDS):
             return
         claim = self._with_end(claim, mark)
         self._writer.delete(claim)

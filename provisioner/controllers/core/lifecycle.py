@@ -29,6 +29,7 @@ from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import grace_end
 from provisioner.controllers.core.fallback import Fallback
+from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.terminator import State, Terminator
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
@@ -53,6 +54,7 @@ RIVALS_REQUEUE_SECONDS = 10.0
 ELSEWHERE_SECONDS = 0.5
 #: A claim whose pods are being planned again is looked at again after so long.
 REPLANNING_SECONDS = 0.5
+POSTPONED_SECONDS = 1.0
 CONTROLLER = "nodeclaim.lifecycle"
 _MESSAGE_LENGTH = 300
 _log = logs.get_logger(__name__)
@@ -109,7 +111,9 @@ class Lifecycle:
         nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
         timeouts: Timeouts = Timeouts(),
+        postponed: Postponed = never,
     ) -> None:
+        self._postponed = postponed
         self._timeouts = timeouts
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
@@ -204,7 +208,7 @@ class Lifecycle:
 
     def _unneeded(self, claim: NodeClaim) -> Result:
         _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
-        self._writer.delete(claim)
+        self._writer.delete(claim, version=claim.metadata.resource_version)
         return DONE
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
@@ -333,11 +337,13 @@ class Lifecycle:
     # ------------------------------------------------------------------ the end
 
     def _give_up(self, claim: NodeClaim, reason: str, *, unhealthy: bool) -> Result:
+        if claim.status.provider_id and self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
+            return Result(requeue_after=POSTPONED_SECONDS)
+        self._writer.delete(claim, version=claim.metadata.resource_version)
         _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
         self._metrics.claim_disrupted(claim, reason)
-        self._writer.delete(claim)
         return DONE
 
     def _finalize(self, claim: NodeClaim) -> Result:

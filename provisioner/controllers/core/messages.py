@@ -259,6 +259,16 @@ def disruption_blocked(why: str) -> EventMessage:
     return EventMessage("Normal", "DisruptionBlocked", why)
 
 
+def not_known_as_it_is(kind: str, name: str) -> str:
+    """Why a node does not end yet."""
+    return f"the cache does not have the current version of {kind} {name} yet"
+
+
+def live_read_failed(error: str) -> str:
+    """Why a node does not end yet."""
+    return f"its objects could not be read from the API server: {error}"
+
+
 def disruption_canceled(reason: str, why: str) -> EventMessage:
     """The command is taken back, with its taints."""
     return EventMessage(

@@ -20,6 +20,7 @@ from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
 from provisioner.controllers.core import messages
+from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.controllers.references import pod_reference
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import Pause
@@ -164,7 +165,9 @@ class ShareRepair:
         *,
         stale: Callable[[], str],
         pause: Callable[[], Pause],
+        postponed: Postponed = never,
     ) -> None:
+        self._postponed = postponed
         self._pods, self._node, self._budgets = pods, node, budgets
         self._client, self._recorder, self._clock = client, recorder, clock
         self._stale, self._pause = stale, pause
@@ -273,6 +276,10 @@ class ShareRepair:
                     return  # since this look began
                 case Adopt(members=members):
                     self._adopt(members)
+                case Evict(member=member) if self._postponed(
+                    None, self._node(member.pod.node_name), patience=CHOSEN_SECONDS
+                ):
+                    return
                 case Evict():
                     self._evict(group, owner, decision)
         except (NotFound, Conflict):

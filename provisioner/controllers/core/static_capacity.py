@@ -16,6 +16,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.growth import HeldBackError
+from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.disruption.pause import NOTHING, Pause
@@ -88,6 +89,7 @@ class StaticCapacity:
         stale: which watch is behind, in words; nothing is done before all have caught up.
         ledger: of the budgets; it is told of deletions, not asked.
         pause: whose nodes are left alone for now; missing ones are created all the same.
+        postponed: see `live_reads`.
     """
 
     def __init__(
@@ -108,8 +110,9 @@ class StaticCapacity:
         chance: random.Random,
         ledger: BudgetLedger,
         pause: Callable[[], Pause] = lambda: NOTHING,
+        postponed: Postponed = never,
     ) -> None:
-        self._ledger, self._pause = ledger, pause
+        self._ledger, self._pause, self._postponed = ledger, pause, postponed
         self._cluster, self._client, self._creator, self._writer = cluster, client, creator, writer
         self._recorder, self._metrics, self._workers = recorder, metrics, workers
         self._enabled, self._pool, self._manages, self._stale = enabled, pool, manages, stale
@@ -199,12 +202,16 @@ class StaticCapacity:
         if paused := self._pause().why(pool.name):
             self._recorder.publish(reference_of(pool), *messages.disruption_blocked(paused), ttl=TELL_SECONDS)
             return Result(requeue_after=PAUSED_SECONDS)
+        postponed = False
         for name in decision.delete[:MOST_A_PASS]:
             claim = self._cluster.claim(name)
             if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
                 continue
             if self._cluster.command_of(name) is not None:
                 continue  # begun a moment ago; the next pass counts it
+            if self._postponed(claim, self._cluster.node_of(claim), patience=CHOSEN_SECONDS):
+                postponed = True
+                continue
             self._given_up.add(name)
             self._ledger.seize(name)
             try:
@@ -221,7 +228,8 @@ class StaticCapacity:
                 replicas=pool.spec.replicas,
             )
             self._recorder.publish(reference_of(claim), *messages.scaled_down(pool.name, pool.spec.replicas))
-        return Result(requeue_after=STALE_SECONDS if len(decision.delete) > MOST_A_PASS else RECHECK_SECONDS)
+        more = postponed or len(decision.delete) > MOST_A_PASS
+        return Result(requeue_after=STALE_SECONDS if more else RECHECK_SECONDS)
 
     def _create(self, pool: NodePool, decision: StaticDecision) -> Result:
         if decision.refused:

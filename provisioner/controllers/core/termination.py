@@ -16,12 +16,13 @@ from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.disrupted_taint import DisruptedTaints
+from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.controllers.core.drain import Evictions, drain_step, newer
 from provisioner.controllers.core.lifecycle import (
     not_ended,
     retry_of,
 )
+from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.registration import patch_node
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator
 from provisioner.controllers.metrics import Metrics
@@ -83,6 +84,7 @@ class Termination:
 
     Args:
         pods_are_stale: whether the watch of pods is behind, so that pods are listed anew for every look.
+        postponed: see `live_reads`; asked before the NodeClaim is deleted and the Node closed, and before each round of evictions.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class Termination:
         clock: Clock,
         *,
         pods_are_stale: Callable[[], bool],
+        postponed: Postponed = never,
     ) -> None:
+        self._postponed = postponed
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._evictions, self._taints, self._terminator = evictions, taints, terminator
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
@@ -137,6 +141,9 @@ class Termination:
             return Result(failed=True)
 
     def _end(self, node: Node, claim: NodeClaim | None) -> Result:
+        begins = (claim is not None and claim.metadata.deletion_timestamp is None) or not is_disrupted(node)
+        if begins and self._postponed(claim, node, patience=DECIDED_SECONDS):
+            return Result(requeue_after=DRAIN_REQUEUE_SECONDS)
         if claim is not None:
             self._writer.delete(claim)
             if not is_true(node.status.conditions, names.READY) and self._instance_is_gone(claim):
@@ -144,7 +151,7 @@ class Termination:
         node = self._taints.close(node, ending=True)
         deadline = self._evictions.deadline(claim)
         stale = self._pods_are_stale()
-        if self._drains(node, claim, deadline, self._pods(node, stale=stale)):
+        if self._drains(node, claim, deadline, self._pods(node, stale=stale), listed=stale):
             return Result(requeue_after=STALE_REQUEUE_SECONDS if stale else DRAIN_REQUEUE_SECONDS)
         left = MIN_TAINTED_SECONDS - self._taints.seconds(node)
         if left > 0:
@@ -208,12 +215,16 @@ class Termination:
         forget_oldest(self._listed, _MOST_TOLD)
         return tuple(({**listed, **found} if begins else found).values())
 
-    def _drains(self, node: Node, claim: NodeClaim | None, deadline: datetime | None, pods: tuple[Pod, ...]) -> bool:
-        """Ask the next pods to leave; whether any holds the drain."""
+    def _drains(
+        self, node: Node, claim: NodeClaim | None, deadline: datetime | None, pods: tuple[Pod, ...], *, listed: bool
+    ) -> bool:
+        """Ask the next pods to leave; whether any holds the drain. `listed`: they are as the API server has them now."""
         drain = drain_step(pods, self._clock.now(), deadline)
         if not drain.waiting:
             return False
-        self._evictions.add(drain.evict)  # before anything is told: what cannot be written keeps no pod
+        due = self._evictions.due(drain.evict)
+        if due and (listed or not self._postponed(claim, node, patience=DECIDED_SECONDS)):
+            self._evictions.add(due)  # before anything is told: what cannot be written keeps no pod
         if deadline is not None:
             self._evictions.force(drain.force, deadline)
         held = self._held_by(pods, begun=node.metadata.deletion_timestamp)

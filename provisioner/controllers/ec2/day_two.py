@@ -92,6 +92,7 @@ class DayTwo:
             clock,
             ledger=parts.ledger,
             plan=parts.plan_again,
+            postponed=parts.postponed,
         )
         self._reader = (
             QueueReader(

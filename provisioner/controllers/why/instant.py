@@ -1,6 +1,7 @@
 """What an answer is made from: one instant of a cluster, of a dump or of the leader's memory."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from provisioner.apis.core import Node
@@ -45,6 +46,7 @@ class Memory:
         backing_off: NodePools whose replacements did not become nodes a moment ago.
         behind: what keeps all disruption waiting, in words; "" for nothing.
         refused: pods that take no room in simulations, since their scheduler refuses them although the Node of this name has a place for them.
+        postponed: why the end of a node waits, by NodeClaim.
     """
 
     leads: bool = False
@@ -52,6 +54,7 @@ class Memory:
     backing_off: frozenset[str] = frozenset()
     behind: str = ""
     refused: tuple[tuple[Pod, str], ...] = ()
+    postponed: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_MEMORY = Memory()

@@ -1,6 +1,7 @@
 """One instant as the provisioner that leads knows it: its caches, its provider's instance types, and what it remembers of this term."""
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +53,7 @@ class Known:
     disruption: Disruption
     commands: CommandQueue
     growth: GrowthLedger
+    postponed: Callable[[], Mapping[str, str]]
     types: LeaderTypes
     clock: Clock
 
@@ -93,6 +95,7 @@ class LeaderInstant:
             backing_off=self.known.commands.pools_backing_off(),
             behind=f"nothing is disrupted while {why}" if why else "",
             refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.refused()),
+            postponed=self.known.postponed(),
         )
 
     @property

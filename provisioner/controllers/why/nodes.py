@@ -93,7 +93,7 @@ def why_node(instant: Instant, name: str, *, nodes: bool = True, claims: bool = 
             summary=summary,
             place=_place(instant, node),
             pods=pods,
-            reasons=reasons,
+            reasons=(*_postponed(instant, claim), *reasons),
             methods=methods,
             drain=drain,
             missing=(*instant.missing, *(refused_again(*one) for one in instant.memory.refused[:_NAMED])),
@@ -133,6 +133,11 @@ def summary_of(answer: NodeAnswer) -> str:
             else f"{shown} is not disrupted."
         )
     return answer.summary
+
+
+def _postponed(instant: Instant, claim: NodeClaim | None) -> tuple[Reason, ...]:
+    why = instant.memory.postponed.get(claim.name, "") if claim is not None else ""
+    return (Reason(type="Postponed", message=why),) if why else ()
 
 
 def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView:

@@ -14,16 +14,24 @@ class Watch:
     age: float = 1.0
     error: Exception | None = None
     resource: str = "pods"
+    behind: float = 0.0
     synced: threading.Event = field(default_factory=threading.Event)
 
     def staleness(self) -> float:
         return self.age
 
+    def lag(self) -> float:
+        return self.behind
+
 
 BROKEN = ValueError("refused")
 CASES = {
     "one that was just heard": (Watch(), ""),
-    "one of a kind in which nothing happens": (Watch(READ_TIMEOUT_SECONDS + 5), ""),
+    "one of a kind in which nothing happens": (Watch(READ_TIMEOUT_SECONDS + 4, behind=62), ""),
+    "one that brings what happened long ago": (
+        Watch(behind=100),
+        "the watch of pods is at least 100 s behind the API server",
+    ),
     "one that was cut without a word": (
         Watch(SILENT_SECONDS + 1),
         f"the watch of pods received nothing for {SILENT_SECONDS + 1:.0f} s",

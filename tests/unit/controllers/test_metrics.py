@@ -123,6 +123,9 @@ class Watch:
     def staleness(self) -> float:
         return self.age
 
+    def lag(self) -> float:
+        return 0.0
+
 
 MODES = {None: "graceful", "1h": "eventual", "1ms": "eventual", "0s": "forceful", "-5s": "forceful"}
 

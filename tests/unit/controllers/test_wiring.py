@@ -84,12 +84,15 @@ def test_waiting_pods_are_planned_again_when(change: Change, want: bool) -> None
 
 
 def test_a_claim_of_kwok_whose_node_vanished_is_deleted() -> None:
-    api = FakeApi(respond=lambda _: ok({"metadata": {"name": "lost", "uid": "u"}}))
+    api = FakeApi(respond=lambda _: ok({"metadata": {"name": "lost", "uid": "uid-lost"}}))
     made = controllers(api)
     state = made._caches.cluster
     state.claim_changed(None, claim("lost", provider_id="kwok://lost", true=(names.LAUNCHED, names.REGISTERED)))
     made._ends.garbage.once()
-    assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [("DELETE", "lost")]
+    assert [(sent.method, sent.path.rsplit("/", 1)[-1]) for sent in api.sent] == [
+        ("GET", "lost"),
+        ("DELETE", "lost"),
+    ]
 
 
 def test_a_node_of_kwok_whose_claim_vanished_is_drained_and_deleted_and_no_other() -> None:

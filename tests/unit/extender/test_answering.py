@@ -21,6 +21,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node, NodeSpec, NodeStatus
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.reports import Reason, Report
+from provisioner.kube.lag import BEHIND_SECONDS
 from provisioner.support import metrics
 from provisioner.support.http.values import Request
 from provisioner.values.taints import Taint
@@ -508,6 +509,7 @@ def test_what_victims_take_counts_as_free_beside_the_plan(bench: Bench) -> None:
 STALE = {
     "not synced": lambda bench: bench.watch.synced.clear(),
     "silent for too long": lambda bench: setattr(bench.watch, "silence", MAX_SILENCE_SECONDS + 1),
+    "bringing what happened long ago": lambda bench: setattr(bench.watch, "behind", BEHIND_SECONDS + 1),
     "no watches at all": lambda bench: bench.board.depend_on([]),
 }
 

@@ -452,7 +452,6 @@ def test_staleness_counts_what_was_applied_and_not_what_was_sent() -> None:
         watch.step()
         clock.advance(1)
     assert watch.staleness() == 150
-    assert "received nothing for 150 s" in watch.problem()
 
 
 def test_a_kind_in_which_nothing_happens_is_fresh_while_its_stream_stands() -> None:
@@ -587,19 +586,6 @@ def test_the_events_of_a_relist_lead_from_the_old_world_to_the_new(seed: int) ->
     wanted = {str(item["metadata"]["name"]): item["metadata"]["resourceVersion"] for item in after}  # type: ignore[index]
     assert {name: obj.metadata.resource_version for name, obj in mirror.items()} == wanted
     assert {obj.metadata.name: obj for obj in watch.store.list()} == mirror
-
-
-def test_what_is_wrong_is_said_for_readiness() -> None:
-    watch, _, _, clock = reflector(refusal(403, "Forbidden", "no rule"), synced(thing("a", 1)))
-    assert watch.problem() == "the cache of configmaps is not synced"
-    watch.step()
-    assert watch.problem().startswith("the cache of configmaps is not synced: GET /api/v1/configmaps?")
-    assert watch.problem().endswith("403 Forbidden: no rule")
-    watch.step()
-    assert watch.problem() == ""
-    clock.advance(121)
-    assert watch.problem() == "the watch of configmaps received nothing for 121 s"
-    assert watch.problem(max_staleness=200) == ""
 
 
 def test_a_bad_object_at_the_end_of_a_stream_is_not_asked_for_again() -> None:

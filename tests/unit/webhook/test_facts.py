@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis.core import Lease, LeaseSpec
+from provisioner.kube.lag import BEHIND_SECONDS
 from provisioner.kube.watch import EventKind
 from provisioner.support.clock import SystemClock
 from provisioner.values.taints import Taint
@@ -225,3 +226,15 @@ def test_a_validated_overlay_stands_beside_the_others() -> None:
 def test_a_cluster_whose_overlays_cannot_be_read_is_served_without_them() -> None:
     with facts(Open(), refusal(403)) as known:
         assert known.surroundings().overlays == ()
+
+
+def test_a_scheduler_of_which_only_old_renewals_come_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    with facts(Open()) as known:
+        heard(known._heartbeat, lease(START), lease(START + timedelta(seconds=2)))
+        found = known.of("shop")
+        assert found is not None
+        assert found.scheduler_alive
+        monkeypatch.setattr(known._leases, "lag", lambda: BEHIND_SECONDS + 1)
+        found = known.of("shop")
+        assert found is not None
+        assert not found.scheduler_alive

@@ -19,6 +19,7 @@ from provisioner.controllers.core.commands import (
     BUDGET_SECONDS,
     CLOSING_SECONDS,
     GIVE_UP_AFTER,
+    OUTDATED_SECONDS,
     SPARED_SECONDS,
     TIMEOUT,
     CommandQueue,
@@ -259,6 +260,33 @@ def test_a_budget_that_allows_none_at_the_moment_is_waited_for(stage: Stage) -> 
     assert not stage.goes()
     assert stage.taints() == [names.DISRUPTED_TAINT.key]
     stage.server.budgets[0]["status"]["disruptionsAllowed"] = 1
+    stage.world.clock.advance(2)
+    eventually(stage.goes, "it goes on", 10.0, 0.01)
+
+
+BEHIND = "the cache does not have the current version of Pod default/web yet"
+
+
+def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_command_is_called_off(stage: Stage) -> None:
+    stage.server.postpone = BEHIND
+    stage.disruption.run_once()
+    eventually(lambda: bool(stage.server.patience), "it is asked", 10.0, 0.01)
+    assert (stage.taints(), stage.replacements()) == ([], [])
+    stage.world.clock.advance(OUTDATED_SECONDS)
+    eventually(stage.is_open, "it is called off", 10.0, 0.01)
+    stage.settle()
+    assert "PATCH nodes/a" not in stage.server.done
+    assert BEHIND in said(stage, "DisruptionBlocked")[0]
+
+
+def test_what_is_bought_waits_until_the_caches_show_the_node_as_it_is(stage: Stage) -> None:
+    name = begin(stage)
+    stage.server.postpone = BEHIND
+    stage.initialize(name)
+    stage.settle()
+    assert not stage.goes()
+    assert f"NodeClaim: {BEHIND}" in said(stage, "DisruptionBlocked")
+    stage.server.postpone = ""
     stage.world.clock.advance(2)
     eventually(stage.goes, "it goes on", 10.0, 0.01)
 

@@ -12,7 +12,7 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.disrupted_taint import disruption_patch, healing_patch
-from provisioner.controllers.core.drain import LEAVING_SECONDS, deadline_of, drain_step, grace_end
+from provisioner.controllers.core.drain import GIVEN_SECONDS, LEAVING_SECONDS, deadline_of, drain_step, grace_end
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.support.metrics import REGISTRY
 from provisioner.values.taints import Toleration
@@ -351,8 +351,10 @@ class Budgeted(Asking):
         self.world.cluster.budget_changed(before, self.known)
 
     def try_again(self, after: float) -> None:
-        """The back-off of every pod is over."""
+        """The back-off of every pod is over, and the drain of its Node has looked again."""
         self.world.clock.advance(after)
+        known = (self.world.cluster.pod(one.uid) or one for one in self.pods)
+        self.server.evictions.add(self.server.evictions.due(known))
         for one in self.pods:
             self.server.evictions.queue.add(one.uid)
         self.server.work_off()
@@ -396,6 +398,17 @@ def test_while_the_caches_show_that_a_budget_allows_nothing_the_api_server_is_as
     assert held.asked() == 3
     held.try_again(after=10.0)
     assert held.asked() == 6, "caches may be behind"
+
+
+def test_a_pod_is_not_asked_again_before_the_drain_of_its_node_has_looked_once_more() -> None:
+    held = Budgeted(1)
+    held.allow(1)
+    held.world.clock.advance(GIVEN_SECONDS + 1)
+    held.server.evictions.queue.add("p0")
+    held.server.work_off()
+    assert held.asked() == 1
+    held.try_again(after=0.0)
+    assert held.asked() == 2
 
 
 @pytest.mark.parametrize("ended", ["the budget is gone", "the pod is not ready, and the others are enough"])

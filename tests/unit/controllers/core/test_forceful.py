@@ -13,7 +13,8 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.forceful import ForcefulDisruption, repair_policies_of
+from provisioner.controllers.core.forceful import STALE_SECONDS, ForcefulDisruption, repair_policies_of
+from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import ServerError
 from provisioner.options import Options
@@ -44,6 +45,7 @@ def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
             policies=policies,
             stale=lambda: stage.behind,
             pause=lambda: stage.pause,
+            postponed=server.postponed,
         )
         forceful.queue.start()
         made.append((stage, forceful))
@@ -115,6 +117,25 @@ def test_an_expired_node_says_why_it_ends_and_ends_though_it_cannot(stages: Make
     assert one.metadata.deletion_timestamp is not None
     assert one.metadata.annotations.get(names.ENDED_FOR, "") == ("expired" if status == 200 else "")
     assert "Disrupting Node: Expired" in stage.server.recorder.messages
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["expired", "broken"])
+def test_a_node_that_the_caches_do_not_show_as_it_is_stays(stages: Make, broken: bool) -> None:
+    stage, forceful = stages("a", policies=(POLICY,) if broken else ())
+    if broken:
+        break_node(stage, "a")
+        stage.world.clock.advance(600)
+    else:
+        expiring(stage, "a", "1h")
+        stage.world.clock.advance(3600)
+    stage.server.postpone = "the cache does not have the current version of Node a yet"
+    forceful.run_once()
+    eventually(lambda: bool(stage.server.patience), "it is asked", 10.0, 0.005)
+    assert not stage.goes("a")
+    assert set(stage.server.patience) == {DECIDED_SECONDS if broken else CHOSEN_SECONDS}
+    stage.server.postpone = ""
+    stage.world.clock.advance(STALE_SECONDS)
+    eventually(lambda: stage.goes("a"), "it goes", 10.0, 0.005)
 
 
 def test_nothing_expires_while_a_watch_is_behind(stages: Make) -> None:

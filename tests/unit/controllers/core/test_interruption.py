@@ -15,6 +15,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.disruption import BUDGET_REASONS
 from provisioner.controllers.core.interruption import PATIENCE_SECONDS, Interruptions
+from provisioner.controllers.core.live_reads import INTERRUPTED_SECONDS
 from provisioner.kube.errors import ApiError
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
@@ -84,6 +85,26 @@ def test_two_notices_of_one_node_are_merged_although_both_saw_it_unmarked(worker
     found = interruption_of(stage.server.claim("a").metadata.annotations)
     assert found is not None
     assert (found.reason, found.begins, found.evicts) == ("spot_interrupted", None, SPOT.evicts)
+
+
+def test_what_the_caches_do_not_show_as_it_is_is_neither_closed_nor_evicted_yet(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.existing_node("a")
+    stage.mark("a")
+    stage.server.postpone = "the cache does not have the current version of Node a yet"
+    stage.interruptions.run_once()
+    assert not stage.is_closed("a")
+    stage.server.postpone = ""
+    stage.interruptions.run_once()
+    assert stage.is_closed("a")
+    stage.server.postpone = "the cache does not have the current version of Pod default/p yet"
+    stage.world.clock.advance(45)
+    stage.interruptions.run_once()
+    assert stage.server.has("nodeclaims", "a")
+    stage.server.postpone = ""
+    stage.interruptions.run_once()
+    assert not stage.server.has("nodeclaims", "a")
+    assert set(stage.server.patience) == {INTERRUPTED_SECONDS}
 
 
 def test_a_mark_that_cannot_be_written_is_an_error(workers: Pool) -> None:

@@ -25,6 +25,7 @@ from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
     ELSEWHERE_SECONDS,
     FINALIZE_REQUEUE_SECONDS,
+    POSTPONED_SECONDS,
     REPLANNING_SECONDS,
     Lifecycle,
     Timeouts,
@@ -142,6 +143,7 @@ class Stage:
             nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
             timeouts=self.timeouts,
+            postponed=self.server.postponed,
         )
 
     def look(self) -> Result:
@@ -401,6 +403,26 @@ def test_the_registration_timeout_counts_from_when_we_could_have_seen_the_node()
     assert stage.look().requeue_after == pytest.approx(1)
     assert not stage.gone
     stage.clock.advance(1)
+    stage.look()
+    assert stage.gone
+
+
+def test_a_claim_that_the_caches_do_not_show_as_it_is_is_not_given_up_yet() -> None:
+    stage = Stage(INSTANCE)
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
+    stage.server.postpone = "the cache does not have the current version of NodeClaim c yet"
+    assert stage.look().requeue_after == POSTPONED_SECONDS
+    assert not stage.gone
+    stage.server.postpone = ""
+    stage.server.tell = False  # what else is written to it, the caches do not know
+    newer = stage.server.claim("c")
+    stage.server.put(newer)
+    stage.look()
+    assert not stage.gone, "it is deleted at the version that was decided from"
+    stage.server.tell = True
+    stage.server.put(newer)
     stage.look()
     assert stage.gone
 

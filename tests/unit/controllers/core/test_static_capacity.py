@@ -54,6 +54,7 @@ class Stage:
             chance=random.Random(1),
             ledger=self.ledger,
             pause=lambda: self.pause,
+            postponed=self.server.postponed,
         )
         self.scale(replicas, **spec)
 
@@ -146,6 +147,17 @@ def test_too_many_nodes_are_deleted_and_said(two: Stage) -> None:
     two.run()
     assert two.claims() == []
     assert two.events == ["DisruptionTerminating"] * 2
+
+
+def test_a_node_that_the_caches_do_not_show_as_it_is_stays_and_is_looked_at_soon(two: Stage) -> None:
+    two.run()
+    two.scale(0)
+    two.server.postpone = "the cache does not have the current version of Node a yet"
+    assert two.run() == Result(requeue_after=static_capacity.STALE_SECONDS)
+    assert len(two.claims()) == 2
+    two.server.postpone = ""
+    two.run()
+    assert two.claims() == []
 
 
 def test_those_that_go_say_why(two: Stage) -> None:

@@ -11,6 +11,7 @@ from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws.instances.instances import UNSEEN_SECONDS, InstanceUnseenError
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.live_reads import DECIDED_SECONDS
 from provisioner.controllers.core.termination import (
     DRAIN_REQUEUE_SECONDS,
     INSTANCE_REQUEUE_SECONDS,
@@ -26,6 +27,7 @@ from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, Result
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pod, pod_budget
+from tests.support.fleets import budget
 from tests.support.instances import FakeInstances, Lingering
 from tests.support.tinyserver import TinyServer
 
@@ -65,6 +67,7 @@ class Stage:
             METRICS,
             self.world.clock,
             pods_are_stale=lambda: self.stale,
+            postponed=self.server.postponed,
         )
 
     def look(self) -> Result:
@@ -103,6 +106,44 @@ def test_the_way_of_an_empty_node() -> None:
     stage.world.clock.advance(MIN_TAINTED_SECONDS)
     assert stage.look() == DONE
     assert (stage.cloud.ended, stage.has_finalizer) == ([ID], False)
+
+
+def test_a_drain_that_the_caches_do_not_show_as_it_is_waits_before_each_round() -> None:
+    stage = Stage()
+    stage.server.bind("web", "n")
+    stage.world.add(pod("web", node="n"))
+    stage.server.postpone = "the cache does not have the current version of Pod default/web yet"
+    assert stage.look() == Result(requeue_after=DRAIN_REQUEUE_SECONDS)
+    assert stage.server.done == [], "neither closed nor deleted"
+    stage.server.postpone = ""
+    stage.look()
+    stage.server.postpone = "the cache does not have the current version of Pod default/other yet"
+    stage.server.done.clear()
+    stage.server.bind("other", "n")
+    stage.world.add(pod("other", node="n"))
+    stage.look()
+    stage.server.work_off()
+    assert stage.server.done == ["POST evictions/web"], "what was asked for before goes on"
+    stage.stale = True  # then pods are listed at the API server, and nothing is left to compare
+    stage.look()
+    stage.server.work_off()
+    assert stage.server.done == ["POST evictions/web", "POST evictions/other"]
+    assert set(stage.server.patience) == {DECIDED_SECONDS}
+
+
+def test_of_pods_that_a_budget_refuses_nothing_is_read() -> None:
+    stage = Stage()
+    stage.world.cluster.budget_changed(None, budget("guard", "web", 0))
+    stage.server.refuse["web"] = 429
+    stage.server.refusal = "Cannot evict pod as it would violate the pod's disruption budget."
+    stage.server.bind("web", "n")
+    stage.world.add(pod("web", node="n", phase="Running", ready=True, labels={"app": "web"}))
+    stage.look()
+    stage.server.work_off()
+    asked = len(stage.server.patience)
+    for _ in range(10):
+        stage.look()
+    assert len(stage.server.patience) == asked
 
 
 def test_pods_leave_before_the_instance_is_ended() -> None:

@@ -1,0 +1,103 @@
+"""How far a watch is behind what the API server has: `Lag` of one watch, and `Prober`, which asks for many.
+
+A stream that brings something may bring what happened minutes ago, so a sign of life proves nothing. Every ten seconds the API server is asked for the
+version of each kind, and an event or a bookmark of that version or a later one has to arrive. Versions of one kind are compared as numbers, which is
+documented since Kubernetes 1.35 (KEP-5504) and was so before. The question is a list without `resourceVersion`: for it the API server's own cache
+catches up with etcd, so the next bookmark, which comes about once a minute, is not older.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from provisioner.kube import messages
+from provisioner.kube.errors import ApiError
+from provisioner.support import heartbeat, logs
+
+PROBE_SECONDS: Final = 10.0
+#: A watch that has not reached a probe of this age is behind. Bookmarks of a kind in which nothing happens come every 60 to 62 s.
+BEHIND_SECONDS: Final = 75.0
+#: After that time a bookmark should have come. It does not where a stream was cut a moment ago, or where etcd reports no progress: then what is
+#: there is compared with the cache, and a cache that equals it is not behind.
+LATE_SECONDS: Final = 63.0
+#: Between two comparisons of one watch, and the most objects that are compared.
+COMPARE_SECONDS: Final = 60.0
+MOST_COMPARED: Final = 20_000
+#: More are not remembered: the oldest counts.
+MOST_PROBES: Final = 64
+
+_log = logs.get_logger(__name__)
+
+
+class Lag:
+    """The probes that one watch has not reached. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._probes: deque[tuple[int, float]] = deque()  # version, when it was asked for; oldest first
+
+    def probed(self, version: int, at: float) -> None:
+        """The API server had this version at some time after `at` (monotonic); 0 is one that cannot be compared."""
+        with self._lock:
+            if version and len(self._probes) < MOST_PROBES:
+                self._probes.append((version, at))
+
+    def listed(self, at: float) -> None:
+        """The cache equals a list that was asked for at this time (monotonic): earlier probes are reached, whatever their versions."""
+        with self._lock:
+            while self._probes and self._probes[0][1] <= at:
+                self._probes.popleft()
+
+    def seconds(self, reached: int, now: float) -> float:
+        """Age of the oldest probe that is later than the version `reached`; 0 where there is none."""
+        with self._lock:
+            while self._probes and self._probes[0][0] <= reached:
+                self._probes.popleft()
+            return max(0.0, now - self._probes[0][1]) if self._probes else 0.0
+
+
+class Probed(Protocol):
+    """What of `watch.Reflector` is needed."""
+
+    @property
+    def resource(self) -> object: ...
+
+    def probe(self) -> None:
+        """Ask for the version; raises ApiError."""
+        ...
+
+
+class Prober:
+    """Probes watches in one thread, one after another. Cost: one small list for each of them every `PROBE_SECONDS`."""
+
+    def __init__(self, watches: Iterable[Probed]) -> None:
+        self._watches = tuple(watches)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch-probes", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; a question that is under way is left alone."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        pulse = heartbeat.pulse("probes of watches")
+        while not self._stopping.wait(PROBE_SECONDS):
+            pulse.beat()
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Probe each watch; one that fails keeps none of the others from it."""
+        for watch in self._watches:
+            if self._stopping.is_set():
+                return
+            try:
+                watch.probe()
+            except ApiError as error:
+                _log.debug(messages.PROBE_FAILED, resource=str(watch.resource), error=str(error))
+            except Exception:  # noqa: BLE001 - the thread outlives a probe that fails
+                _log.exception(messages.PROBE_FAILED, resource=str(watch.resource))
