@@ -55,7 +55,7 @@ from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
 from provisioner.kube.watch import EventKind, Reflector
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
 LEADER_LEASE = "dovetail-certs"
@@ -352,13 +352,16 @@ class Rotation:
         self._wake.set()
 
     def _run(self) -> None:
+        pulse = heartbeat.pulse("certificates")
         while not self._stopping.is_set():
+            pulse.beat()
             pause = self._settings.lease_seconds / 4
             try:
                 pause = self.tick()
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.CERTIFICATE_ROTATION_FAILED)
                 pause = 5.0
+            pulse.rest()
             self._wake.wait(pause)
             self._wake.clear()
 

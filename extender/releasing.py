@@ -16,7 +16,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import NODES, Resource
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 
 TICK_SECONDS: Final = 0.5
 """With a retry this stays well under the 2 s that a pod may wait beyond the TTL."""
@@ -115,7 +115,9 @@ class Releaser:
         return True
 
     def _run(self) -> None:
+        pulse = heartbeat.pulse("releaser")
         while not self._stopping.wait(TICK_SECONDS):
+            pulse.beat()
             try:
                 self.tick()
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails

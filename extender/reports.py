@@ -18,7 +18,7 @@ import urllib3
 from extender import messages, metrics
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.addresses import is_loopback
 from provisioner.support.clock import Clock
 
@@ -155,7 +155,9 @@ class Reporter:
         _log.info(messages.DISCOVERED_LEADER_ADDRESS, url=url or "none")
 
     def _run(self) -> None:
+        pulse = heartbeat.pulse("reports")
         while True:
+            pulse.beat()
             with self._something:
                 self._something.wait_for(lambda: self._queue or self._stopping or self._greets, HEARTBEAT_SECONDS)
                 self._greets = False

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from provisioner.controllers import messages
 from provisioner.kube.client import Client
 from provisioner.kube.lease import Ending, Fence, LeaderElector, LostLease, Term
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import Process
 
@@ -99,7 +99,9 @@ class Leadership:
             self._end(messages.controllers_not_started(error))
 
     def _watch(self, fence: Fence) -> None:
+        pulse = heartbeat.pulse("fence")
         while not self._stopping.is_set():
+            pulse.beat()
             left = fence.left()
             if left <= 0:
                 self._end(messages.LEASE_NOT_RENEWED)

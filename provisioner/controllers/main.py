@@ -110,7 +110,9 @@ class ProvisionerProcess:
         return 0
 
     def _watch_memory(self, guard: MemoryGuard) -> None:
+        pulse = heartbeat.pulse("memory")
         while not self._stopping.wait(CHECK_SECONDS):
+            pulse.beat()
             guard.look()
 
     def _lead(self, reports: ReportServer | None, process: Process) -> None:

@@ -18,7 +18,7 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.lease import LostLease
 from provisioner.kube.resources import EVENTS
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 
 EventType = Literal["Normal", "Warning"]
@@ -209,10 +209,15 @@ class Recorder:
         return self._allowances[reason].take(now)
 
     def _work(self) -> None:
+        pulse = heartbeat.pulse("events")
         while True:
+            pulse.beat()
             with self._wake:
+                pulse.rest()
                 self._wake.wait_for(lambda: self._queue or self._stopping)
+                pulse.beat()
                 if not self._queue:
+                    pulse.end()
                     return
                 saying = self._queue.popleft()
                 self._busy = True

@@ -16,6 +16,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from provisioner.kube.errors import ConnectionFailed
+from provisioner.support import heartbeat
 from provisioner.support.clock import Clock
 
 SWEEP_SECONDS = 0.25  # how late a request may be cut off
@@ -127,11 +128,16 @@ class Sweeper:
             attempt.expire()
 
     def _run(self) -> None:
+        pulse = heartbeat.pulse("deadlines of requests")
         while True:
+            pulse.beat()
             with self._changed:
                 while not self._under_way and not self._stopping:
+                    pulse.rest()
                     self._changed.wait()
+                    pulse.beat()
                 if self._stopping:
+                    pulse.end()
                     return
                 now = self._clock.monotonic()
                 late = [attempt for attempt in self._under_way if attempt.is_late(now)]

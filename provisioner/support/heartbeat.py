@@ -19,7 +19,7 @@ _DIED = metrics.counter("dovetail_threads_died_total", "Threads that ended with 
 
 
 class Pulse:
-    """The sign of life of one loop. Only its own thread calls `beat` and `rest`; both cost next to nothing.
+    """The sign of life of one loop. Only its own thread calls `beat`, `rest` and `end`; they cost next to nothing.
 
     Args:
         name: of the loop, in words.
@@ -43,6 +43,10 @@ class Pulse:
         """The loop waits for work, however long that takes."""
         self._thread = threading.current_thread()
         self._at = None
+
+    def end(self) -> None:
+        """The loop ends as it should, while its process goes on."""
+        self._thread = self._at = None
 
     def problem(self) -> str:
         """What is wrong with the loop, "" when nothing is."""

@@ -270,6 +270,7 @@ class KeyedQueue:
                 _log.exception(messages.RECONCILE_FAILED, queue=self.name, key=key, failures=self.failures(key) + 1)
             self._count(self._clock.monotonic() - begun, result, failed=failed)
             self._finish(key, result, failed=failed)
+        pulse.end()
 
     def _count(self, seconds: float, result: Result | None, *, failed: bool) -> None:
         later = result is not None and result.requeue_after is not None
@@ -400,6 +401,7 @@ class Pool:
             pulse.rest()
             call = self._calls.get()
             if call is None:
+                pulse.end()
                 return
             pulse.beat()
             try:

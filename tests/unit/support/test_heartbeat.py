@@ -58,6 +58,18 @@ def test_a_loop_whose_thread_is_gone_is_dead(pulses: Pulses, last: str) -> None:
     assert pulses.problem() == "intake has ended"
 
 
+def test_a_loop_that_ends_as_it_should_is_not_missed(pulses: Pulses, clock: FakeClock) -> None:
+    pulse = pulses.pulse("events", 60)
+
+    def run() -> None:
+        pulse.beat()
+        pulse.end()
+
+    in_thread(run)
+    clock.advance(61)
+    assert pulses.problem() == ""
+
+
 def test_the_later_of_two_loops_of_one_name_counts(pulses: Pulses) -> None:
     in_thread(pulses.pulse("intake", 60).beat)
     pulses.pulse("intake", 60).beat()

@@ -518,6 +518,20 @@ def test_a_call_that_hangs_is_told_by_its_thread(pulses: tuple[Pulses, FakeClock
         release.set()
 
 
+def test_threads_of_a_pool_or_queue_that_is_closed_are_not_missed(pulses: tuple[Pulses, FakeClock]) -> None:
+    """A pool for one purpose lives for moments, as that which makes launch templates."""
+    found, clock = pulses
+    done = threading.Event()
+    with pool(1, "launch-templates") as threads:
+        threads.submit(done.set)
+    assert done.wait(WAIT)
+    queue = KeyedQueue("short", lambda _: None)
+    queue.start()
+    queue.stop()
+    clock.advance(heartbeat.PATIENCE_SECONDS + 1)
+    assert found.problem() == ""
+
+
 class Endless(threading.Thread):
     """Never ends; waiting for it takes all the time that is given."""
 

@@ -64,7 +64,7 @@ from provisioner.cloudprovider.errors import (
 )
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
@@ -347,7 +347,8 @@ class Launcher:
             self._thread.start()
 
     def _run(self) -> None:
-        while claims := self._next_window():
+        pulse = heartbeat.pulse("launcher")
+        while claims := self._next_window(pulse):
             try:
                 self._release(claims)
             except Exception:  # noqa: BLE001 - one claim or order that fails stops no other
@@ -359,13 +360,16 @@ class Launcher:
                     _LONGEST_WAIT,
                 )
 
-    def _next_window(self) -> tuple[NodeClaim, ...]:
+    def _next_window(self, pulse: heartbeat.Pulse) -> tuple[NodeClaim, ...]:
         """The claims of the next window, which count as under way from here on; none at the end."""
+        pulse.beat()
         with self._changed:
             due: tuple[str, ...] = ()
             opened = 0.0
             while not due:
+                pulse.rest()
                 self._changed.wait_for(lambda: self._waiting or self._stopping)
+                pulse.beat()
                 opened = self._gather_some()
                 if self._stopping:
                     return ()
@@ -373,6 +377,7 @@ class Launcher:
                 pauses = {uid: self._pause(claim, now) for uid, claim in self._waiting.items()}
                 due = tuple(uid for uid, pause in pauses.items() if pause <= 0)
                 if not due:
+                    pulse.rest()
                     self._changed.wait(min(pauses.values(), default=None))
             # who came first: those that are tried again go behind the others
             claims = tuple(self._waiting.pop(uid) for uid in due)

@@ -15,7 +15,7 @@ from provisioner.apis.core import ConfigMap
 from provisioner.cloudprovider.aws.market import messages
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import CONFIGMAPS, Resource
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
 
@@ -114,7 +114,9 @@ class Keeper:
                     self._save(table)
 
     def _loop(self) -> None:
+        pulse = heartbeat.pulse("aws-keeper")
         while not self._stop.wait(_SAVE_SECONDS):
+            pulse.beat()
             self.save()
 
     def _restore(self, table: Table) -> bool:

@@ -21,7 +21,7 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.support import logs
+from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
 
@@ -203,8 +203,9 @@ class ClusterFacts:
             self._thread.join(5.0)
 
     def _run(self) -> None:
-        wait = 0.0
+        wait, pulse = 0.0, heartbeat.pulse("cluster facts")
         while not self._stopping.wait(wait):
+            pulse.beat()
             try:
                 wait = REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails

@@ -21,8 +21,11 @@ from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet, SubnetBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import LaunchUnderWayError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
+from provisioner.support import heartbeat
+from provisioner.support.heartbeat import PATIENCE_SECONDS, Pulses
 from provisioner.values.resources import Resources
-from tests.support.clock import NOON
+from tests.support.clock import NOON, FakeClock
+from tests.support.eventually import eventually
 from tests.support.launching import CLOCK, CLUSTER, Claims
 from tests.unit.cloudprovider.aws.launch.test_orders import TYPES, node_class
 
@@ -143,6 +146,37 @@ def test_an_attempt_whose_answer_is_on_its_way_is_not_resumed() -> None:
     assert len({stage.launched(one).provider_id for one in (name, copy)}) == 2
     assert stage.claims.get(copy).metadata.annotations != stage.claims.get(name).metadata.annotations
     assert len(stage.cloud.fleets) == len(set(stage.cloud.fleets)) == 2
+    stage.launcher.stop()
+
+
+def test_a_launcher_that_hangs_is_named_for_liveness_and_one_that_waits_for_claims_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(heartbeat, "_OURS", Pulses(clock))
+    stage, hangs, goes_on = Stage(), threading.Event(), threading.Event()
+    release = stage.launcher._release
+
+    def hang(claims: Any) -> None:
+        hangs.set()
+        assert goes_on.wait(SECONDS)
+        release(claims)
+
+    monkeypatch.setattr(stage.launcher, "_release", hang)
+    (name,) = stage.claims.add(1)
+    stage.cloud.answers.set()
+    stage.offer(name)
+    assert hangs.wait(SECONDS)
+    clock.advance(PATIENCE_SECONDS + 1)
+    assert heartbeat.problem() == f"launcher has made no progress for {PATIENCE_SECONDS + 1:.0f} s"
+    goes_on.set()
+    assert stage.launched(name).provider_id
+    clock.advance(10 * PATIENCE_SECONDS)
+    eventually(
+        lambda: heartbeat.problem() == "",
+        "it waits for claims, and nobody misses the threads that made templates",
+        SECONDS,
+    )
     stage.launcher.stop()
 
 
