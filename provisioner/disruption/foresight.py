@@ -16,10 +16,11 @@ from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.disruption import costs
 from provisioner.disruption.legality import labels_of, taints_of, with_pods
+from provisioner.disruption.pool_limits import limits_after
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Changes, Pool
+from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.world import bin_of
 from provisioner.state.keys import NodeKey
@@ -56,7 +57,7 @@ class Play:
         going: set[str] = set()
         coming: dict[str, list[Pod]] = {}
         made: list[NodeView] = []
-        charges: list[tuple[str, Resources]] = []
+        claims: list[PlannedClaim] = []
         for one in proposals:
             going.update(one.candidates)
             for name, pods in one.placements.items():
@@ -64,29 +65,22 @@ class Play:
             for claim in one.replacements:
                 self._made += 1
                 made.append(_launched(f"~{self._made:06d}", claim))  # no object can be called so, and it comes last
-                charges.append((claim.pool, EMPTY - claim.charge))
+                claims.append(claim)
             evictions, saved = self.curve[-1]
             cost = sum(max(0.0, costs.eviction_cost(pod)) for pod in one.pods)
             self.curve.append((evictions + cost, saved + one.saving_usd_per_hour))
         bins = {one.name: one for one in self.prepared.world.bins}
-        kept, gone = [], set()
+        kept, left = [], list[NodeView]()
         for node in self.view.snapshot.nodes:
             if node.key.of_claim and node.key.name in going:
-                gone.add(str(node.key))
-                charges.append((node.pool, node.charge))
+                left.append(node)
             else:
                 kept.append(_joined(node, coming.get(str(node.key), ())))
         changes = {name: with_pods(bins[name], pods) for name, pods in coming.items()}
         changes |= {str(node.key): bin_of(node) for node in made}
-        pools = self.prepared.world.pools
-        limited = any(pool.remaining for pool in pools)
-        self.prepared = self.prepared.updated(
-            Changes(
-                bins=changes,
-                gone=frozenset(gone),
-                pools=tuple(_charged(pool, charges) for pool in pools) if limited else None,
-            )
-        )
+        gone = frozenset(str(node.key) for node in left)
+        pools = limits_after(self.prepared.world.pools, left, claims)
+        self.prepared = self.prepared.updated(Changes(bins=changes, gone=gone, pools=pools))
         snapshot = replace(self.view.snapshot, nodes=(*kept, *made))
         self.view = replace(self.view, snapshot=snapshot, prepared=self.prepared)
 
@@ -147,17 +141,6 @@ def _joined(node: NodeView, pods: Sequence[Pod]) -> NodeView:
     more = _requests(pods)
     listed = tuple(changed(pod, node_name=node.name) for pod in pods)
     return replace(node, pods=node.pods + listed, used=node.used + more, room=node.room - more)
-
-
-def _charged(pool: Pool, charges: Iterable[tuple[str, Resources]]) -> Pool:
-    """The pool with what is left of its limits, so much given back."""
-    left = pool.remaining
-    if not left:
-        return pool
-    for name, amounts in charges:
-        if name == pool.name:
-            left += Resources.of({key: amounts.amount(key) for key in left})
-    return replace(pool, remaining=left)
 
 
 def _requests(pods: Iterable[Pod]) -> Resources:

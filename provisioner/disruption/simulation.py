@@ -20,15 +20,16 @@ from provisioner.disruption.legality import (
     with_pods,
     without,
 )
+from provisioner.disruption.pool_limits import limits_after, without_charges
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Changes
+from provisioner.scheduling.problem import Bin, Changes, Pool
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses, PoolsRefuse
-from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
-from provisioner.values.resources import Resources
+from provisioner.scheduling.result import Result, Unplaced
+from provisioner.state.snapshot import NodeView
 
 STEPS: Final = 50_000
 """Of the solver for one question."""
@@ -99,18 +100,20 @@ class Simulation:
     def _begin(self, view: View, closed: set[str]) -> None:
         planned = {pod.uid for node in view.snapshot.nodes for pod in node.assigned}
         waiting = list(view.snapshot.waiting)
+        begun: list[NodeView] = []
         for node in view.snapshot.nodes:
             going = node.key.of_claim and node.key.name in view.under_way
             if node.deleting or going:
                 self._leaving.add(str(node.key))
                 self._moved.update((pod.shape.key, pod) for pod in node.pods if is_reschedulable(pod))
             if going and not node.deleting:
+                begun.append(node)
                 waiting += [pod for pod in node.pods if pod.uid not in planned and is_reschedulable(pod)]
             if node.claim is not None and not node.initialized:
                 closed.add(str(node.key))
         waiting += view.snapshot.leaving
-        if view.coming:
-            self._apply((), Result(view.coming, {}, ()))
+        if view.coming or begun:
+            self._apply((), Result(view.coming, {}, ()), begun)
         if waiting:
             first = self._prepared.solve(
                 waiting,
@@ -126,7 +129,7 @@ class Simulation:
             self.judged = {pod.uid: there.get(pod.uid, "") for pod in view.snapshot.waiting if pod.unschedulable}
         changes = {name: replace(self._bins[name], closed=True) for name in sorted(closed) if name in self._bins}
         if changes:
-            self._update(changes, ())
+            self._update(changes)
 
     @property
     def prepared(self) -> Prepared:
@@ -164,7 +167,8 @@ class Simulation:
         if follows(pods, self._moved):
             return Answer(None, messages.AFFINITY_TO_OTHERS)
         leaving = self._leaving | names
-        result = self._prepared.solve(
+        prepared = without_charges(self._prepared, [one.node for one in some])
+        result = prepared.solve(
             pods,
             leaving=leaving,
             price_below=price_below,
@@ -184,7 +188,7 @@ class Simulation:
             if stuck is None:
                 return Answer(result)
         if late and self._at_once(pods):
-            after = self._prepared.solve(
+            after = prepared.solve(
                 pods,
                 leaving=self._leaving,
                 gone=names,
@@ -220,7 +224,8 @@ class Simulation:
         for one in some:
             name = str(one.node.key)
             bins[name] = without(bins[name], one.pods)
-        emptied = self._prepared.updated(Changes(bins=bins))
+        counting = without_charges(self._prepared, [one.node for one in some])
+        emptied = counting.updated(Changes(bins=bins))
         own = {pod.uid: pod for pod in pods}
         asked = [_kept(pod, one.node.labels) for one in some for pod in one.pods]
         greedy = emptied.solve(asked, effort=0, explain=False, budget=STEPS)
@@ -235,7 +240,7 @@ class Simulation:
         taken = self._taken(result)
         if taken:
             return Answer(None, messages.reservation_held_by_other(taken))
-        verdict = self._prepared.judge(design_of(result), leaving=leaving)
+        verdict = counting.judge(design_of(result), leaving=leaving)
         if not verdict.legal:  # a node that is closed is not quite one that leaves
             text = messages.NOT_ALL_PODS_FIT + "; ".join(map(str, verdict.faults[:_MOST_TOLD]))
             return Answer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
@@ -255,8 +260,7 @@ class Simulation:
                 name: replace(self._bins[name], closed=False)
                 for name in sorted(closed)
                 if name in self._bins and name not in self._leaving
-            },
-            (),
+            }
         )
         return other
 
@@ -265,9 +269,9 @@ class Simulation:
         listed = list(some)
         self._moved.update((pod.shape.key, pod) for one in listed for pod in one.pods)
         self._leaving.update(str(one.node.key) for one in listed)
-        self._apply([pod for one in listed for pod in one.pods], result)
+        self._apply([pod for one in listed for pod in one.pods], result, [one.node for one in listed])
 
-    def _apply(self, pods: Iterable[Pod], result: Result) -> None:
+    def _apply(self, pods: Iterable[Pod], result: Result, gone: Sequence[NodeView] = ()) -> None:
         placed = {pod.uid for pod in result.placed}
         homes: dict[str, list[Pod]] = {}
         for pod in pods:
@@ -291,23 +295,11 @@ class Simulation:
             )
             changes[one.name] = one
             self._held.update(claim.reservations)
-        self._update(changes, result.claims)
+        self._update(changes, limits_after(self._prepared.world.pools, gone, result.claims))
 
-    def _update(self, changes: dict[str, Bin], claims: Sequence[PlannedClaim]) -> None:
+    def _update(self, changes: dict[str, Bin], pools: tuple[Pool, ...] | None = None) -> None:
         self._bins.update(changes)
-        pools = self._prepared.world.pools
-        charged = {claim.pool for claim in claims if claim.charge}
-        if charged:
-            pools = tuple(
-                replace(
-                    pool,
-                    remaining=pool.remaining - sum_of(claims, pool.name, pool.remaining),
-                )
-                if pool.name in charged and pool.remaining is not None
-                else pool
-                for pool in pools
-            )
-        self._prepared = self._prepared.updated(Changes(bins=changes, pools=pools if charged else None))
+        self._prepared = self._prepared.updated(Changes(bins=changes, pools=pools))
 
     def _taken(self, result: Result) -> str:
         return next((one for claim in result.claims for one in claim.reservations if one in self._held), "")
@@ -339,15 +331,6 @@ def _with(result: Result, pods: Mapping[str, Pod]) -> Result:
     claims = tuple(changed(one, pods=tuple(pods[pod.uid] for pod in one.pods)) for one in result.claims)
     existing = {name: tuple(pods[pod.uid] for pod in some) for name, some in result.existing.items()}
     return replace(result, claims=claims, existing=existing)
-
-
-def sum_of(claims: Iterable[PlannedClaim], pool: str, like: Resources) -> Resources:
-    """What these claims take of the limits of a pool."""
-    found = Resources.of(dict.fromkeys(like, 0))
-    for claim in claims:
-        if claim.pool == pool:
-            found += claim.charge
-    return found
 
 
 def told(result: Result) -> str:

@@ -10,9 +10,9 @@ from provisioner.apis.meta import is_true
 from provisioner.apis.pods import do_not_disrupt, is_active
 from provisioner.disruption.costs import disruption_cost
 from provisioner.disruption.emptiness import is_empty
-from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.state.snapshot import NodeView, PoolView, Snapshot
 from provisioner.values.quantity import QuantityError
-from provisioner.values.resources import Resources
+from provisioner.values.resources import EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def decide(snapshot: Snapshot, pool: NodePool) -> StaticDecision:
         may_go.sort(key=lambda one: _rank(one[0], one[1], snapshot.at))
         return StaticDecision(delete=tuple(node.key.name for node, _ in may_go[: len(active) - replicas]))
     missing = max(0, replicas - len(there))
-    room, limit = _room(pool, len(mine))
+    room, limit = room_of(pool, len(mine)), str(pool.spec.limits.get(names.NODES, ""))
     create = missing if room is None else min(missing, room)
     return StaticDecision(create=create, refused=missing - create, limit=limit)
 
@@ -81,13 +81,10 @@ def _rank(node: NodeView, claim: NodeClaim, at: datetime) -> tuple[bool, int, fl
     return protected, 1 if empty else 2, cost, not is_true(claim.status.conditions, names.DRIFTED), born, node.key.name
 
 
-def _room(pool: NodePool, used: int) -> tuple[int | None, str]:
-    """How many nodes the limit still admits, and the limit; None without one, 0 where nobody can read it."""
-    written = pool.spec.limits.get(names.NODES)
-    if written is None:
-        return None, ""
+def room_of(pool: NodePool, nodes: int) -> int | None:
+    """How many more nodes the limit of a static NodePool admits that has so many; None without one, 0 where nobody can read it."""
     try:
-        limit = Resources.parse({names.NODES: written}).get(names.NODES, 0)
+        left = PoolView(pool, EMPTY, nodes).left
     except QuantityError:
-        return 0, str(written)
-    return max(0, limit - used), str(written)
+        return 0
+    return max(0, left.amount(names.NODES)) if left is not None and names.NODES in left else None

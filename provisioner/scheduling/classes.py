@@ -1,7 +1,7 @@
 """From pods to classes: equal pods are judged once, in an order that does not depend on the order of input."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -96,6 +96,17 @@ def sort_key(shape: PodShape) -> tuple[int, int, int, str]:
     """Order of classes: priority, then cpu, then memory, each descending; then the class key."""
     amount = shape.requests.amount
     return -shape.priority, -amount(CPU), -amount(MEMORY), shape.key
+
+
+def ahead(classes: Iterable[PodClass], first: Collection[str]) -> list[PodClass]:
+    """The classes in the same order, but of one priority those first that have pods of these UIDs, and in them these pods."""
+    listed: list[tuple[int, bool, PodClass]] = []
+    for one in classes:
+        mine = [pod for pod in one.pods if pod.uid in first]
+        if mine and len(mine) < len(one.pods):
+            one = msgspec.structs.replace(one, pods=(*mine, *(pod for pod in one.pods if pod.uid not in first)))  # noqa: PLW2901
+        listed.append((-one.shape.priority, not mine, one))
+    return [one for _, _, one in sorted(listed, key=lambda entry: entry[:2])]
 
 
 def classify(

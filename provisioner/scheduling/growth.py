@@ -18,10 +18,12 @@ _PARTS: Final = 3
 
 
 class Limit(enum.StrEnum):
-    """Which limit binds; the flag's name."""
+    """Which limit binds; the name of its flag, if it has one."""
 
     CLAIMS = "max-claims-per-minute"
     USD = "max-usd-per-hour"
+    NODE_POOL = "limits"
+    """Of the NodePool itself: spec.limits, or the annotation dovetail.dev/max-usd-per-hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,14 @@ class HeldBack:
     Attributes:
         limit: which limit binds.
         seconds: until it allows one more, if nothing else is created; None where only a node that goes makes room.
+        resource: of which a NodePool has too little left; "" for the other limits.
+        pool: that NodePool.
     """
 
     limit: Limit
     seconds: float | None = None
+    resource: str = ""
+    pool: str = ""
 
 
 class Growth:
@@ -67,7 +73,7 @@ class Growth:
         Args:
             limits: that hold.
             ages: seconds since each NodeClaim was created; negative ones (another clock) count as 0.
-            usd_per_hour: what all nodes cost, those to come and those that go included.
+            usd_per_hour: what all nodes that count cost, those to come included.
         """
         self._limits: Final = limits
         self._ages: Final = sorted((max(0.0, age) for age in ages if age < WINDOW_SECONDS), reverse=True)
@@ -88,6 +94,10 @@ class Growth:
         if self._limits.usd_per_hour and self._usd + usd_per_hour > self._limits.usd_per_hour:
             return HeldBack(Limit.USD)
         return None
+
+    def free(self, usd_per_hour: float) -> None:
+        """A node of this price counts no more."""
+        self._usd -= usd_per_hour
 
     def take(self, usd_per_hour: float, elapsed: float = 0.0) -> None:
         """One NodeClaim of this price is created, so many seconds after the instant."""

@@ -19,7 +19,7 @@ from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
-from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, classify
+from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
 from provisioner.scheduling.crowds import Crowding, owners_of
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
@@ -175,6 +175,7 @@ class Prepared:
         gone: Collection[str] = (),
         afterwards: bool = True,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
+        first: Collection[str] = (),
         price_below: float | None = None,
         max_new: int | None = None,
         stop_at_first_unplaced: bool = False,
@@ -195,6 +196,7 @@ class Prepared:
             afterwards: without it the answer need not be legal once the leaving nodes are gone: it is one step of a drain, and what stays on them
                 now is moved by other steps.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
+            first: UIDs of pods that get their places before others of the same priority: where limits leave too little for all, it is theirs.
             price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
@@ -212,14 +214,14 @@ class Prepared:
         """
         asked = tuple(pods)
         terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
-        setting, left_out = self._setting(asked, leaving, gone, terms, avoided)
+        setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first)
         result = Solution(setting, left_out).result(explain=explain)
         if not afterwards or not setting.lingering or not self._followed(setting):
             return result
         after = {*leaving, *gone}
         if self.judge(design_of(result), gone=after).legal:
             return result
-        setting, left_out = self._setting(asked, (), after, terms, avoided)
+        setting, left_out = self._setting(asked, (), after, terms, avoided, first)
         result = Solution(setting, left_out).result(explain=explain)
         if self.judge(design_of(result), leaving=leaving, gone=gone).legal:
             return result
@@ -264,6 +266,7 @@ class Prepared:
         gone: Collection[str],
         terms: Terms,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
+        first: Collection[str] = (),
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
@@ -271,6 +274,8 @@ class Prepared:
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
         classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
+        if first:
+            classes = ahead(classes, first)
         with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
         drivers = {driver for one in with_volumes for driver, _ in one.volumes.attachments}
         # equal ones are mostly one object, which is quicker to tell

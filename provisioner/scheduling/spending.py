@@ -11,19 +11,33 @@ from dataclasses import replace
 from math import ceil, isfinite
 from typing import Final
 
-from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis import names
+from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType
 from provisioner.scheduling.growth import usd_per_hour
-from provisioner.values.requirement import Requirements
+from provisioner.state.snapshot import NodeView
+from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
 
 _MOST_KEPT: Final = 256
 
 
-def spent(claims: Iterable[NodeClaim], types: Mapping[str, InstanceType]) -> int:
-    """What these NodeClaims of one NodePool cost, or will, in millionths of a USD per hour."""
+def spent(nodes: Iterable[NodeView], types: Mapping[str, InstanceType]) -> int:
+    """What those of these nodes of one NodePool that count cost, or will, in millionths of a USD per hour."""
+    claims = (one.claim for one in nodes if one.counts and one.claim is not None)
     return round(MICROS * sum(usd_per_hour(claim, types) for claim in claims))
+
+
+def highest_usd_per_hour(claim: NodeClaim, types: Mapping[str, InstanceType]) -> float:
+    """The most that the node of a NodeClaim can come to cost by the instance types that it names; 0 where it names none that is known."""
+    try:
+        requirements = requirements_of(claim.spec.requirements)
+    except RequirementError:
+        return 0.0
+    named = requirements.requirement(names.INSTANCE_TYPE_LABEL)
+    kinds = [types[name] for name in named.values if name in types] if not named.complement else []
+    return max((_priced(one, requirements).capacity.amount(USD) for one in kinds), default=0) / MICROS
 
 
 def reached(left: int, types: Iterable[InstanceType], requirements: Requirements) -> bool:

@@ -237,6 +237,16 @@ def taken_back(snapshot: Snapshot, claims: Collection[str]) -> tuple[Snapshot, t
     return rest, tuple(sorted((pod for view in gone for pod in view.assigned), key=lambda pod: (pod.created, pod.uid)))
 
 
+def successors(snapshot: Snapshot) -> frozenset[str]:
+    """UIDs of the pods that take the place of others whose node goes: as long as they have none, a PodDisruptionBudget may hold its drain.
+
+    Those that are planned before they are evicted, and those that wait whose owner has pods on such a node. Cost: O(nodes + waiting pods).
+    """
+    owners = {pod.owner.uid for node in snapshot.nodes if node.deleting for pod in node.pods if pod.owner is not None}
+    waiting = (pod for pod in snapshot.waiting if pod.owner is not None and pod.owner.uid in owners)
+    return frozenset([pod.uid for pod in (*waiting, *snapshot.leaving)])
+
+
 def is_usable(pool: NodePool) -> bool:
     """Whether new nodes may come from this pool."""
     return (
@@ -258,7 +268,7 @@ def _pool(
         most = spending_limit(view.pool)
         most_of_one(view.pool)
         requirements = template_requirements(view.pool)
-        limits = Resources.parse(view.pool.spec.limits)
+        remaining = view.left
     except (RequirementError, QuantityError, PoolLimitError) as error:
         unreadable.append(Unreadable(view.pool, str(error)))
         return []
@@ -279,10 +289,10 @@ def _pool(
         penalty = None
     if not policies.reserves:
         requirements = requirements.merged(_NOT_RESERVED)
-    remaining = {key: limit - view.used.get(key, 0) for key, limit in limits.items()}
     if most is not None:
-        own = [one.claim for one in nodes if one.claim is not None and one.pool == view.pool.metadata.name]
-        remaining[USD] = most - spent(own, {one.name: one for one in types})
+        own = [one for one in nodes if one.pool == view.pool.metadata.name]
+        usd = {USD: most - spent(own, {one.name: one for one in types})}
+        remaining = Resources.of(usd) if remaining is None else remaining + Resources.of(usd)
         types = priced.of(view.pool.metadata.name, types, requirements)
     made = Pool(
         name=view.pool.metadata.name,
@@ -291,7 +301,7 @@ def _pool(
         taints=view.pool.taints,
         startup_taints=view.pool.startup_taints,
         instance_types=types,
-        remaining=Resources.of(remaining) if remaining else None,
+        remaining=remaining,
         template=view.pool,
         hostname_domains=None if domains is None else int(domains),
         packing=policies.packing if packing is None else Packing(packing),

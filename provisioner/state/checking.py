@@ -43,7 +43,8 @@ class StateDriftError(AssertionError):
 def rebuilt(cluster: Cluster) -> Cluster:
     """Another state that was told the facts of this one at once. Call under its lock.
 
-    What no object tells is taken over: which pods are assigned where, samples of DaemonSets, when pods were seen, came and went.
+    What no object tells is taken over: which pods are assigned where, which launches were refused, samples of DaemonSets, when pods were seen, came
+    and went.
     """
     fresh = Cluster(cluster._types_of, cluster._clock, grace=cluster._sights.grace)
     for node in cluster._joining.nodes.values():
@@ -62,7 +63,7 @@ def rebuilt(cluster: Cluster) -> Cluster:
     for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts
         fresh._commands._put(command)
     fresh._plans._claims, fresh._plans.misses = cluster._plans._claims, cluster._plans.misses
-    fresh._plans._surging = cluster._plans._surging
+    fresh._plans._surging, fresh._plans._launches = cluster._plans._surging, cluster._plans._launches
     fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
     for pod in fresh._pods.all():
         fresh._refresh_pending(pod.uid)

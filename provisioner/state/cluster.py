@@ -37,9 +37,10 @@ from provisioner.state.pool_usage import PoolUsage
 from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
-from provisioner.state.views import Inputs, is_disrupted, most_of, view_of
+from provisioner.state.views import Inputs, charge_of, is_disrupted, most_of, view_of
 from provisioner.state.waiting import Sights, awaits_images
 from provisioner.support.clock import Clock
+from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
@@ -229,6 +230,7 @@ class Cluster:
         """The provider said that it has no instance for a claim, and that none will come of what was asked."""
         with self._lock:
             self._plans.launch_refused(claim)
+            self._dirty.add(NodeKey(claim))  # where nobody needs it, it counts no more
 
     def hold_launches(self, seconds: float) -> tuple[str, ...]:
         """For so long nobody launches the claims whose pods may be planned again; their names. See `Plans.hold_launches`."""
@@ -263,7 +265,7 @@ class Cluster:
                 if any(view is None or view.deleting or view.nominated or view.claim is None for view in views):
                     return False
             marked = self._commands.begin(record)
-            self._dirty.update(map(NodeKey, marked))
+            self._dirty.update(map(NodeKey, (*marked, *record.replacement_names)))
             return bool(marked)
 
     def command_dropped(self, record: CommandRecord) -> list[Effect]:
@@ -418,6 +420,32 @@ class Cluster:
         with self._lock:
             return self._commands.for_which(claim)
 
+    def is_limited_in_money(self, pool: str) -> bool:
+        """Whether a NodePool says what its nodes may cost."""
+        with self._lock:
+            known = self._usage.pool(pool)
+            return known is not None and names.MAX_USD_PER_HOUR in known.metadata.annotations
+
+    def asked_of_limits(self, claim: NodeClaim) -> tuple[Resources, Resources] | None:
+        """What the limits of its NodePool leave, and what they would be charged with for a claim that is not there yet.
+
+        None where nothing that can be read limits the NodePool. Cost: what changed since the last snapshot.
+        """
+        with self._lock:
+            pool = self._usage.pool(claim.pool)
+            if pool is None or not pool.spec.limits:
+                return None
+            self._refresh()
+            try:
+                left = self._usage.view(claim.pool).left
+            except QuantityError:
+                return None
+            types = self._types_of(claim)
+            expected = self._expectation(claim, types) if types else None
+            capacity = expected.capacity if expected is not None else EMPTY
+            charge = charge_of(claim, capacity, lambda one: self._peak(claim.pool, one, types))
+            return None if left is None else (left, charge)
+
     def commands(self) -> tuple[Command, ...]:
         """Every command under way, by its first candidate."""
         with self._lock:
@@ -560,7 +588,7 @@ class Cluster:
     def _command_over(self, record: CommandRecord, candidates: Iterable[str]) -> list[Effect]:
         """A command does not count any more: pods of candidates that stay need no other place, replacements may be unneeded, or never come to be."""
         keys = sorted(map(NodeKey, candidates))
-        self._dirty.update(keys)
+        self._dirty.update((*keys, *map(NodeKey, record.replacement_names)))
         if not self._settled or not keys:
             return []
         now = self._clock.monotonic()
@@ -699,6 +727,7 @@ class Cluster:
                 due=lambda labels, taints, pods: self._daemons_due(key, labels, taints, pods),
                 most=lambda claim: self._peak(pool, claim, types),
                 command=command.record.id if command is not None else "",
+                unneeded=key.of_claim and self._plans.is_unneeded(key.name),
             )
         )
 

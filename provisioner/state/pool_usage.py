@@ -1,5 +1,7 @@
 """What the limits of each NodePool are charged with, kept as its nodes come, change and go. Not thread-safe."""
 
+from collections import Counter
+
 from provisioner.apis.karpenter import NodePool
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, PoolView
@@ -13,6 +15,7 @@ class PoolUsage:
         self._pools: dict[str, NodePool] = {}
         self._of: dict[NodeKey, tuple[str, Resources]] = {}
         self._sums: dict[str, dict[str, int]] = {}
+        self._nodes = Counter[str]()
         self._views: dict[str, PoolView] = {}
         self._frozen: tuple[PoolView, ...] | None = ()
 
@@ -42,15 +45,24 @@ class PoolUsage:
             self._of[key] = new
             self._add(*new, sign=1)
 
+    def view(self, name: str) -> PoolView:
+        """A pool that is known."""
+        found = self._views.get(name)
+        if found is None:
+            used = Resources.of(self._sums.get(name, {}))
+            found = self._views[name] = PoolView(self._pools[name], used, self._nodes[name])
+        return found
+
     def frozen(self) -> tuple[PoolView, ...]:
         """Every pool, by name; the same tuple while nothing changes."""
         if self._frozen is None:
-            for name in sorted(self._pools.keys() - self._views.keys()):
-                self._views[name] = PoolView(self._pools[name], Resources.of(self._sums.get(name, {})))
-            self._frozen = tuple(self._views[name] for name in sorted(self._pools))
+            self._frozen = tuple(self.view(name) for name in sorted(self._pools))
         return self._frozen
 
     def _add(self, pool: str, charge: Resources, *, sign: int) -> None:
+        self._nodes[pool] += sign
+        if not self._nodes[pool]:
+            del self._nodes[pool]
         sums = self._sums.setdefault(pool, {})
         for name, amount in charge.items():
             left = sums.get(name, 0) + sign * amount

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from provisioner.apis import names
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, StorageClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector
@@ -40,7 +41,7 @@ class NodeView:
         do_not_disrupt: the Node or its claim carries karpenter.sh/do-not-disrupt: "true".
         nominated: room is kept here for some pod.
         charge: what the limits of its pool are charged with: its capacity and one of `nodes`; before the launch the most
-            that the claim may become. Empty for a node that is not ours.
+            that the claim may become. Empty for a node that is not ours, or goes: see `views.goes`.
         ambiguous: several claims have its provider ID, or several Nodes: nothing may be done to it.
     """
 
@@ -70,6 +71,11 @@ class NodeView:
     ambiguous: bool = False
     command: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it counts against limits: of its NodePool's resources, and of money."""
+        return bool(self.charge)
+
     def __repr__(self) -> str:
         state = "deleting" if self.deleting else "initialized" if self.initialized else "in flight"
         return f"<{self.key} {state} pool={self.pool} pods={len(self.pods)} room={dict(self.room)}>"
@@ -81,10 +87,27 @@ class PoolView:
 
     Attributes:
         used: the charges of its nodes (`NodeView.charge`), in-flight ones included; without amounts of 0.
+        nodes: how many nodes it has, those that go included.
     """
 
     pool: NodePool
     used: Resources
+    nodes: int = 0
+
+    @property
+    def left(self) -> Resources | None:
+        """What its limits leave of each limited resource, less than 0 where more is there; None without limits.
+
+        A static NodePool counts every node as long as it exists. Source: core spec 3.4, 5.1.
+
+        Raises:
+            QuantityError: a limit cannot be read.
+        """
+        if not self.pool.spec.limits:
+            return None
+        limits = Resources.parse(self.pool.spec.limits)
+        used = self.used if self.pool.spec.replicas is None else Resources.of({names.NODES: self.nodes})
+        return Resources.of({key: limit - used.amount(key) for key, limit in limits.items()})
 
 
 @dataclass(frozen=True, slots=True)

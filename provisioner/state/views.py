@@ -39,6 +39,7 @@ class Inputs:
         due: what DaemonSets still need of a node with these labels and taints, whose pods are these.
         most: what limits are charged with for a claim that is not launched yet.
         command: the ID of the command of which the claim is a candidate, "" for none.
+        unneeded: the claim is not launched, and nobody needs it any more.
     """
 
     key: NodeKey
@@ -56,6 +57,7 @@ class Inputs:
     due: Callable[[Mapping[str, str], tuple[Taint, ...], tuple[Pod, ...]], Resources]
     most: Callable[[NodeClaim], Resources | None]
     command: str = ""
+    unneeded: bool = False
 
 
 def view_of(given: Inputs) -> NodeView:
@@ -99,10 +101,30 @@ def view_of(given: Inputs) -> NodeView:
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
         assigned=given.assigned,
         attach_limits=given.attach_limits,
-        charge=_charge(claim, capacity, given.most),
+        charge=EMPTY if claim is None or goes(given) else charge_of(claim, capacity, given.most),
         ambiguous=given.ambiguous,
         command=given.command,
     )
+
+
+def goes(given: Inputs) -> bool:
+    """Whether a node counts against no limit any more: its deletion or a command is written, or it was closed for an interruption.
+
+    A taint alone does not tell: it outlives a command that was taken back, and a kubelet may write it on its own Node.
+    Source: core spec 3.4 (nodes that are marked for deletion).
+    """
+    node, claim = given.node, given.claim
+    deleted = any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
+    interrupted = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
+    return deleted or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
+
+
+def charge_of(claim: NodeClaim, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:
+    """What limits are charged with for a claim whose node has, or is expected to have, this capacity."""
+    if claim.status.capacity:
+        return capacity + _NODE
+    largest = most(claim)
+    return (capacity.maximum(largest) if largest is not None else capacity) + _NODE
 
 
 def is_disrupted(node: Node | None) -> bool:
@@ -144,15 +166,6 @@ def most_of(claim: NodeClaim, types: Mapping[str, InstanceType], limited: Iterab
     if not known:
         return None
     return Resources.of({name: max(one.amount(name) for one in known) for name in limited if name != names.NODES})
-
-
-def _charge(claim: NodeClaim | None, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:
-    if claim is None:
-        return EMPTY
-    if claim.status.capacity:
-        return capacity + _NODE
-    largest = most(claim)
-    return (capacity.maximum(largest) if largest is not None else capacity) + _NODE
 
 
 def _labels_and_taints(

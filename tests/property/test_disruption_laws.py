@@ -109,6 +109,7 @@ def together(fleet: Fleet, proposals: tuple[Proposal, ...]) -> tuple[Problem, Re
     """All commands of a pass carried out: what was asked, and what was answered."""
     going = {name for one in proposals for name in one.candidates}
     world = fleet.prepared().world
+    staying = replace(fleet, nodes=[one for one in fleet.nodes if one.key.name not in going])
     pods = [pod for node in fleet.nodes if node.key.name in going for pod in moved(node)]
     existing: dict[str, tuple[Pod, ...]] = {}
     for one in proposals:
@@ -116,7 +117,7 @@ def together(fleet: Fleet, proposals: tuple[Proposal, ...]) -> tuple[Problem, Re
             existing[name] = (*existing.get(name, ()), *some)
     bins = tuple(one for one in world.bins if one.name not in going)
     problem = Problem(
-        pools=world.pools,
+        pools=staying.prepared().world.pools,  # what goes counts against no limit
         bins=bins,
         well_known=world.well_known,
         pods=tuple(pods),
@@ -163,6 +164,7 @@ def begun(fleet: Fleet, proposals: tuple[Proposal, ...]) -> Fleet:
             replace(
                 node,
                 deleting=node.key.name in going,
+                charge=EMPTY if node.key.name in going else node.charge,
                 assigned=kept,
                 planned=planned,
                 room=node.room - planned,

@@ -15,6 +15,7 @@ from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
+from provisioner.scheduling.growth import GrowthLimits
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support.workers import Pool
@@ -44,7 +45,7 @@ def claim_creator(
         effects=effects,
         created=created,
         chance=chance or random.Random(1),
-        growth=growth,
+        growth=growth or GrowthLedger(cluster, GrowthLimits(), lambda _: {}, cluster._clock),
     )
 
 

@@ -182,7 +182,7 @@ class Fleet:
                 "do_not_disrupt": False,
                 "nominated": False,
                 "last_pod_event": None,
-                "charge": Resources.of({**kind.capacity, names.NODES: 1}),
+                "charge": EMPTY if more.get("deleting") else Resources.of({**kind.capacity, names.NODES: 1}),
                 **more,
             }
         )

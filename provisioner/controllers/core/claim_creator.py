@@ -44,7 +44,7 @@ class ClaimCreator:
         effects: carries out what the state wants done (see `provisioner.state.effects`).
         created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
-        growth: says how many may come to be; nothing limits them without.
+        growth: says what may come to be.
         chance: draws names.
     """
 
@@ -58,7 +58,7 @@ class ClaimCreator:
         effects: Callable[[Iterable[Effect]], None],
         created: Callable[[NodeClaim], None],
         chance: random.Random,
-        growth: GrowthLedger | None = None,
+        growth: GrowthLedger,
     ) -> None:
         self._growth = growth
         self._client, self._cluster, self._metrics, self._plans = client, cluster, metrics, plans
@@ -76,7 +76,7 @@ class ClaimCreator:
 
         Raises:
             NoFreeNameError: try again later.
-            HeldBackError: a growth limit does not allow it now.
+            HeldBackError: a limit does not allow it now.
         """
         for _ in range(_NAME_TRIES):
             new = make(f"{pool}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}")
@@ -89,13 +89,10 @@ class ClaimCreator:
 
     def announce_again(self, new: NewClaim) -> None:
         """Tell the state of a claim that was announced before a restart; no limit is asked again."""
-        if self._growth is not None:
-            self._growth.note(new.name)
+        self._growth.note(new.name)
         self._cluster.announce(new.claim, new.pods)
 
     def _entered(self, new: NewClaim) -> bool | None:
-        if self._growth is None:
-            return self._cluster.announce(new.claim, new.pods)
         return self._growth.admit(new.claim, lambda: self._cluster.announce(new.claim, new.pods))
 
     def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
@@ -122,8 +119,7 @@ class ClaimCreator:
             _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
-        if self._growth is not None:
-            self._growth.written(new.name)
+        self._growth.written(new.name)
         self._effects(self._cluster.claim_written(claim))
         key = NodeKey(new.name)
         if len(self._cluster.assigned(key)) > len(new.pods):  # a later batch came before the claim was there

@@ -44,6 +44,7 @@ from provisioner.disruption.messages import NOT_ALL_PODS_FIT
 from provisioner.disruption.methods import consolidation, rebuilding, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.pool_limits import without_charges
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
@@ -427,7 +428,9 @@ class Disruption:
         world = functools.cache(lambda: self._world(now))
 
         def legal(some: Sequence[Proposal]) -> bool:
-            prepared = world()
+            prepared, names = world(), {name for one in some for name in one.candidates}
+            if prepared is not None:
+                prepared = without_charges(prepared, [node for node in now.nodes if node.key.name in names])
             going = {
                 late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
                 for late in (False, True)

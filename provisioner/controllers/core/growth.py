@@ -1,28 +1,36 @@
-"""Holds NodeClaims back that --max-claims-per-minute or --max-usd-per-hour does not allow yet; the rules are in `scheduling.growth`.
+"""Holds NodeClaims back that no limit allows now: of their NodePool, --max-claims-per-minute or --max-usd-per-hour.
 
-What counts is read from the NodeClaims that there are, so a restart changes nothing. Memory adds what they cannot tell: NodeClaims of
-this process that have gone within the minute.
+A plan is made of an instant, and two are made at a time; so what is charged is checked again here, one NodeClaim after another. The rules are in
+`scheduling.growth` and `PoolView.left`. What counts is read from the NodeClaims that there are, so a restart changes nothing. Memory adds what
+they cannot tell: NodeClaims of this process that have gone within the minute.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from provisioner.apis.command import Phase
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.pool_limits import MICROS, USD, PoolLimitError, spending_limit
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core import messages
 from provisioner.options import Options
 from provisioner.scheduling.growth import WINDOW_SECONDS, Growth, GrowthLimits, HeldBack, Limit, usd_per_hour
+from provisioner.scheduling.spending import highest_usd_per_hour
 from provisioner.state.cluster import Cluster
+from provisioner.state.commands import Command
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")
 
 #: What is known of the NodeClaims is gathered anew after so long; until then what is created here is added.
 FRESH_SECONDS: Final = 1.0
+#: Nobody is refused for money by what is older.
+RECENT_SECONDS: Final = 0.1
 
 
 def limits_of(options: Options) -> GrowthLimits:
@@ -40,14 +48,56 @@ class HeldBackError(Exception):
     def __str__(self) -> str:
         if self.held.limit is Limit.CLAIMS:
             return messages.claims_held_back(self.limits.claims_per_minute)
+        if self.held.limit is Limit.NODE_POOL:
+            return messages.limit_held_back(self.held.pool, self.held.resource)
         return messages.usd_held_back(self.limits.usd_per_hour)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was gathered of the nodes, and what was admitted since.
+
+    Attributes:
+        at: when it was gathered (monotonic).
+        commands: disruption commands, as they were seen last; their candidates count no more.
+        prices: USD per hour of the nodes that counted, by NodeClaim.
+        growth: of all NodePools.
+        by_pool: likewise of those that say what their nodes may cost, by name.
+    """
+
+    at: float
+    commands: tuple[Command, ...]
+    prices: dict[str, tuple[str, float]]
+    growth: Growth
+    by_pool: dict[str, Growth]
+
+    def take(self, pool: str, usd_per_hour: float, elapsed: float) -> None:
+        """A NodeClaim is admitted."""
+        for one in (self.growth, self.by_pool.get(pool)):
+            if one is not None:
+                one.take(usd_per_hour, elapsed)
+
+    def noted(self, commands: tuple[Command, ...]) -> bool:
+        """Take off what candidates of new commands cost; False where one is over, so that its candidates may count again."""
+        if commands is self.commands:
+            return True
+        before, now = ({one.record.id: one.record for one in some} for some in (self.commands, commands))
+        if before.keys() - now.keys():
+            return False
+        self.commands = commands
+        for name in [name for key in now.keys() - before.keys() for name in now[key].candidate_names]:
+            pool, price = self.prices.pop(name, ("", 0.0))
+            for growth in (self.growth, self.by_pool.get(pool)):
+                if growth is not None:
+                    growth.free(price)
+        return True
 
 
 class GrowthLedger:
     """Admits NodeClaims one after another. Thread-safe.
 
     Args:
-        cluster: whose NodeClaims count, announced ones and those that go included.
+        cluster: whose NodeClaims count, announced ones included; of resources and money those that go do not.
         limits: that hold over all NodePools.
         types_of: instance types of a NodePool, by name.
     """
@@ -63,7 +113,7 @@ class GrowthLedger:
         self._lock = threading.Lock()
         self._began = clock.monotonic()
         self._mine: dict[str, tuple[float, bool]] = {}  # announced here: when, and whether it was seen written
-        self._known: tuple[float, Growth] | None = None
+        self._known: _Known | None = None
 
     def admit(self, claim: NodeClaim, enter: Callable[[], T]) -> T:
         """Let a NodeClaim come to be.
@@ -75,20 +125,27 @@ class GrowthLedger:
         Raises:
             HeldBackError: it may not be now; `enter` was not called.
 
-        Cost: O(NodeClaims) once a second while NodeClaims are created; nothing without limits.
+        Cost: O(NodeClaims) once a second while NodeClaims are created, ten times where money is short; nothing without limits.
         """
-        if self._limits.none:
-            return enter()
         with self._lock:
-            at, growth = self._fresh()
-            price = self._price(claim)
-            elapsed = self._clock.monotonic() - at
-            held = growth.refusal(price, elapsed)
+            asked = self._cluster.asked_of_limits(claim)
+            if asked is not None:
+                left, charge = asked
+                for name, amount in left.items():
+                    if charge.amount(name) > amount:
+                        raise HeldBackError(HeldBack(Limit.NODE_POOL, None, name, claim.pool), self._limits)
+            money = self._cluster.is_limited_in_money(claim.pool)
+            if self._limits.none and not money:
+                return enter()
+            known, price = self._fresh(), self._price(claim)
+            if (held := self._refusal(known, claim, price)) is not None and held.seconds is None:
+                known = self._fresh(RECENT_SECONDS)  # a node may have begun to go meanwhile
+                held = self._refusal(known, claim, price)
             if held is not None:
                 raise HeldBackError(held, self._limits)
             entered = enter()
             if entered:
-                growth.take(price, elapsed)
+                known.take(claim.pool, price, self._clock.monotonic() - known.at)
                 self._mine[claim.name] = (self._clock.monotonic(), False)
             return entered
 
@@ -97,8 +154,8 @@ class GrowthLedger:
         if self._limits.none:
             return ""
         with self._lock:
-            at, growth = self._fresh()
-            held = growth.refusal(usd_per_hour, self._clock.monotonic() - at)
+            known = self._fresh()
+            held = known.growth.refusal(usd_per_hour, self._clock.monotonic() - known.at)
         return "" if held is None else str(HeldBackError(held, self._limits))
 
     def note(self, name: str) -> None:
@@ -113,16 +170,39 @@ class GrowthLedger:
             if (known := self._mine.get(name)) is not None:
                 self._mine[name] = (known[0], True)
 
-    def _fresh(self) -> tuple[float, Growth]:
-        now = self._clock.monotonic()
-        if self._known is None or now - self._known[0] >= FRESH_SECONDS:
-            claims = {claim.name: claim for claim in self._cluster.claims()}
-            to_come = list(self._to_come(claims))
-            self._remember(claims, now)
-            ages = [*self._ages(claims.values(), now), *(0.0 for _ in to_come)]
-            usd = sum(map(self._price, (*claims.values(), *to_come)))
-            self._known = now, Growth(self._limits, ages, usd)
-        return self._known
+    def _refusal(self, known: _Known, claim: NodeClaim, price: float) -> HeldBack | None:
+        """What the limits over all NodePools say, then what its NodePool may cost."""
+        held = known.growth.refusal(price, self._clock.monotonic() - known.at)
+        own = known.by_pool.get(claim.pool)
+        if held is None and own is not None:
+            most = max(price, highest_usd_per_hour(claim, self._types_of(claim.pool)))
+            if own.refusal(most) is not None:
+                return HeldBack(Limit.NODE_POOL, None, USD, claim.pool)
+        return held
+
+    def _fresh(self, seconds: float = FRESH_SECONDS) -> _Known:
+        now, known = self._clock.monotonic(), self._known
+        if known is None or now - known.at >= seconds or not known.noted(self._cluster.commands()):
+            known = self._known = self._gathered(now)
+        return known
+
+    def _gathered(self, now: float) -> _Known:
+        snapshot = self._cluster.snapshot()
+        nodes = [node for node in snapshot.nodes if node.claim is not None]
+        claims = {node.key.name: node.claim for node in nodes if node.claim is not None}
+        to_come = list(self._to_come(claims))
+        self._remember(claims, now)
+        counting = [claims[node.key.name] for node in nodes if node.counts] + to_come
+        prices = {claim.name: (claim.pool, self._price(claim)) for claim in counting}
+        by_pool: dict[str, Growth] = {}
+        for view in snapshot.pools:
+            with contextlib.suppress(PoolLimitError):
+                if (most := spending_limit(view.pool)) is not None:
+                    usd = sum(price for pool, price in prices.values() if pool == view.pool.name)
+                    by_pool[view.pool.name] = Growth(GrowthLimits(usd_per_hour=most / MICROS), (), usd)
+        ages = [*self._ages(claims.values(), now), *(0.0 for _ in to_come)]
+        growth = Growth(self._limits, ages, sum(price for _, price in prices.values()))
+        return _Known(now, snapshot.commands, prices, growth, by_pool)
 
     def _to_come(self, there: Mapping[str, NodeClaim]) -> Iterable[NodeClaim]:
         """Replacements that are written in commands and not created yet."""
@@ -152,7 +232,8 @@ class GrowthLedger:
                 yield max(since, now - self._began)  # whose clock is ahead may not hold everything up for hours
 
     def _price(self, claim: NodeClaim) -> float:
-        return usd_per_hour(claim, self._types_of(claim.pool)) if self._limits.usd_per_hour else 0.0
+        money = self._limits.usd_per_hour or self._cluster.is_limited_in_money(claim.pool)
+        return usd_per_hour(claim, self._types_of(claim.pool)) if money else 0.0
 
 
 def _read(name: str, body: Mapping[str, Any] | None) -> NodeClaim:

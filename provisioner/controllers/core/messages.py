@@ -417,7 +417,7 @@ def volumes_attached(count: int, s: str, which: str) -> str:
 
 
 def pod_held_back(pool: str, why: str) -> str:
-    """To each pod whose node may not be launched yet; `why` is `claims_held_back` or `usd_held_back`."""
+    """To each pod whose node may not be launched yet; `why` is `claims_held_back`, `usd_held_back` or `limit_held_back`."""
     return f'Failed to schedule pod, NodePool "{pool}": {why}'
 
 
@@ -455,6 +455,11 @@ def usd_held_back(most: float) -> str:
         f"no further NodeClaim of this price is created, because all nodes together may cost ${most:g} per hour "
         "(--max-usd-per-hour); raise the flag, or remove workloads"
     )
+
+
+def limit_held_back(pool: str, resource: str) -> str:
+    """Why a NodeClaim waits that was planned within the limits of its NodePool."""
+    return f"other NodeClaims took what the limit on {resource} of NodePool {pool} left meanwhile; it is planned again"
 
 
 def disruption_loop(text: str) -> EventMessage:

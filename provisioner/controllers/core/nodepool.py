@@ -1,7 +1,7 @@
 """NodePools: hash, validation, readiness and counters, in at most two writes a change. Source: core spec 1.1, 5."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.conditions import POOL_CONDITIONS
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
@@ -26,6 +26,7 @@ from provisioner.kube.events import Recorder
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.spending import reached, spent
 from provisioner.state.cluster import Cluster
+from provisioner.state.snapshot import NodeView
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
@@ -87,12 +88,10 @@ class Health:
         return names.FALSE if ring.count(False) * 2 >= _RING else names.TRUE if ring[-1] else names.UNKNOWN
 
 
-def used_by(claims: list[NodeClaim], capacities: Mapping[str, Resources]) -> Resources:
-    """What the nodes of a pool have together, zero-filled, with the number of nodes."""
+def used_by(nodes: Sequence[NodeView]) -> Resources:
+    """What the nodes of a pool that count have together, zero-filled, with their number. Source: core spec 5 (nodes marked for deletion)."""
     total = Resources.of(dict.fromkeys(_ALWAYS_TOLD, 0))
-    for claim in claims:
-        total += capacities.get(claim.metadata.name, Resources.of({}))
-    return total + Resources.of({names.NODES: len(claims)})
+    return total + Resources.total(one.capacity for one in nodes) + Resources.of({names.NODES: len(nodes)})
 
 
 class PoolController:
@@ -164,10 +163,9 @@ class PoolController:
 
     def _status(self, pool: NodePool) -> None:
         snapshot = self._cluster.snapshot()
-        mine = [node for node in snapshot.nodes if node.pool == pool.name and node.claim is not None]
-        claims = [node.claim for node in mine if node.claim is not None]
-        used = used_by(claims, {node.key.name: node.capacity for node in mine})
-        most, costs, verdict = self._spending(pool, claims)
+        mine = [node for node in snapshot.nodes if node.pool == pool.name and node.counts]
+        used = used_by(mine)
+        most, costs, verdict = self._spending(pool, mine)
         conditions = self._conditions(pool, self._clock.now(), verdict)
         told = used.to_wire()
         self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)) | most, _floats(used) | costs)
@@ -175,8 +173,8 @@ class PoolController:
         if told != {key: str(value) for key, value in pool.status.resources.items()}:
             gone = {key: None for key in pool.status.resources if key not in told}
             status["resources"] = {**told, **gone}
-        if pool.status.nodes != len(claims) or not pool.status.resources:
-            status["nodes"] = len(claims)
+        if pool.status.nodes != len(mine) or not pool.status.resources:
+            status["nodes"] = len(mine)
         if (observed := self._observed(pool)) != pool.status.node_class_observed_generation:
             status["nodeClassObservedGeneration"] = observed
         if conditions != pool.status.conditions:
@@ -192,7 +190,7 @@ class PoolController:
             self._ready()
 
     def _spending(
-        self, pool: NodePool, claims: list[NodeClaim]
+        self, pool: NodePool, nodes: Sequence[NodeView]
     ) -> tuple[dict[str, float], dict[str, float], ConditionMessage | None]:
         """The money limit and what the nodes cost, for metrics, and the condition; nothing without a limit that can be read."""
         try:
@@ -208,7 +206,7 @@ class PoolController:
             types = ()
         if not types:
             return {_USD: most / MICROS}, {}, messages.SPENDING_UNKNOWN
-        costs = spent(claims, {one.name: one for one in types})
+        costs = spent(nodes, {one.name: one for one in types})
         full = reached(most - costs, types, requirements)
         verdict = messages.spending(costs / MICROS, most / MICROS, reached=full)
         return {_USD: most / MICROS}, {_USD: costs / MICROS}, verdict

@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -32,7 +32,7 @@ from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, without
+from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, successors, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
@@ -171,7 +171,8 @@ class Provisioner:
         with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._bins)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
-            greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, expired=self._expired())
+            first = successors(snapshot)
+            greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, first=first, expired=self._expired())
             planned = self._improve(prepared, greedy)
             if self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
@@ -212,7 +213,7 @@ class Provisioner:
             planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        held = self._act(snapshot, result, planned.annotations, for_buffers)
+        held = self._act(snapshot, result, planned.annotations, for_buffers, first)
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
@@ -234,15 +235,21 @@ class Provisioner:
     # ------------------------------------------------------------------ act
 
     def _act(
-        self, snapshot: Snapshot, result: Result, annotations: Mapping[str, str], for_buffers: frozenset[int]
+        self,
+        snapshot: Snapshot,
+        result: Result,
+        annotations: Mapping[str, str],
+        for_buffers: frozenset[int],
+        first: Collection[str],
     ) -> list["_HeldBack"]:
-        """Carry a result out as far as growth limits allow; what they hold back is planned again, with the pods that still wait."""
+        """Carry a result out as far as limits allow, nodes for pods of `first` before others; what they hold back is planned again."""
         nodes = {str(node.key): node for node in snapshot.nodes}
         for name, pods in result.existing.items():  # first: that room is there for others to take
             self._keep_room(nodes[name], pods)
         held: list[_HeldBack] = []
         closed: HeldBackError | None = None
-        for number, planned in enumerate(result.claims):
+        order = sorted(enumerate(result.claims), key=lambda one: all(pod.uid not in first for pod in one[1].pods))
+        for number, planned in order:
             try:
                 if closed is not None:
                     raise closed

@@ -20,7 +20,7 @@ from provisioner.controllers.core.worlds import Worlds
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.world import taken_back
+from provisioner.scheduling.world import successors, taken_back
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.state.snapshot import Snapshot
@@ -114,7 +114,9 @@ class Replanning:
         """The plan without these claims and for their pods too; None where it leaves others, or leaves no fewer and does not cost clearly less."""
         rest, waiting = taken_back(snapshot, prices.keys())
         without = prepare(self._worlds.of(rest).world, prepared)
-        solved = without.solve((*waiting, *pods), avoided=snapshot.avoided, expired=expired(), explain=False)
+        solved = without.solve(
+            (*waiting, *pods), avoided=snapshot.avoided, first=successors(snapshot), expired=expired(), explain=False
+        )
         left = {one.pod.uid for one in planned.result.unplaced}
         if any(one.pod.uid not in left for one in solved.unplaced):
             return None

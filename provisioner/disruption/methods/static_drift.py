@@ -12,10 +12,10 @@ from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
 from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
+from provisioner.disruption.static_capacity import room_of
 from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
-from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import EMPTY, Resources
 
@@ -64,7 +64,8 @@ def propose(view: View) -> MethodAnswer:
         if isinstance(template, str):
             blocked += [Blocked(one.key, name, template) for one in mine]
             continue
-        room = _room(view, pool)
+        there = sum(1 for one in view.snapshot.nodes if one.pool == name and one.claim is not None)
+        room = room_of(pool, there)
         for one in mine:
             if room is not None and room <= 0:
                 blocked.append(Blocked(one.key, name, messages.pool_reached_its_limit(name)))
@@ -96,18 +97,6 @@ def _count(view: View, pool: str) -> int:
     """Nodes of the pool that are not deleted yet, those that a command replaces among them."""
     mine = (one.claim for one in view.snapshot.nodes if one.pool == pool and one.claim is not None)
     return sum(1 for one in mine if one.metadata.deletion_timestamp is None)
-
-
-def _room(view: View, pool: NodePool) -> int | None:
-    """How many nodes the pool's limit still admits; None without one, 0 where it cannot be read."""
-    if names.NODES not in pool.spec.limits:
-        return None
-    try:
-        limit = Resources.parse({names.NODES: pool.spec.limits[names.NODES]})[names.NODES]
-    except QuantityError:
-        return 0
-    there = sum(1 for one in view.snapshot.nodes if one.pool == pool.metadata.name and one.claim is not None)
-    return max(0, limit - there)
 
 
 def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | str:

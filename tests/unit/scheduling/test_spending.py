@@ -14,6 +14,7 @@ from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.spending import PricedTypes, reached, spent
 from provisioner.values.resources import Resources
 from tests.support import cluster
+from tests.support.fleets import Fleet
 from tests.support.problems import instance_type, offering, pods, pool, problem, shape
 
 SPOT = (names.CAPACITY_TYPE_LABEL, "In", ("spot",))
@@ -99,8 +100,13 @@ def test_a_zone_that_does_not_sell_a_type_keeps_it_from_nobody() -> None:
 def test_a_running_node_whose_price_vanished_counts_as_on_demand() -> None:
     """At 100,000 USD per hour it would stop its NodePool for as long as it runs."""
     vanished = replace(BOTH, offerings=(offering("b", 100_000.0, "spot", available=False), offering("b", 1.0)))
-    own = {names.INSTANCE_TYPE_LABEL: "both", names.ZONE_LABEL: "b", names.CAPACITY_TYPE_LABEL: "spot"}
-    assert spent([cluster.claim("a", labels=own)], {"both": vanished}) == 1_000_000
+    node = Fleet().node("a", kind=BOTH, zone="b", capacity_type="spot")
+    assert spent([node], {"both": vanished}) == 1_000_000
+
+
+def test_a_node_that_goes_costs_nothing() -> None:
+    node = Fleet().node("a", kind=BOTH, zone="b", deleting=True)
+    assert spent([node], {"both": BOTH}) == 0
 
 
 def test_nobody_can_ask_for_money() -> None:

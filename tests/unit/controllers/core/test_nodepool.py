@@ -20,6 +20,7 @@ from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.cluster import TYPES, World, claim, pool
+from tests.support.fleets import Fleet
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 
 GENERATIONS = (1, 1)
@@ -79,12 +80,15 @@ def test_the_pool_is_looked_at_again_only_when_its_ring_changed() -> None:
 
 
 def test_a_pool_without_nodes_uses_zero_of_everything_that_is_told() -> None:
-    assert used_by([], {}).to_wire() == {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"}
+    assert used_by([]).to_wire() == {"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"}
 
 
 def test_a_pool_uses_what_its_nodes_have_known_or_not() -> None:
-    capacities = {"a": Resources.parse({"cpu": "4", "memory": "8Gi"}), "b": Resources.parse({"cpu": "2", "x/gpu": "1"})}
-    used = used_by([claim("a"), claim("b"), claim("unlaunched")], capacities)
+    fleet = Fleet()
+    fleet.node("a", capacity=Resources.parse({"cpu": "4", "memory": "8Gi"}))
+    fleet.node("b", capacity=Resources.parse({"cpu": "2", "x/gpu": "1"}))
+    fleet.node("unlaunched", capacity=Resources.of({}))
+    used = used_by(fleet.nodes)
     assert used.to_wire() == {
         "cpu": "6",
         "memory": "8Gi",

@@ -147,7 +147,8 @@ def test_verdicts_that_no_object_foretells_are_waited_for_until_they_cease(secon
 
 
 def test_pods_move_to_a_drifted_node_where_the_limits_leave_nothing_else() -> None:
-    fleet = drifted(Fleet([pool(limits={"nodes": "2"})]), ("a", several(1, "w")), ("b", several(1, "x")))
+    """As where somebody lowered the limit: with one node gone there are still as many as it admits."""
+    fleet = drifted(Fleet([pool(limits={"nodes": "1"})]), ("a", several(1, "w")), ("b", several(1, "x")))
     found = drift.propose(fleet.view()).proposals
     assert [gist(one) for one in found] == [(("b",), [], {"a": 1})]
 
@@ -160,15 +161,37 @@ def test_the_room_of_others_is_used_once() -> None:
     assert [gist(one) for one in found] == [(("b",), [], {"c": 2}), (("a",), ["small"], {})]
 
 
-def test_the_limits_of_a_pool_hold_for_all_replacements_together() -> None:
-    fleet = drifted(Fleet([pool(limits={"nodes": "4"})]), *((f"n{n}", several(3, f"p{n}")) for n in range(3)))
+# three nodes of 4 CPUs that cost 0.2 USD per hour each: the limits, what the pool may cost, how many go
+LIMITS = {
+    "a pool at its limit of nodes": ({"nodes": "3"}, "", 3),
+    "at its limit of CPUs": ({"cpu": "12"}, "", 3),
+    "at its limit of money": ({}, "0.6", 3),
+    "near it": ({"cpu": "15"}, "", 3),
+    "far from it": ({"cpu": "40"}, "", 3),
+    "a node above it": ({"nodes": "2"}, "", 0),
+    "a CPU above it": ({"cpu": "11"}, "", 0),
+    "a cent above what it may cost": ({}, "0.59", 0),
+}
+
+
+@pytest.mark.parametrize(("limits", "usd", "going"), LIMITS.values(), ids=LIMITS)
+def test_a_node_that_goes_makes_room_for_its_replacement(limits: dict[str, str], usd: str, going: int) -> None:
+    """From the moment its command is written it counts no more; whatever the replacements become, together they keep the limits."""
+    own = pool(limits=limits)
+    if usd:
+        own.metadata.annotations[names.MAX_USD_PER_HOUR] = usd
+    fleet = drifted(Fleet([own]), *((f"n{n}", several(4, f"p{n}")) for n in range(3)))
     answer = drift.propose(fleet.view())
-    assert gone(answer) == [("n2",)]
-    assert "limit" in told(answer)["n0"]
+    assert len(answer.proposals) == going
+    assert all("limit on" in text for text in told(answer).values())
+    assert len(told(answer)) == 3 - going
+    cpus = {"small": 2, "medium": 4, "large": 8}
+    new = [max(cpus[kind] for kind in claim.instance_types) for one in answer.proposals for claim in one.replacements]
+    assert 4 * (3 - going) + sum(new) <= int(limits.get("cpu", "40")) or not going
 
 
 def test_pending_pods_keep_the_room_that_they_will_take() -> None:
-    fleet = drifted(Fleet([pool(limits={"nodes": "2"})]), ("a", several(2, "w")), kind=SMALL)
+    fleet = drifted(Fleet([pool(limits={"nodes": "1"})]), ("a", several(2, "w")), kind=SMALL)
     fleet.node("c", several(2, "y"))
     fleet.pending = [running(f"new-{n}", phase="Pending", scheduled=False, unschedulable=True) for n in range(2)]
     answer = drift.propose(fleet.view())
@@ -445,7 +468,7 @@ def test_where_time_is_up_the_next_pass_begins_with_those_that_were_not_reached(
 
 def test_drifted_nodes_are_opened_once_for_pods_that_find_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each node that another drifted one takes the pods of would cost a change of all of them."""
-    fleet = Fleet([pool(limits={"nodes": "12"})])
+    fleet = Fleet([pool(limits={"nodes": "1"})])
     for number in range(12):
         fleet.node(f"n{number:02d}", several(1, f"p{number}"), drifted=SINCE)
     opened: list[int] = []
