@@ -13,7 +13,7 @@ from provisioner.apis.conversion.ownership import owner_of
 from provisioner.apis.core import CustomResourceDefinition
 from provisioner.kube.client import Client
 from provisioner.kube.errors import NotFound
-from provisioner.kube.other_karpenter import karpenter_runs
+from provisioner.kube.other_karpenter import OtherKarpenter
 from provisioner.kube.resources import CRDS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -50,10 +50,14 @@ class DefinitionInjector:
         clock: for the age of Karpenter's Lease.
         names: of the definitions.
         namespace: our own.
+        karpenter_namespace: where Karpenter runs, if that is unusual.
     """
 
-    def __init__(self, client: Client, clock: Clock, names: tuple[str, ...], namespace: str) -> None:
-        self._client, self._clock, self._names, self._namespace = client, clock, names, namespace
+    def __init__(
+        self, client: Client, clock: Clock, names: tuple[str, ...], namespace: str, karpenter_namespace: str = ""
+    ) -> None:
+        self._client, self._names = client, names
+        self._karpenter = OtherKarpenter(client, clock, namespace, karpenter_namespace)
         self._said = ""
 
     def inject(self, bundle: bytes) -> None:
@@ -64,18 +68,21 @@ class DefinitionInjector:
             ApiError: the server refused otherwise.
         """
         refused = []
+        beside: str | None = None
         for name in self._names:
             try:
                 definition = self._client.get(CRDS, name)
             except NotFound:
                 continue
             patch = injection(definition, bundle)
-            if patch and not (
-                reason := refusal(definition) or karpenter_runs(self._client, self._namespace, self._clock.now())
-            ):
+            if not patch:
+                continue
+            beside = self._karpenter.look() if beside is None else beside
+            reason = refusal(definition) or beside
+            if not reason:
                 self._client.patch(CRDS, name, patch, kind="json")
                 _log.info(messages.INJECTED_CA_BUNDLE, kind=CRDS.kind, certificates=len(certificates(bundle)))
-            elif patch:
+            else:
                 refused.append(reason)
         text = "; ".join(dict.fromkeys(refused))
         if text and text != self._said:

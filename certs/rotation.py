@@ -79,6 +79,7 @@ class Settings:
         register: the documents of the two configurations, where this program creates them (outside of a cluster); they are
             applied at the start and whenever one is gone, and the namespace is created with them.
         definitions: names of the CustomResourceDefinitions whose conversion gets the bundle too.
+        karpenter_namespace: where Karpenter runs, if that is unusual; while it does, no definition gets the bundle.
         leaf_days: lifetime of a leaf.
         settle: seconds between "the bundle holds the new CA" and serving its leaf.
         overlap: seconds between "all replicas serve the new leaf" and the end of trust in the old CA.
@@ -92,6 +93,7 @@ class Settings:
     inject: bool = True
     register: tuple[Mapping[str, Any], ...] = ()
     definitions: tuple[str, ...] = ()
+    karpenter_namespace: str = ""
     leaf_days: int = LEAF_DAYS
     settle: float = 5.0
     overlap: float = 60.0
@@ -225,7 +227,9 @@ class Rotation:
         leading = client.under(self._term)  # what only the leader writes; each replica's own record is not of that kind
         self._store = SecretStore(leading, settings.namespace, settings.secret)
         self._injector = BundleInjector(leading, settings.configuration)
-        self._definitions = DefinitionInjector(leading, clock, settings.definitions, settings.namespace)
+        self._definitions = DefinitionInjector(
+            leading, clock, settings.definitions, settings.namespace, settings.karpenter_namespace
+        )
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -91,6 +91,7 @@ class Config:
     scheduler_name: str
     identity: str
     conversion: bool = False
+    karpenter_namespace: str = ""
     on_demand_shares: bool = False
     images: "ImageSettings | None" = None
 
@@ -123,6 +124,7 @@ class Config:
             inject=not self.existing_bundle,
             register=documents,
             definitions=DEFINITIONS if self.conversion else (),
+            karpenter_namespace=self.karpenter_namespace,
         )
 
 
@@ -286,6 +288,12 @@ class _ObjectName(click.ParamType[str]):
     default=f"{DEFAULT_NAMESPACE}/{names.SCHEDULER_NAME}",
     help="Lease of the Dovetail scheduler; while it is not renewed, no pods are assigned to that scheduler.",
 )
+@click.option(
+    "--karpenter-namespace",
+    default="",
+    metavar="NAMESPACE",
+    help="With --conversion: namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system.",
+)
 @click.option("--scheduler-name", type=_ObjectName(), default=names.SCHEDULER_NAME, help="schedulerName to stamp.")
 @click.option(
     "--on-demand-shares",
@@ -351,6 +359,7 @@ def command(
     image_registry_ca: str | None,
     identity: str | None,
     conversion: bool,
+    karpenter_namespace: str,
     log_level: str,
     log_format: logs.Format,
 ) -> None:
@@ -382,6 +391,7 @@ def command(
             images=images,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
             conversion=conversion,
+            karpenter_namespace=karpenter_namespace,
         )
         prepare(config)
     except (RegistrationError, ConfigError, CertificateError) as error:

@@ -677,6 +677,11 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
     )
 
     @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Paths of the fields of its spec that this version does not know, see `NewerEC2NodeClass`."""
+        return ()
+
+    @property
     def name(self) -> str:
         """Its name; classes have no namespace."""
         return self.metadata.name
@@ -705,3 +710,18 @@ class EC2NodeClass(Object, frozen=True, kw_only=True):
     def network_interfaces(self) -> tuple[NetworkInterface, ...]:
         """Interfaces that the user wants; none means the usual ones."""
         return () if isinstance(self.spec.network_interfaces, UnsetType) else self.spec.network_interfaces
+
+
+class NewerEC2NodeClass(EC2NodeClass, frozen=True, kw_only=True):
+    """An EC2NodeClass with fields that this version does not know, such as those of a newer Karpenter: no hash proves drift, see `NewerNodePool`.
+
+    Attributes:
+        unread: their paths, sorted.
+    """
+
+    unread: tuple[str, ...] = ()
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """See `EC2NodeClass`."""
+        return self.unread

@@ -400,6 +400,11 @@ class NodePool(Object, frozen=True, kw_only=True):
     status: NodePoolStatus = NodePoolStatus()
 
     @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Paths of the fields of its spec that this version does not know, see `NewerNodePool`."""
+        return ()
+
+    @property
     def name(self) -> str:
         """Its name; pools have no namespace."""
         return self.metadata.name
@@ -433,6 +438,21 @@ class NodePool(Object, frozen=True, kw_only=True):
     def is_static(self) -> bool:
         """Whether it keeps a fixed number of nodes."""
         return self.spec.replicas is not None
+
+
+class NewerNodePool(NodePool, frozen=True, kw_only=True):
+    """A NodePool with fields that this version does not know: another program's hash of it may say what ours does not, so no hash proves drift.
+
+    Attributes:
+        unread: their paths, sorted.
+    """
+
+    unread: tuple[str, ...] = ()
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """See `NodePool`."""
+        return self.unread
 
 
 def pool_of_class(reference: NodeClassReference) -> NodePool:

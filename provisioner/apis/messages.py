@@ -1,5 +1,6 @@
 """Texts that `apis` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 # validation.py: errors of NodePools, in `dovetail lint`, the validating webhook and the condition ValidationSucceeded
@@ -602,3 +603,14 @@ def overhead_differs(name: str) -> str:
 def selector_differs(name: str, key: str, value: str, given: str) -> str:
     """`name` is the RuntimeClass, `value` what it selects, `given` what the pod selects."""
     return f"RuntimeClass {name} selects nodes with {key}={value}, but spec.nodeSelector has {key}={given}; remove one of them"
+
+
+# unknown fields of watched objects
+
+
+def unknown_fields_ignored(kind: str, paths: Sequence[str]) -> str:
+    """Of a NodePool or EC2NodeClass that a newer version wrote."""
+    return (
+        f"This version of Dovetail does not know {', '.join(paths)}: new nodes of this {kind} do without, and a change of the {kind} replaces "
+        "no node because of its hash. Upgrade Dovetail, or remove the fields"
+    )

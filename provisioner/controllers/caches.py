@@ -95,6 +95,8 @@ class Caches:
         self.cluster = self._state(options)
         self.effects: Callable[[Iterable[Effect]], None] = _ignored
         self.unreadable: Callable[[Resource[Any], Identity, str], None] = _ignored
+        #: That another Karpenter leads, as a sentence; set before anything is started.
+        self.beside: Callable[[], str] = str
         self.nodes = self._reflect(resources.NODES, self._node, NodeChanged)
         self.pools = self._reflect(resources.NODEPOOLS, self._pool, NodePoolChanged)
         self.overlays = Overlays(self.pools.store.list, clock)
@@ -197,7 +199,7 @@ class Caches:
         """Which NodePools nobody disrupts for now. Cost: O(pools)."""
         settings = self.settings.store.get(self._settings_key)
         nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
-        return pause_of(self.pools.store.list(), settings.data if settings is not None else nothing)
+        return pause_of(self.pools.store.list(), settings.data if settings is not None else nothing, self.beside())
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""

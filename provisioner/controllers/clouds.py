@@ -44,6 +44,7 @@ class Parts:
         terminator: the only one who ends instances.
         ledger: of disruption budgets, for whatever keeps them.
         postponed: whether an end has to wait until the caches have caught up; see `core.live_reads`.
+        beside: that another Karpenter leads, as a sentence; "" where none does.
     """
 
     cluster: Cluster
@@ -59,6 +60,7 @@ class Parts:
     terminator: Terminator
     ledger: BudgetLedger
     postponed: Postponed
+    beside: Callable[[], str]
 
 
 class Term(Protocol):
@@ -124,6 +126,7 @@ class KwokTerm:
             parts.clock,
             look_again=parts.claim_again,
             orphan_after=ORPHAN_AFTER,
+            beside=parts.beside,
         )
         self.garbage = Poller("instance-garbage", collector.poll)
 

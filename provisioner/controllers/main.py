@@ -20,6 +20,8 @@ from provisioner.controllers.freshness import stale
 from provisioner.controllers.leadership import Leadership
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import announce_build
+from provisioner.controllers.other_autoscalers import LOOK_SECONDS, OtherAutoscalers
+from provisioner.controllers.poller import Poller
 from provisioner.controllers.program import Controllers
 from provisioner.controllers.why.access import Access
 from provisioner.controllers.why.leader import LeaderInstant
@@ -64,6 +66,9 @@ class ProvisionerProcess:
         # whatever it is lent to writes as the leader only
         self._client = Client(self._connection, self._clock, self._term)
         self._caches = Caches(self._connection, options, self._clock)
+        self._others = OtherAutoscalers(self._client, self._clock, options)
+        self._caches.beside = lambda: self._others.problem
+        self._others_poller = Poller("other-autoscalers", self._others.poll, LOOK_SECONDS)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
         self._metrics = Metrics()
         self._metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
@@ -102,11 +107,15 @@ class ProvisionerProcess:
             if not self._caches.start(self._stopping):
                 return 0
             self._cloud.start()
+            self._others_poller.once()  # before anything is launched
+            self._others_poller.start()
             self._lead(reports, process)
         finally:
             self._end()
             servers = [one.stop for one in (reports, why, probes, figures) if one is not None]
-            stop_all((self._connection.close, self._caches.stop, *servers), OTHERS_STOP_SECONDS)
+            stop_all(
+                (self._connection.close, self._caches.stop, self._others_poller.stop, *servers), OTHERS_STOP_SECONDS
+            )
         return 0
 
     def _watch_memory(self, guard: MemoryGuard) -> None:

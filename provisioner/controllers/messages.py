@@ -26,6 +26,13 @@ WHY_NEEDS_REPORT_CERTIFICATES: Final = (
 )
 REPORTS_DISABLED: Final = "Reports of the extender are disabled until the certificates exist"
 
+# other_autoscalers.py
+KARPENTER_NOT_LOOKED_FOR: Final = "it is not known yet whether Karpenter runs in this cluster"
+KARPENTER_RUNS_BESIDE: Final = "Karpenter runs in this cluster; launching nothing and starting no disruption"
+NO_KARPENTER_BESIDE: Final = "No other Karpenter leads in this cluster"
+CLUSTER_AUTOSCALER_RUNS: Final = "Cluster Autoscaler runs in this cluster; make sure that its node groups and the NodePools are meant for different pods"
+MAY_NOT_READ_LEASES: Final = "Cannot find out whether another autoscaler runs; apply the ClusterRole of this version, which allows getting its Lease"
+
 # poller.py
 POLLING_FAILED: Final = "Polling failed; retrying"
 

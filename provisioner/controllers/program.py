@@ -117,6 +117,7 @@ class Controllers:
                 terminator=self._ends.terminator,
                 ledger=self._disruptions.ledger,
                 postponed=self._ends.live.postponed,
+                beside=caches.beside,
             )
         )
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
@@ -364,6 +365,7 @@ class Controllers:
             claim is not None
             and claim.metadata.uid
             and not claim.status.provider_id
+            and not self._caches.beside()
             and self._cluster.is_unneeded(name)
         ):
             _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)

@@ -287,6 +287,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         health=health.note,
         nodes_are_stale=caches.nodes_are_stale,
         elsewhere=calls.fits_elsewhere,
+        beside=caches.beside,
         timeouts=timeouts_of(base.options),
         postponed=ending.live.postponed,
     )
@@ -427,7 +428,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
         reference = pool.node_class_ref
         return (reference.group, reference.kind) in base.provider.node_class_kinds()
 
-    growth = GrowthLedger(cluster, limits_of(options), caches.types_of, clock)
+    growth = GrowthLedger(cluster, limits_of(options), caches.types_of, clock, caches.beside)
     creator = ClaimCreator(
         base.client,
         cluster,

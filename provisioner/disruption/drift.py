@@ -26,12 +26,13 @@ _RESERVATION_LABELS: Final = "capacity-reservation-"
 def pool_drift(claim: NodeClaim, pool: NodePool) -> str:
     """What the objects alone say: NodePoolDrifted, RequirementsDrifted or ""; "" for a claim that is not launched.
 
-    Hashes count only where both objects have one, of the same version. A pool whose requirements cannot be read says so
-    itself, and drifts nothing.
+    Hashes count only where both objects have one, of the same version, and the pool has no field that this version does not know: its hash may
+    be another program's, and nodes that we make would lack what the field asks for. A pool whose requirements cannot be read says so itself, and
+    drifts nothing.
     """
     if not is_true(claim.status.conditions, names.LAUNCHED):
         return ""
-    if _hash_differs(claim, pool):
+    if not pool.unknown_fields and _hash_differs(claim, pool):
         return NODE_POOL
     try:
         wanted = requirements_of(pool.spec.template.spec.requirements)

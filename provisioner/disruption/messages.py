@@ -162,6 +162,11 @@ def waits_for_settings(unread: str) -> str:
     return f"Disruption is suspended because {unread}; its Role must allow listing and watching it"
 
 
+def waits_for_karpenter(beside: str) -> str:
+    """Why a node is not disrupted, or a command does not go on; `beside` is that Karpenter runs."""
+    return f"Disruption is suspended because {beside}"
+
+
 def paused_by_settings(key: str, configmap: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
     return f'Disruption is paused by the key "{key}" of ConfigMap "{configmap}"'

@@ -1,4 +1,4 @@
-"""Which NodePools are paused by a user, so that their nodes are not disrupted. Pure.
+"""Which NodePools are paused, by a user or because Karpenter itself leads, so that their nodes are not disrupted. Pure.
 
 Differs: Karpenter has no pause; budgets of 0 do not stop what has begun.
 """
@@ -24,14 +24,27 @@ class Pause:
         everything: all NodePools are.
         pools: names of those that are themselves.
         unread: everything is, because nobody knows what the ConfigMap says.
+        beside: everything is, because another Karpenter leads: this says so. Drains that have begun go on.
     """
 
     everything: bool = False
     pools: frozenset[str] = frozenset()
     unread: bool = False
+    beside: str = ""
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether every NodePool is paused."""
+        return self.everything or bool(self.beside)
 
     def why(self, pool: str) -> str:
         """What pauses the nodes of a NodePool, as users read it; "" where nothing does."""
+        if self.beside:
+            return messages.waits_for_karpenter(self.beside)
+        return self.why_drains(pool)
+
+    def why_drains(self, pool: str) -> str:
+        """What pauses the drains of a NodePool's nodes, as users read it; "" where nothing does."""
         if self.unread:
             unread = messages.settings_not_read(names.SETTINGS_CONFIGMAP)
             return messages.waits_for_settings(unread)
@@ -45,16 +58,17 @@ class Pause:
 NOTHING: Final = Pause()
 
 
-def pause_of(pools: Iterable[NodePool], settings: Mapping[str, str] | None) -> Pause:
+def pause_of(pools: Iterable[NodePool], settings: Mapping[str, str] | None, beside: str = "") -> Pause:
     """What is paused. A value that is neither `true` nor `false` pauses: whoever wrote it wants something to stop.
 
     Args:
         pools: every NodePool.
         settings: `data` of the ConfigMap; empty where there is none, None while that is not known.
+        beside: that another Karpenter leads, as a sentence; "" where none does.
     """
     paused = (one.metadata.name for one in pools if _says(one.metadata.annotations.get(names.PAUSED, "")))
     unread = settings is None
-    return Pause(unread or _says((settings or {}).get(PAUSED, "")), frozenset(paused), unread)
+    return Pause(unread or _says((settings or {}).get(PAUSED, "")), frozenset(paused), unread, beside)
 
 
 def _says(value: str) -> bool:

@@ -39,8 +39,8 @@ EVENT_HANDLER_FAILED: Final = "Event handler failed"
 
 # beside.py
 def karpenter_runs(namespace: str) -> str:
-    """Why no definition gets the CA bundle, and nothing is translated."""
-    return f"Karpenter runs in namespace {namespace}; uninstall it first"
+    """Why nothing is launched, disrupted or translated, and no definition gets the CA bundle."""
+    return f"Karpenter runs in namespace {namespace}; scale its Deployment to 0, or uninstall it"
 
 
 # config.py

@@ -6,16 +6,17 @@
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from provisioner.apis import core, meta
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.conversion.alpha_types import OldObject
-from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.ec2 import EC2NodeClass, NewerEC2NodeClass
+from provisioner.apis.karpenter import NewerNodePool, NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
+from provisioner.apis.openapi import definition_of, unknown_fields
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.shares import SeatedPod, decode_seated
@@ -23,6 +24,9 @@ from provisioner.apis.volumes import decode_volume, decode_volume_claim
 from provisioner.values import jsontext
 
 T = TypeVar("T")
+
+MOST_UNKNOWN: Final = 16
+"""Fields that are named of an object that has some which this version does not know."""
 
 
 class Identity(Protocol):
@@ -154,6 +158,22 @@ def _kind(type_: type[T], group: str, version: str, plural: str, kind: str, *, n
     return Resource(group, version, plural, kind, namespaced, msgspec.json.Decoder(type_).decode)
 
 
+def _noting_unknown(type_: type[T], newer: Callable[..., T]) -> Callable[[bytes], T]:
+    """A decoder that makes a `newer` of an object whose spec has fields that the type lacks. Cost: the object is decoded twice."""
+    decode = msgspec.json.Decoder(type_).decode
+
+    def read(data: bytes) -> T:
+        found = decode(data)
+        definition = definition_of(found.api_version, found.kind)  # type: ignore[attr-defined]
+        strange = unknown_fields(definition, msgspec.json.decode(data)) if definition is not None else []
+        if not strange:
+            return found
+        known = {name: getattr(found, name) for name in type_.__struct_fields__}  # type: ignore[attr-defined]
+        return newer(**known, unread=tuple(sorted(one.path for one in strange))[:MOST_UNKNOWN])
+
+    return read
+
+
 PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=decode_pod, identity=itself)
 SEATED_PODS: Resource[SeatedPod] = Resource(
     "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod
@@ -220,7 +240,9 @@ CRDS = _kind(
     "CustomResourceDefinition",
     namespaced=False,
 )
-NODEPOOLS = _kind(NodePool, "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NODEPOOLS: Resource[NodePool] = Resource(
+    "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False, decode=_noting_unknown(NodePool, NewerNodePool)
+)
 NODECLAIMS = _kind(NodeClaim, "karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 NODEOVERLAYS = _kind(NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
 CAPACITYBUFFERS = _kind(
@@ -229,7 +251,14 @@ CAPACITYBUFFERS = _kind(
 KWOKNODECLASSES = _kind(
     KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
 )
-EC2NODECLASSES = _kind(EC2NodeClass, "karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)
+EC2NODECLASSES: Resource[EC2NodeClass] = Resource(
+    "karpenter.k8s.aws",
+    "v1",
+    "ec2nodeclasses",
+    "EC2NodeClass",
+    namespaced=False,
+    decode=_noting_unknown(EC2NodeClass, NewerEC2NodeClass),
+)
 PROVISIONERS = _kind(OldObject, "karpenter.sh", "v1alpha5", "provisioners", "Provisioner", namespaced=False)
 AWSNODETEMPLATES = _kind(
     OldObject, "karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate", namespaced=False

@@ -446,6 +446,12 @@ class Options:
     system_namespace: str = _setting(
         "dovetail-system", _TEXT, "Namespace of the Leases, ConfigMaps and Secrets of Dovetail."
     )
+    karpenter_namespace: str = _own(
+        "",
+        _TEXT,
+        "Namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, "
+        "Dovetail launches nothing and starts no disruption.",
+    )
     provider: str = _own("kwok", _Parser(_choice("aws", "kwok"), "aws|kwok"), "Cloud provider that launches the nodes.")
     instance_types_file_path: str = _setting(
         "", _TEXT, "JSON file with instance types for kwok; if empty, the built-in instance types."

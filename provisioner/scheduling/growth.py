@@ -24,6 +24,8 @@ class Limit(enum.StrEnum):
     USD = "max-usd-per-hour"
     NODE_POOL = "limits"
     """Of the NodePool itself: spec.limits, or the annotation dovetail.dev/max-usd-per-hour."""
+    KARPENTER = "karpenter"
+    """None of ours: another Karpenter leads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """What a group of rows finds on the cluster before its programs start; see `row.GROUPS`."""
 
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,6 +15,9 @@ from provisioner.apis.conversion.ownership import KARPENTER_LEASE
 from provisioner.cli.harness.aws import CLUSTER_NAME
 from provisioner.cli.harness.session import WEBHOOK, Session
 from provisioner.cli.harness.workload import manifests
+from provisioner.kube.client import Client
+from provisioner.kube.errors import NotFound
+from provisioner.kube.resources import LEASES
 from tests.support.eventually import eventually
 from webhook.policy import binding, policy
 
@@ -68,16 +73,38 @@ def kept_and_silent(session: Session) -> None:
 
 def beside_karpenter(session: Session) -> None:
     """Karpenter itself leads in kube-system, and nobody else keeps the definitions of the component. A Provisioner is older than the component."""
-    renewed = session.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": "karpenter-7d9c", "renewTime": renewed, "leaseDurationSeconds": 15}
-    _apply(session, _metadata("coordination.k8s.io/v1", "Lease", KARPENTER_LEASE, "kube-system") | {"spec": spec})
+    karpenter_leads(session.client)
     _old_versions(session)  # after the Lease: the webhook of the last group may run
 
 
 def old_versions(session: Session) -> None:
     """The component serves old versions. A Provisioner is older than it."""
     _old_versions(session)
-    session.cluster.kubectl("-n", "kube-system", "delete", "lease", KARPENTER_LEASE, "--ignore-not-found")
+    karpenter_ends(session.client)
+
+
+def karpenter_leads(client: Client) -> None:
+    """A Karpenter in kube-system takes the lead, and renews its Lease until `karpenter_ends`."""
+    document = _metadata("coordination.k8s.io/v1", "Lease", KARPENTER_LEASE, "kube-system")
+    spec = {"holderIdentity": "karpenter-7d9c", "leaseDurationSeconds": 15}
+    client.create(LEASES, document | {"spec": spec}, "kube-system")
+
+    def renew() -> None:
+        count = 0
+        with contextlib.suppress(NotFound):  # until it has ended
+            while True:
+                count += 1
+                spec = {"renewTime": f"2026-01-01T00:00:{count % 60:02}.{count:06}Z"}  # by a clock that is far behind
+                client.patch(LEASES, KARPENTER_LEASE, {"spec": spec}, "kube-system")
+                time.sleep(2.0)
+
+    threading.Thread(target=renew, name="karpenter", daemon=True).start()
+
+
+def karpenter_ends(client: Client) -> None:
+    """Its Lease is deleted; nothing happens where there is none."""
+    with contextlib.suppress(NotFound):
+        client.delete(LEASES, KARPENTER_LEASE, "kube-system")
 
 
 def old_provisioner(name: str, **spec: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from typing import Any
 from provisioner.apis import names
 from provisioner.apis.meta import is_true
 from provisioner.disruption import messages
-from tests.scenarios.row import Row, row
+from tests.scenarios.grounds import karpenter_ends, karpenter_leads
+from tests.scenarios.row import BESIDE_LEADING, Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
     ALL,
@@ -681,6 +682,27 @@ ROWS: tuple[Row, ...] = (
         becomes(1, 12, new=True),
         evicted("web", count=12),
         quick=True,
+    ),
+    row(
+        "while Karpenter leads nothing is launched or disrupted, and everything goes on when it has ended",
+        pool(disruption=TIGHT),
+        deploy("web", 1),
+        settled(1, 1),
+        lambda scene: karpenter_leads(scene.client),
+        counted(("dovetail_other_autoscaler_running", {"autoscaler": "karpenter"})),
+        relabel(),
+        scale("web", 2),
+        event(
+            "DisruptionBlocked",
+            "Disruption is suspended because Karpenter runs in namespace kube-system",
+            kind="NodePool",
+        ),
+        event("FailedScheduling", "Karpenter runs in namespace kube-system", kind="Pod"),
+        claims_say(names.DRIFTED, "True", "NodePoolDrifted"),
+        holds(),
+        lambda scene: karpenter_ends(scene.client),
+        becomes(2, 2, new=True),
+        group=BESIDE_LEADING,
     ),
     row(
         "a pause of everything stops a drain within a second, and is heeded by every NodePool",

@@ -494,14 +494,14 @@ ALPHA: tuple[Row, ...] = (
 REFUSED: tuple[Row, ...] = (
     row(
         "beside a Karpenter that leads no definition gets a CA bundle, and the log says why",
-        no_bundle("Karpenter runs in namespace kube-system; uninstall it first"),
+        no_bundle("Karpenter runs in namespace kube-system; scale its Deployment to 0"),
         karpenter_is_named,
         group=BESIDE,
     ),
     row(
         "beside a Karpenter that leads a Provisioner is not translated, and is told why",
         applied(provisioner()),
-        not_translated("KarpenterRuns", "Karpenter runs in namespace kube-system; uninstall it first"),
+        not_translated("KarpenterRuns", "Karpenter runs in namespace kube-system; scale its Deployment to 0"),
         wait("there is no NodePool", lambda scene: not scene.wire(POOL)),
         group=BESIDE,
     ),

@@ -31,6 +31,7 @@ class Group:
 
 ADMISSION: Final = "admission"
 ALONE: Final = "alone"
+BESIDE_LEADING: Final = "karpenter-leads"
 DEFAULTS, POLICY, SILENT, BESIDE, OLD = "defaults", "policy", "silent", "beside-karpenter", "old-versions"
 GROUPS: dict[str, Group] = {
     DEFAULT: Group(),
@@ -40,6 +41,7 @@ GROUPS: dict[str, Group] = {
     "slow": Group((GATES, "--max-claims-per-minute=2")),
     "gates-off": Group(()),
     "stopped": Group(),
+    BESIDE_LEADING: Group(),
     ALONE: Group(),
     ADMISSION: Group(webhook=True),
     DEFAULTS: Group(webhook=True, prepare=grounds.defaults),
@@ -50,7 +52,7 @@ GROUPS: dict[str, Group] = {
 }
 """By name; groups run one after another, in this order, on one control plane.
 
-"stopped" is for rows that stop the disruption of the whole cluster, "alone" for those that pods of other rows would disturb: it has one; the last six are described where they are prepared.
+"stopped" is for rows that stop the disruption of the whole cluster, "karpenter-leads" and "alone" for those that disturb, or pods of other rows would disturb: each has one; the last six are described where they are prepared.
 """
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from extender import server as extender_server
 from provisioner.apis import ec2
+from provisioner.apis.conversion.ownership import KARPENTER_LEASE
 from provisioner.apis.crds import documents as definitions
 from provisioner.apis.reports import LEASE_NAME
 from provisioner.cli.harness.programs import AS_DEPLOYED
@@ -28,6 +29,7 @@ from provisioner.controllers.certificates import (
     REPORT_SERVER_SECRET,
 )
 from provisioner.controllers.ec2.cloud import tables_of
+from provisioner.controllers.other_autoscalers import CLUSTER_AUTOSCALER
 from provisioner.devcluster.kubescheduler import (
     DEFAULT_PROFILE,
     FEATURE_GATES,
@@ -556,12 +558,11 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("patch", CLASSES, "awsnodetemplates/status"): "the same",
         ("get create patch", KARPENTER, "nodepools"): "what they become",
         ("get create patch", CLASSES, "ec2nodeclasses"): "the same",
-        ("list", LEASES, "leases"): "whether Karpenter runs",
         ("get", "", "configmaps"): "since when the component is there",
     },
     ("dovetail-webhook", "components/conversion"): {
         ("get patch", "apiextensions.k8s.io", "customresourcedefinitions"): "caBundle",
-        ("list", LEASES, "leases"): "whether Karpenter runs",
+        ("get", LEASES, "leases"): "whether Karpenter runs",
     },
     ("dovetail-webhook", "base"): {
         (READ, "", "namespaces"): "what a namespace asks for",
@@ -803,20 +804,16 @@ def test_dns_is_reachable_in_the_cluster_and_on_the_host_but_not_outside() -> No
     assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}]
 
 
-ANOTHER_KARPENTER = {
-    "apiGroups": [LEASES],
-    "resources": ["leases"],
-    "resourceNames": ["karpenter-leader-election"],
-    "verbs": ["list"],
-}
-"""Whether it runs in whatever namespace; of the component conversion."""
+OTHER_AUTOSCALERS = ({KARPENTER_LEASE}, {KARPENTER_LEASE, CLUSTER_AUTOSCALER[0]})
+"""Leases that are read in other namespaces, by their names, of which some may not exist."""
 
 
 def test_no_rule_has_a_wildcard_and_secrets_and_leases_are_of_our_namespace_only() -> None:
     for role in (*of_kind("ClusterRole"), *of_kind("Role")):
         for rule in role["rules"]:
             assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
-            if rule == ANOTHER_KARPENTER:
+            if rule["resources"] == ["leases"] and set(rule.get("resourceNames", ())) in OTHER_AUTOSCALERS:
+                assert rule["verbs"] == ["get"] or role["kind"] == "Role"
                 continue
             if role["kind"] == "ClusterRole":
                 assert not {"secrets", "leases", "configmaps"} & set(rule["resources"])
@@ -842,6 +839,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
     }
     assert limited == {
         ("dovetail-provisioner", "leases", LEASE_NAME),
+        ("dovetail-provisioner", "leases", CLUSTER_AUTOSCALER[0], KARPENTER_LEASE),  # whether they run beside us
         ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
         ("dovetail-provisioner", "configmaps", "dovetail-settings"),
         ("dovetail-provisioner", "configmaps", "dovetail-conversion"),

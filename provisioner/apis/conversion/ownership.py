@@ -1,18 +1,16 @@
 """Whether the definitions of a cluster are ours to change, and whether Karpenter runs beside us. Pure."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from provisioner.apis.core import Lease
 from provisioner.apis.reports import LEASE_NAME
 
 KARPENTER_LEASE: Final = LEASE_NAME
-KARPENTER_NAMESPACES: Final = frozenset({"karpenter", "kube-system"})
-"""Where its chart and its documentation put Karpenter. A Lease of its name anywhere else proves nothing: whoever owns a namespace may
-make one there."""
-KARPENTER_SILENT: Final = timedelta(minutes=5)
-"""After so long without a renewal of its Lease Karpenter has gone; it renews every two seconds."""
+_KARPENTER_NAMESPACES: Final = frozenset({"karpenter", "kube-system"})
+"""Where its chart and its documentation put Karpenter. A Lease of its name anywhere else proves nothing: a tenant may make one in any namespace of theirs."""
+SILENT_SECONDS: Final = 60.0
+"""After so long without a renewal of its Lease, Karpenter has gone: its Lease lasts 15 seconds and is renewed every two."""
 
 _HELM: Final = "app.kubernetes.io/managed-by"
 _KEYS: Final[Mapping[str, str]] = {
@@ -43,23 +41,39 @@ def owner_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Owner
     return next((Owner(name, key) for key, name in _KEYS.items() if key in labels or key in annotations), None)
 
 
-def karpenter_beside(leases: Iterable[Lease], namespace: str, now: datetime) -> str:
-    """Where a Karpenter other than us leads, as namespace; "" for nowhere, and for namespaces that it is not known to use.
+class KarpenterLeases:
+    """What was seen of Karpenter's Leases, and when; the one owner of whether Karpenter runs beside us. Not thread-safe.
+
+    A Lease that is held counts from the moment at which its renewal was first seen here, by our own clock (decision 30): a new process takes one that
+    nobody renews any more for a Karpenter that runs until `SILENT_SECONDS` have passed.
 
     Args:
-        leases: those named `KARPENTER_LEASE`, of all namespaces.
-        namespace: our own; its Lease is the one that we use.
-        now: compared with what another clock wrote, so minutes count only.
+        own: namespace of our own Lease, which has the same name.
+        namespace: of a Karpenter that runs elsewhere than usual; "" for none.
+
+    Attributes:
+        namespaces: in which a Lease counts, sorted.
     """
-    for lease in leases:
-        spec = lease.spec
-        where = lease.metadata.namespace
-        if where == namespace or where not in KARPENTER_NAMESPACES or not spec.holder_identity or not spec.renew_time:
-            continue
-        try:
-            renewed = datetime.fromisoformat(spec.renew_time)
-        except ValueError:
-            return where  # somebody holds it
-        if renewed.tzinfo is None or now - renewed < KARPENTER_SILENT:
-            return where
-    return ""
+
+    def __init__(self, own: str, namespace: str = "") -> None:
+        self.namespaces: Final = tuple(sorted((_KARPENTER_NAMESPACES | {namespace}) - {own, ""}))
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def beside(self, leases: Iterable[Lease], now: float) -> str:
+        """The namespace in which a Karpenter other than us leads; "" for none.
+
+        Args:
+            leases: those named `KARPENTER_LEASE` in `namespaces`, as they are now.
+            now: monotonic seconds.
+        """
+        held = {
+            lease.metadata.namespace: f"{lease.spec.holder_identity} {lease.spec.renew_time}"
+            for lease in leases
+            if lease.spec.holder_identity and lease.metadata.namespace in self.namespaces
+        }
+        before = self._seen
+        self._seen = {
+            where: known if (known := before.get(where)) is not None and known[0] == renewal else (renewal, now)
+            for where, renewal in held.items()
+        }
+        return next((where for where, (_, since) in self._seen.items() if now - since < SILENT_SECONDS), "")

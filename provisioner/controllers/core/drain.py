@@ -114,7 +114,7 @@ def why_paused(claim: NodeClaim | None, pause: Pause, now: datetime) -> str:
     if claim is None or has_begun(claim.metadata.annotations, now):
         return ""
     ours = is_marked(claim) or names.ENDED_FOR in claim.metadata.annotations
-    return pause.why(claim.pool) if ours else ""
+    return pause.why_drains(claim.pool) if ours else ""
 
 
 def counting_deadline(claim: NodeClaim | None, pause: Pause, now: datetime) -> datetime | None:

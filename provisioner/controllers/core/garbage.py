@@ -76,6 +76,7 @@ class InstanceCollector(Generic[InstanceT]):
         end: drains an instance and ends it, by provider ID; raises ApiError and CloudError.
         look_again: a claim, by name, whose instance is there.
         orphan_after: how long an instance must have been nobody's.
+        beside: that another Karpenter leads, as a sentence: its launches are not orphans; "" where none does.
     """
 
     def __init__(
@@ -90,11 +91,12 @@ class InstanceCollector(Generic[InstanceT]):
         *,
         look_again: Callable[[str], None],
         orphan_after: timedelta,
+        beside: Callable[[], str] = lambda: "",
     ) -> None:
         self._list_instances, self._sort_out = list_instances, sort_out
         self._list_claims, self._terminate = list_claims, end
         self._cluster, self._client, self._clock = cluster, client, clock
-        self._look_again, self._orphan_after = look_again, orphan_after
+        self._look_again, self._orphan_after, self._beside = look_again, orphan_after, beside
         self._since: dict[str, float] = {}
         self._polls = 0
 
@@ -109,6 +111,9 @@ class InstanceCollector(Generic[InstanceT]):
         for name in found.awaited:
             self._look_again(name)
         now = self._clock.monotonic()
+        if self._beside():
+            self._since.clear()
+            return FIRST_SECONDS
         self._since = {one.id: self._since.get(one.id, now) for one in found.orphans}
         due = [one for one in found.orphans if now - self._since[one.id] >= self._orphan_after.total_seconds()]
         again = [self._end(one) for one in self._sort_out(due, self._list_claims()).orphans] if due else []

@@ -1,4 +1,5 @@
-"""Holds NodeClaims back that no limit allows now: of their NodePool, --max-claims-per-minute or --max-usd-per-hour.
+"""Holds NodeClaims back that no limit allows now: of their NodePool, --max-claims-per-minute or --max-usd-per-hour; and all while Karpenter itself
+leads.
 
 A plan is made of an instant, and two are made at a time; so what is charged is checked again here, one NodeClaim after another. The rules are in
 `scheduling.growth` and `PoolView.left`. What counts is read from the NodeClaims that there are, so a restart changes nothing. Memory adds what
@@ -27,6 +28,8 @@ from provisioner.support.clock import Clock
 
 T = TypeVar("T")
 
+#: While another Karpenter leads, its Lease is asked again about as often.
+KARPENTER_SECONDS: Final = 5.0
 #: What is known of the NodeClaims is gathered anew after so long; until then what is created here is added.
 FRESH_SECONDS: Final = 1.0
 #: Nobody is refused for money by what is older.
@@ -39,13 +42,15 @@ def limits_of(options: Options) -> GrowthLimits:
 
 
 class HeldBackError(Exception):
-    """A NodeClaim may not be created now; `held` says for how long."""
+    """A NodeClaim may not be created now; `held` says for how long, `beside` that another Karpenter leads."""
 
-    def __init__(self, held: HeldBack, limits: GrowthLimits) -> None:
-        super().__init__(held, limits)
-        self.held, self.limits = held, limits
+    def __init__(self, held: HeldBack, limits: GrowthLimits, beside: str = "") -> None:
+        super().__init__(held, limits, beside)
+        self.held, self.limits, self.beside = held, limits, beside
 
     def __str__(self) -> str:
+        if self.beside:
+            return self.beside
         if self.held.limit is Limit.CLAIMS:
             return messages.claims_held_back(self.limits.claims_per_minute)
         if self.held.limit is Limit.NODE_POOL:
@@ -100,6 +105,7 @@ class GrowthLedger:
         cluster: whose NodeClaims count, announced ones included; of resources and money those that go do not.
         limits: that hold over all NodePools.
         types_of: instance types of a NodePool, by name.
+        beside: that another Karpenter leads, as a sentence; "" where none does.
     """
 
     def __init__(
@@ -108,8 +114,10 @@ class GrowthLedger:
         limits: GrowthLimits,
         types_of: Callable[[str], Mapping[str, InstanceType]],
         clock: Clock,
+        beside: Callable[[], str] = lambda: "",
     ) -> None:
         self._cluster, self._limits, self._types_of, self._clock = cluster, limits, types_of, clock
+        self._beside = beside
         self._lock = threading.Lock()
         self._began = clock.monotonic()
         self._mine: dict[str, tuple[float, bool]] = {}  # announced here: when, and whether it was seen written
@@ -127,6 +135,8 @@ class GrowthLedger:
 
         Cost: O(NodeClaims) once a second while NodeClaims are created, ten times where money is short; nothing without limits.
         """
+        if text := self._beside():
+            raise HeldBackError(HeldBack(Limit.KARPENTER, KARPENTER_SECONDS), self._limits, text)
         with self._lock:
             asked = self._cluster.asked_of_limits(claim)
             if asked is not None:
@@ -151,6 +161,8 @@ class GrowthLedger:
 
     def problem(self, usd_per_hour: float) -> str:
         """Why no NodeClaim of that price may come to be now, in words; "" where one may."""
+        if text := self._beside():
+            return text
         if self._limits.none:
             return ""
         with self._lock:

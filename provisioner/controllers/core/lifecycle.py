@@ -48,6 +48,8 @@ from provisioner.values.message import ConditionMessage, EventMessage
 
 #: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
 READY_GRACE_SECONDS = 2.0
+#: While another Karpenter leads, a NodeClaim is looked at again after so long.
+BESIDE_SECONDS = 5.0
 FINALIZE_REQUEUE_SECONDS = 5.0
 RIVALS_REQUEUE_SECONDS = 10.0
 #: Asking whether the pods of a claim could go elsewhere is a planning run, so one claim at a time.
@@ -89,6 +91,7 @@ class Lifecycle:
         elsewhere: whether all pods that wait for a claim would find other places now.
         timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
+        beside: that another Karpenter leads, as a sentence: nothing is launched or given up then; "" where none does.
 
     Timeouts count from the moment at which this process first saw the claim in that state, on its own monotonic clock:
     times in objects are of other clocks, and nothing may be given up for what happened, or came, while nobody looked.
@@ -110,6 +113,7 @@ class Lifecycle:
         health: Callable[[str, bool], None],
         nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
+        beside: Callable[[], str] = lambda: "",
         timeouts: Timeouts = Timeouts(),
         postponed: Postponed = never,
     ) -> None:
@@ -118,7 +122,7 @@ class Lifecycle:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
         self._recorder, self._metrics, self._clock = recorder, metrics, clock
-        self._register, self._health, self._elsewhere = register, health, elsewhere
+        self._register, self._health, self._elsewhere, self._beside = register, health, elsewhere, beside
         self._joined_at: dict[str, float] = {}
         self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
         self._asked_elsewhere = float("-inf")
@@ -168,6 +172,9 @@ class Lifecycle:
     # ------------------------------------------------------------------ launch
 
     def _launch(self, claim: NodeClaim) -> Result:
+        if self._beside():
+            self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
+            return Result(requeue_after=BESIDE_SECONDS)
         if self._cluster.is_unneeded(claim.metadata.name):
             return self._unneeded(claim)
         waited = self._waited(claim, names.LAUNCHED)
@@ -296,7 +303,7 @@ class Lifecycle:
             node = self._cluster.node_of(claim)
             if node is not None and registration.was_registered(claim, node):
                 return Result(requeue_after=registration.PATIENCE_SECONDS)  # its Node is open; that is about to be said
-            if not self._nodes_are_stale():
+            if not self._nodes_are_stale() and not self._beside():
                 return self._give_up(claim, "registration_timeout", unhealthy=True)
             del self._waits_since[claim.metadata.name]  # its Node may be there, or was kept from coming
             left = longest - self._waited(claim, names.REGISTERED)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.messages import unknown_fields_ignored
 from provisioner.disruption.acceptance import THRESHOLD
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Proposal, Score
 from provisioner.disruption.protections import ELAPSED, Protection
@@ -281,6 +282,11 @@ def not_disruptable(reason: str, text: str) -> EventMessage:
     return EventMessage("Normal", reason, text)
 
 
+def pool_has_unknown_fields(paths: Sequence[str]) -> EventMessage:
+    """Of a NodePool that a newer version wrote."""
+    return EventMessage("Warning", "UnknownFields", unknown_fields_ignored("NodePool", paths))
+
+
 def paused(why: str) -> EventMessage:
     """Of a NodePool whose nodes are left alone: what `disruption.pause.Pause.why` says."""
     return EventMessage("Normal", "DisruptionBlocked", why)
@@ -417,7 +423,7 @@ def volumes_attached(count: int, s: str, which: str) -> str:
 
 
 def pod_held_back(pool: str, why: str) -> str:
-    """To each pod whose node may not be launched yet; `why` is `claims_held_back`, `usd_held_back` or `limit_held_back`."""
+    """To each pod whose node may not be launched yet; `why` is `claims_held_back`, `usd_held_back`, `limit_held_back`, or that Karpenter runs."""
     return f'Failed to schedule pod, NodePool "{pool}": {why}'
 
 

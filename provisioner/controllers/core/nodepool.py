@@ -39,6 +39,8 @@ _ALWAYS_TOLD = (names.CPU, names.MEMORY, names.PODS, names.EPHEMERAL_STORAGE, na
 _USD = "usd_per_hour"
 """As `resource_type` of metrics."""
 _RING = 4
+#: A NodePool with fields that this version does not know says so again after so long.
+UNKNOWN_SECONDS = 3600.0
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
 """The launches that a verdict of an earlier leader stands for, at least."""
 _log = logs.get_logger(__name__)
@@ -99,6 +101,7 @@ class PoolController:
 
     Args:
         class_generation: of the NodeClass of that name; None where there is none.
+        recorder: for events on NodePools.
     """
 
     def __init__(
@@ -142,6 +145,12 @@ class PoolController:
     def _hash(self, pool: NodePool) -> NodePool:
         wanted = {names.NODEPOOL_HASH: nodepool_hash(pool.spec.template), names.NODEPOOL_HASH_VERSION: HASH_VERSION}
         annotations = pool.metadata.annotations
+        if pool.unknown_fields:
+            self._recorder.publish(
+                reference_of(pool), *messages.pool_has_unknown_fields(pool.unknown_fields), ttl=UNKNOWN_SECONDS
+            )
+            if names.NODEPOOL_HASH in annotations:
+                return pool  # a hash of fields that we do not know stays
         if all(annotations.get(key) == value for key, value in wanted.items()):
             return pool
         if annotations.get(names.NODEPOOL_HASH_VERSION) != HASH_VERSION:

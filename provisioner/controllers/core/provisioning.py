@@ -258,7 +258,7 @@ class Provisioner:
                     self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
                 held.append(_HeldBack(planned, error))
-                if error.held.limit is Limit.CLAIMS:
+                if error.held.limit in (Limit.CLAIMS, Limit.KARPENTER):
                     closed = error  # none of any size may follow
         self._note_held(held)
         self._complain(snapshot, result, held)

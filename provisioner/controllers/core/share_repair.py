@@ -187,7 +187,7 @@ class ShareRepair:
             return
         groups = self._groups()
         self._remember(groups, now)
-        if self._pause().everything:
+        if self._pause().covers_all:
             return
         self._adoptions = 0
         end = now + LOOK_SECONDS
@@ -272,7 +272,7 @@ class ShareRepair:
             match decision:
                 case Unrepaired():
                     self._leave(group, owner, decision)
-                case _ if self._stale() or self._pause().everything:
+                case _ if self._stale() or self._pause().covers_all:
                     return  # since this look began
                 case Adopt(members=members):
                     self._adopt(members)

@@ -342,7 +342,7 @@ class AwsTerm:
         self._pollers = [Poller("launch-templates", self._clean_templates, expected=BOTOCORE_ERRORS)]
         if settings.translate_provisioners:
             translator = Translator(
-                parts.client, parts.recorder, clock, settings.system_namespace, settings.cluster_name
+                parts.client, parts.recorder, clock, settings.system_namespace, settings.cluster_name, parts.beside
             )
             self._pollers.append(Poller("provisioners", translator.poll))
         if not settings.isolated_vpc:

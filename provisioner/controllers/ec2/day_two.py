@@ -153,6 +153,7 @@ class DayTwo:
                 clock,
                 look_again=parts.claim_again,
                 orphan_after=ec2.settings.orphan_after,
+                beside=parts.beside,
             ).poll,
             "placement-partition": PartitionSync(
                 cluster.claims, ec2.instances.get_all, relabeller, ec2.partitions

@@ -16,6 +16,7 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS, ConditionSet
 from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.ec2_hash import FORMER_VERSION, claim_stamp, class_stamp
 from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.messages import unknown_fields_ignored
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
@@ -144,7 +145,8 @@ class NodeClassController:
         if ec2.TERMINATION_FINALIZER not in node_class.metadata.finalizers:
             metadata["finalizers"] = [*node_class.metadata.finalizers, ec2.TERMINATION_FINALIZER]
         bundle = self._bundle()
-        if bundle is not None:
+        theirs = node_class.unknown_fields and ec2.HASH_ANNOTATION in node_class.metadata.annotations
+        if bundle is not None and not theirs:  # a hash of fields that we do not know stays
             for claim in self._claims_of(node_class):
                 self._stamp(claim, node_class, bundle)
             wanted = class_stamp(node_class.spec, bundle)
@@ -200,6 +202,9 @@ class NodeClassController:
         reference = reference_of(node_class)
         for one in verdicts.worsened(before, conditions):
             self._recorder.publish(reference, *messages.nodeclass_problem(one.reason, one.type, one.message))
+        if node_class.unknown_fields:
+            text = unknown_fields_ignored(ec2.KIND, node_class.unknown_fields)
+            self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)
         for finding in findings:
             for text in finding.warnings:
                 self._recorder.publish(reference, *messages.nodeclass_warning(text), ttl=_SAID_FOR_SECONDS)

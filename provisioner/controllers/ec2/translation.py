@@ -7,7 +7,7 @@ Every round reads the few objects there are anew; each step can be repeated, so 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -26,7 +26,6 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
 from provisioner.kube.events import Recorder
-from provisioner.kube.other_karpenter import karpenter_runs
 from provisioner.kube.resources import Resource
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -107,10 +106,19 @@ class Translator:
         clock: for the times of conditions.
         namespace: of the component.
         cluster: name of the cluster.
+        beside: that another Karpenter leads, as a sentence; "" where none does.
     """
 
-    def __init__(self, client: Client, recorder: Recorder, clock: Clock, namespace: str, cluster: str) -> None:
-        self._client, self._recorder, self._clock = client, recorder, clock
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        clock: Clock,
+        namespace: str,
+        cluster: str,
+        beside: Callable[[], str],
+    ) -> None:
+        self._client, self._recorder, self._clock, self._beside = client, recorder, clock, beside
         self._namespace, self._cluster = namespace, cluster
         self._refused = ""
 
@@ -140,7 +148,7 @@ class Translator:
             since = self._client.get(resources.CONFIGMAPS, MARKER, self._namespace).metadata.creation_timestamp
         except NotFound:
             return messages.component_is_missing(self._namespace, MARKER), None
-        return karpenter_runs(self._client, self._namespace, self._clock.now()), since
+        return self._beside(), since
 
     def _one(self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]) -> None:
         try:

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NewerNodePool, NodeClaim, NodePool
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, TYPE_NOT_FOUND, pool_drift, type_drift
 from provisioner.values.requirement import Requirements
@@ -27,6 +27,12 @@ def asking(annotations: dict[str, str] = HASHED, *requirements: dict[str, Any]) 
     return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, annotations=annotations))
 
 
+def newer(one: NodePool) -> NodePool:
+    """The same, with a field that this version does not know."""
+    known = {name: getattr(one, name) for name in NodePool.__struct_fields__}
+    return NewerNodePool(**known, unread=("spec.somethingNew",))
+
+
 def hashed(digest: str = "1", version: str = "v3") -> dict[str, str]:
     return {names.NODEPOOL_HASH: digest, names.NODEPOOL_HASH_VERSION: version}
 
@@ -42,6 +48,12 @@ POOLS: dict[str, tuple[NodeClaim, NodePool, str]] = {
     "made from an earlier one": (made(), asking(hashed("2")), NODE_POOL),
     "made from the pool as it is, whose hash is not written yet": (made(annotations=hashed(NOW)), asking(), ""),
     "made by another version of the hash": (made(), asking(hashed("2", "v4")), ""),
+    "made from an earlier one, of a pool with unknown fields": (made(), newer(asking(hashed("2"))), ""),
+    "outside of the requirements of a pool with unknown fields": (
+        made(labels=SPOT),
+        newer(asking(HASHED, wants(names.CAPACITY_TYPE_LABEL, "In", "on-demand"))),
+        REQUIREMENTS,
+    ),
     "a pool that has no hash yet": (made(), asking({}), ""),
     "a claim that has none": (made(annotations={}), asking(hashed("2")), ""),
     "a claim with a hash of no version": (made(annotations={names.NODEPOOL_HASH: "1"}), asking(hashed("2")), ""),

@@ -1,5 +1,7 @@
 import json
+from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.kube import resources
@@ -23,6 +25,35 @@ def test_paths(resource: resources.Resource[object], where: tuple[str, str, str]
 def test_a_namespaced_object_without_namespace_is_refused() -> None:
     with pytest.raises(ValueError, match="Pod 'p' needs a namespace"):
         resources.PODS.path("", "p")
+
+
+CLASS = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []}
+WRITTEN = {
+    "a class of a newer version": (
+        resources.EC2NODECLASSES,
+        {"enclaveOptions": {"enabled": True}, "kubelet": {"any": 1}, "metadataOptions": {"new": 1}},
+        ("spec.enclaveOptions", "spec.metadataOptions.new"),
+    ),
+    "a pool of a newer version": (
+        resources.NODEPOOLS,
+        {"template": {"spec": {**CLASS, "requirements": [{"key": "a", "operator": "Exists", "weight": 1}]}}, "new": []},
+        ("spec.new", "spec.template.spec.requirements[0].weight"),
+    ),
+    "a class of ours": (resources.EC2NODECLASSES, {"kubelet": {"maxPods": 10}, "tags": {"any": "key"}}, ()),
+    "a pool of ours": (resources.NODEPOOLS, {"template": {"metadata": {"labels": {"any": "key"}}, "spec": CLASS}}, ()),
+}
+
+
+@pytest.mark.parametrize(("resource", "spec", "unknown"), WRITTEN.values(), ids=WRITTEN)
+def test_fields_that_this_version_does_not_know_are_told(
+    resource: resources.Resource[Any], spec: dict[str, Any], unknown: tuple[str, ...]
+) -> None:
+    wire = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "a"}, "spec": spec}
+    found = resource.decode(json.dumps(wire).encode())
+    assert found.unknown_fields == unknown
+    forged = json.dumps({**wire, "unread": ["spec.forged"]}).encode()
+    assert resource.decode(forged).unknown_fields == unknown
+    assert found == msgspec.structs.replace(found)
 
 
 def test_keys() -> None:

@@ -33,6 +33,7 @@ SEEN: dict[str, str] = {
     **dict.fromkeys(_OBSERVED.split(), f"{_WIRED}::test_one_observability_flag_leaves_single_objects_out"),
     **dict.fromkeys(_AWS_SETTINGS.split(), _SETTING),
     **dict.fromkeys(_RATES.split(), _RATE),
+    "karpenter_namespace": f"{_UNIT}controllers/test_other_autoscalers.py::test_a_karpenter_elsewhere_counts_where_the_flag_says_so",
     **dict.fromkeys(
         ("preference_policy", "min_values_policy", "ignore_dra_requests", "scheduler_config", "feature_gates"),
         f"{_UNIT}controllers/core/test_provisioning.py::test_flags_become_policies",

@@ -27,8 +27,10 @@ class NotJudgedError(CloudError):
 
 
 def static_drift(claim: NodeClaim, node_class: EC2NodeClass) -> str:
-    """What the hashes say, without asking EC2: NodeClassDrift, or ""."""
-    drifted = ec2_hash.is_drifted(node_class.metadata.annotations, claim.metadata.annotations)
+    """What the hashes say, without asking EC2: NodeClassDrift, or ""; nothing of a class with fields that this version does not know."""
+    drifted = not node_class.unknown_fields and ec2_hash.is_drifted(
+        node_class.metadata.annotations, claim.metadata.annotations
+    )
     return NODE_CLASS if drifted else ""
 
 

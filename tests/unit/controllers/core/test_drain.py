@@ -448,6 +448,7 @@ PAUSES: dict[str, tuple[Pause, dict[str, str], bool]] = {
     "of a command, its pool is paused": (Pause(pools=frozenset({"general"})), MARKED, True),
     "of a command, everything is paused": (Pause(everything=True), MARKED, True),
     "of a command, another pool is paused": (Pause(pools=frozenset({"other"})), MARKED, False),
+    "of a command, another Karpenter leads": (Pause(beside="Karpenter runs"), MARKED, False),
     "that has expired": (Pause(everything=True), {names.ENDED_FOR: "expired"}, True),
     "of a static pool that is scaled down": (Pause(everything=True), {names.ENDED_FOR: "scaled-down"}, True),
     "that is repaired": (Pause(everything=True), {names.ENDED_FOR: "unhealthy"}, True),

@@ -33,6 +33,7 @@ class Stage:
         self.terminated: list[str] = []
         self.again: list[str] = []
         self.broken: CloudError | None = None
+        self.beside = ""
         self.collector = InstanceCollector(
             lambda: self.instances,
             sort_out,
@@ -43,6 +44,7 @@ class Stage:
             self.world.clock,
             look_again=self.again.append,
             orphan_after=timedelta(minutes=5),
+            beside=lambda: self.beside,
         )
 
     def _fresh(self) -> Sequence[NodeClaim]:
@@ -64,6 +66,18 @@ class Stage:
 
 def test_an_instance_of_nobody_is_terminated_after_five_minutes() -> None:
     stage = Stage()
+    stage.poll_for(270)
+    assert stage.terminated == []
+    stage.poll_for(120)
+    assert stage.terminated[0] == ORPHAN.provider_id
+
+
+def test_while_another_karpenter_leads_its_instances_are_no_orphans() -> None:
+    stage = Stage()
+    stage.poll_for(270)
+    stage.beside = "Karpenter runs"
+    stage.poll_for(600)
+    stage.beside = ""
     stage.poll_for(270)
     assert stage.terminated == []
     stage.poll_for(120)

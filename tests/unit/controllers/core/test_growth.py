@@ -10,7 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
-from provisioner.controllers.core.growth import FRESH_SECONDS, GrowthLedger, HeldBackError, limits_of
+from provisioner.controllers.core.growth import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, HeldBackError, limits_of
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
@@ -44,13 +44,16 @@ class Growing:
         self.server = TinyServer(self.world)
         self.limits, self.pool = limits, pool(requirements=ONE_TYPE)
         self.waits: list[float] = []
+        self.beside = ""
         self.world.cluster.pool_changed(None, self.pool)
         self.world.add(*pods)
         self.restart()
 
     def restart(self) -> None:
         """Another process leads."""
-        self.growth = GrowthLedger(self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock)
+        self.growth = GrowthLedger(
+            self.world.cluster, self.limits, lambda _: self.world.types, self.world.clock, lambda: self.beside
+        )
 
     def creator(self, workers: Pool) -> ClaimCreator:
         return claim_creator(
@@ -110,6 +113,21 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
     one.run()
     assert one.claims == 5
     assert held_back(Limit.CLAIMS) is None
+
+
+@pytest.mark.parametrize("limits", [GrowthLimits(), GrowthLimits(claims_per_minute=2)])
+def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limits: GrowthLimits) -> None:
+    one = Growing(limits, *fills(5))
+    one.beside = "Karpenter runs in namespace karpenter"
+    one.run()
+    assert one.claims == 0
+    assert held_back(Limit.KARPENTER) == 5
+    assert set(one.said("Pod", "FailedScheduling")) == {f'Failed to schedule pod, NodePool "general": {one.beside}'}
+    assert one.growth.problem(0.1) == one.beside
+    assert one.waits == [KARPENTER_SECONDS]
+    one.beside = ""
+    one.run()
+    assert one.claims == (limits.claims_per_minute or 5)
 
 
 def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:

@@ -23,6 +23,7 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.types import CloudProvider, LaunchedInstance, RegistrationHook
 from provisioner.controllers.core.fallback import PATIENCE
 from provisioner.controllers.core.lifecycle import (
+    BESIDE_SECONDS,
     ELSEWHERE_SECONDS,
     FINALIZE_REQUEUE_SECONDS,
     POSTPONED_SECONDS,
@@ -103,6 +104,7 @@ class Stage:
     waits: bool = False
     deleted: bool = False
     stale: bool = False
+    beside: str = ""
     timeouts: Timeouts = TIMEOUTS
 
     def __post_init__(self) -> None:
@@ -142,6 +144,7 @@ class Stage:
             health=lambda _pool, _good: None,
             nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
+            beside=lambda: self.beside,
             timeouts=self.timeouts,
             postponed=self.server.postponed,
         )
@@ -243,6 +246,31 @@ def test_what_is_not_launched_in_time_is_given_up_and_counted() -> None:
     stage.look()
     assert stage.gone
     assert disrupted("launch_timeout") == before + 1
+
+
+def test_while_another_karpenter_leads_nothing_is_launched_or_given_up() -> None:
+    stage = Stage(DENIED, beside="Karpenter runs")
+    for _ in range(3):
+        assert stage.look().requeue_after == BESIDE_SECONDS
+        stage.clock.advance(TIMEOUTS.launch.total_seconds())
+    assert (stage.provider.created, stage.gone, stage.reason) == (0, False, "")
+    stage.beside = ""
+    stage.look()
+    assert (stage.provider.created, stage.gone) == (1, False), "the time of the other counts for nothing"
+
+
+def test_while_another_karpenter_leads_a_node_that_does_not_come_is_not_given_up() -> None:
+    stage = Stage(INSTANCE, beside="Karpenter runs")
+    launched(stage, age=HOUR, joined=False)
+    stage.look()
+    stage.clock.advance(TIMEOUTS.registration.total_seconds() + 1)
+    stage.look()
+    assert not stage.gone
+    stage.beside = ""
+    stage.look()
+    stage.clock.advance(TIMEOUTS.registration.total_seconds())
+    stage.look()
+    assert stage.gone
 
 
 def disrupted(reason: str) -> float:

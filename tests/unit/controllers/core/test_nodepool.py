@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NewerNodePool, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -217,6 +217,17 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     one.controller.reconcile("general")
     assert condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED) is None
     assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) is None
+
+
+def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is_told() -> None:
+    stage = Stage()
+    known = {name: getattr(stage.pool, name) for name in NodePool.__struct_fields__}
+    theirs = msgspec.structs.replace(stage.pool.metadata, annotations={names.NODEPOOL_HASH: "of-theirs"})
+    stage.pool = NewerNodePool(**{**known, "metadata": theirs}, unread=("spec.new",))
+    stage.controller.reconcile("general")
+    assert not any("annotations" in one.get("metadata", {}) for one in stage.writes)
+    assert [one[2] for one in stage.events] == ["UnknownFields"]
+    assert "spec.new" in stage.events[0][3]
 
 
 def test_a_pool_whose_money_limit_cannot_be_read_is_not_ready() -> None:

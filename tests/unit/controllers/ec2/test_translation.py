@@ -116,17 +116,15 @@ class Recorded:
 class Server:
     """An API server with one Provisioner and whatever is created."""
 
-    def __init__(
-        self, provisioner: dict[str, Any], leases: list[Any] | None = None, *, component: bool = True, **there: Any
-    ) -> None:
-        self.provisioner, self.there, self.leases, self.component = provisioner, there, leases or [], component
+    def __init__(self, provisioner: dict[str, Any], beside: str = "", *, component: bool = True, **there: Any) -> None:
+        self.provisioner, self.there, self.beside, self.component = provisioner, there, beside, component
         self.before: list[dict[str, Any]] = []
         self.refusal: FakeAnswer | None = None
         self.overtaken = False
         self.api = FakeApi(respond=self.respond)
         self.events = Recorded()
         client = Client(self.api, FakeClock())
-        self.translator = Translator(client, self.events, FakeClock(), "dovetail-system", "blue")  # type: ignore[arg-type]
+        self.translator = Translator(client, self.events, FakeClock(), "dovetail-system", "blue", lambda: self.beside)  # type: ignore[arg-type]
 
     def respond(self, sent: Sent) -> FakeAnswer:
         path = sent.path
@@ -135,8 +133,6 @@ class Server:
             return (
                 FakeAnswer(data=json.dumps(marker).encode()) if self.component else FakeAnswer(status=404, data=b"{}")
             )
-        if "/leases" in path:
-            return self.listed(self.leases)
         if path.endswith("/awsnodetemplates"):
             return self.listed([])
         if path.endswith("/provisioners"):
@@ -269,10 +265,7 @@ def test_one_that_is_older_waits_and_one_that_was_translated_goes_on() -> None:
 
 
 def test_nothing_is_translated_while_karpenter_leads_elsewhere() -> None:
-    spec = {"holderIdentity": "karpenter", "renewTime": FakeClock().now().isoformat()}
-    server = Server(
-        old(), [{"metadata": {"name": "karpenter-leader-election", "namespace": "kube-system"}, "spec": spec}]
-    )
+    server = Server(old(), "Karpenter runs")
     server.translator.poll()
     assert (server.writes(), server.condition["reason"]) == ([("PATCH", "status")], "KarpenterRuns")
 

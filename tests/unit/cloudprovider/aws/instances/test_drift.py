@@ -58,6 +58,12 @@ def a_claim(image: str = "ami-1", *, group: str = "") -> NodeClaim:
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, image_id=image))
 
 
+def newer(one: EC2NodeClass) -> EC2NodeClass:
+    """The same, with a field that this version does not know."""
+    known = {name: getattr(one, name) for name in EC2NodeClass.__struct_fields__}
+    return ec2.NewerEC2NodeClass(**known, unread=("spec.enclaveOptions",))
+
+
 OTHER_HASH = {**HASHED, ec2.HASH_ANNOTATION: "2"}
 RESERVATION = {
     "id": "cr-0123456789abcdef0",
@@ -69,6 +75,7 @@ RESERVATION = {
 CASES: dict[str, tuple[NodeClaim, EC2NodeClass, Instance, str, str]] = {
     "as its class says": (a_claim(), a_class(), INSTANCE, "", ""),
     "of another spec": (a_claim(), a_class(OTHER_HASH), INSTANCE, "", drift.NODE_CLASS),
+    "of another spec, of a class with unknown fields": (a_claim(), newer(a_class(OTHER_HASH)), INSTANCE, "", ""),
     "of a hash of another version": (
         a_claim(),
         a_class({**OTHER_HASH, ec2.HASH_VERSION_ANNOTATION: "v7"}),

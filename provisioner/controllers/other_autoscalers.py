@@ -1,0 +1,72 @@
+"""Whether another autoscaler acts in this cluster: Karpenter on the same objects, or Cluster Autoscaler beside us.
+
+While Karpenter leads, nothing is launched and no disruption begins; drains that have begun are finished, and so are those that the interruption queue
+asks for, because a message that we took from the queue nobody else gets. Cluster Autoscaler acts on nodes of its own; it is only told.
+"""
+
+from typing import Final
+
+from provisioner.controllers import messages
+from provisioner.kube.client import Client
+from provisioner.kube.errors import Forbidden, NotFound
+from provisioner.kube.other_karpenter import OtherKarpenter
+from provisioner.kube.resources import LEASES
+from provisioner.options import Options
+from provisioner.support import logs, metrics
+from provisioner.support.clock import Clock
+
+LOOK_SECONDS: Final = 5.0
+CLUSTER_AUTOSCALER: Final = ("cluster-autoscaler", "kube-system")
+"""Name and namespace of its Lease."""
+
+RUNNING = metrics.gauge(
+    "dovetail_other_autoscaler_running",
+    "Whether another autoscaler holds its Lease: 1 or 0. While Karpenter does, Dovetail launches nothing and starts no disruption.",
+    ("autoscaler",),
+)
+_log = logs.get_logger(__name__)
+
+
+class OtherAutoscalers:
+    """Looks every few seconds, in every replica, so that a new leader knows; a `Poller` calls `poll`.
+
+    Attributes:
+        problem: why nothing may be launched or disrupted, as a sentence; "" where no other Karpenter leads. Before the first answer it is
+            that nobody knows; where we are not allowed to ask, nothing is held up.
+    """
+
+    def __init__(self, client: Client, clock: Clock, options: Options) -> None:
+        self._client = client
+        self._karpenter = OtherKarpenter(client, clock, options.lease_namespace, options.karpenter_namespace)
+        self.problem = messages.KARPENTER_NOT_LOOKED_FOR
+        self._forbidden = self._autoscaler = False
+
+    def poll(self) -> float:
+        """Look once; seconds until the next look.
+
+        Raises:
+            ApiError: the API server did not answer; what was known last holds.
+        """
+        try:
+            found = self._karpenter.look()
+            autoscaler = self._cluster_autoscaler()
+        except Forbidden as error:
+            if not self._forbidden:
+                _log.warning(messages.MAY_NOT_READ_LEASES, error=str(error))
+            self._forbidden, found, autoscaler = True, "", False
+        if found and found != self.problem:
+            _log.warning(messages.KARPENTER_RUNS_BESIDE, reason=found)
+        elif self.problem and not found:
+            _log.info(messages.NO_KARPENTER_BESIDE)
+        if autoscaler and not self._autoscaler:
+            _log.warning(messages.CLUSTER_AUTOSCALER_RUNS)
+        self.problem, self._autoscaler = found, autoscaler
+        RUNNING.labels("karpenter").set(bool(found))
+        RUNNING.labels("cluster-autoscaler").set(autoscaler)
+        return LOOK_SECONDS
+
+    def _cluster_autoscaler(self) -> bool:
+        try:
+            return bool(self._client.get(LEASES, *CLUSTER_AUTOSCALER).spec.holder_identity)
+        except NotFound:
+            return False
