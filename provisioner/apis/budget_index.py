@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import LabelSelector, selects
+from provisioner.apis.pods import Pod
 
 _Pair: TypeAlias = tuple[str, str]
 _MOST_VALUES: Final = 8
@@ -31,12 +32,19 @@ class BudgetIndex:
             if one.spec.selector is not None:
                 self.keys.update(_keys(one.spec.selector))
                 every.append((one, list(_demanded(one.spec.selector))))
+        self._every: Final = [one for one, _ in every]
         common = Counter(pair for _, ways in every for pairs in ways for pair in pairs)
         for one, ways in every:
             if not ways:
                 self._others.append(one)
             for pair in min(ways, key=lambda pairs: sum(common[pair] for pair in pairs), default=()):
                 self._by_label[pair].append(one)
+
+    def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Those that select the pod, by name; all of them where its labels are not known."""
+        if not pod.shape.unjudged:
+            return self.selecting(pod.labels)
+        return tuple(sorted(self._every, key=lambda one: one.metadata.name))
 
     def selecting(self, labels: Mapping[str, str]) -> tuple[PodDisruptionBudget, ...]:
         """Those that select a pod with these labels, by name. Cost: the labels, and the budgets that share the pod's rarest ones."""

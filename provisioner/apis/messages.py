@@ -556,6 +556,17 @@ def not_a_share(text: str) -> str:
     return f"{text!r} is neither a percentage from 0% to 100% nor a number of pods"
 
 
+# shapes.py
+
+
+def says_too_much(most: int) -> str:
+    """Why a pod gets no new node."""
+    return (
+        f"the labels, resource names and constraints of the pod take more than the {most} KiB that are kept of a pod; "
+        "shorten them to have a node launched for it"
+    )
+
+
 # selections.py
 
 

@@ -27,14 +27,17 @@ from provisioner.apis.core import (
     PodSpec,
     TopologySpreadConstraint,
 )
+from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, within
 from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
 from provisioner.apis.shapes import (
     PodShape,
     ResizeStatus,
+    cut_shape,
     interned_shapes,
+    is_over_budget,
     selected_labels,
     shape_of,
-    unjudged,
+    unreadable_shape,
 )
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.taints import tolerates
@@ -67,12 +70,20 @@ __all__ = [
 MESSAGE_LENGTH: Final = 1024
 """Characters that are kept of what kube-scheduler says about a pod."""
 _LONGEST_KNOWN: Final = 4 * MESSAGE_LENGTH
+"""Bytes of a text that is remembered as it was sent."""
 STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OWNER_LENGTH: Final = 317
 """Of an owner's name, UID and kind, and as long as an apiVersion can be: the API server checks none of them, and we write them into objects."""
+_KEPT_FIRST: Final = (names.DO_NOT_DISRUPT, names.CONFIG_MIRROR, names.POD_DELETION_COST)
 _KEPT_ANNOTATIONS: Final = ("dovetail.dev/", "karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
-_KEPT_ANNOTATION_KEYS: Final = frozenset({names.CONFIG_MIRROR, names.POD_DELETION_COST})
+_ANNOTATION_BYTES: Final = 2048
+"""Memory that the annotations of a pod may keep, where there are many or long ones."""
+_FEW_ANNOTATIONS: Final = 4
+_SHORT_ANNOTATIONS: Final = 512
+"""Characters of their values."""
+_SHORT_CONSTRAINTS: Final = 1024
+"""Bytes of constraints that cannot be too much, whatever they say."""
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 _PINNED: Final = re.compile(rb'"matchFields":\[\{"key":"metadata\.name","operator":"In","values":\["[^"]*"\]\}\]')
@@ -236,12 +247,12 @@ _TEXTS_AT_LEAST: Final = 1000
 def decode_pod(data: bytes) -> Pod:
     """The pod in the JSON that the API server sent.
 
-    A pod that cannot be judged (a quantity or a spec that cannot be read) still decodes; its `shape.error` says why.
+    A pod that cannot be judged (a quantity or a spec that cannot be read, or more than is kept of a pod) still decodes; its `shape.error` says why.
 
     Raises:
         msgspec.MsgspecError: no JSON, or not the metadata and status of a pod.
 
-    Cost: 30-60 us for a pod of a known class, about 300 us for the first of its class.
+    Cost: 30-60 us for a pod of a known class, about 300 us for the first of its class; O(data).
     """
     wire = _WIRE.decode(data)
     meta, spec, status = wire.metadata, wire.spec, wire.status
@@ -321,16 +332,34 @@ def _shape_and_labels(
 ) -> tuple[PodShape, Mapping[str, str]]:
     text = b"" if isinstance(wire.metadata.labels, UnsetType) else bytes(wire.metadata.labels)
     own: Mapping[str, str] | None = None
-    if any(label in text for label in _PER_POD):
-        own, text = _split_labels(text) if any(label in text for label in _UNIQUE) else _known_split(text)
-    digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own)
+    over = len(text) > CLASS_BYTES or _says_too_much(wire.spec)
+    if over:
+        text = b""
+    elif any(label in text for label in _PER_POD):
+        if len(text) > _LONGEST_KNOWN or any(label in text for label in _UNIQUE):
+            own, text = _split_labels(text)
+        else:
+            own, text = _known_split(text)
+    digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over)
     shape = _by_text.get(digest)
     if shape is None:
-        shape = _judge(data, wire, own, daemon=daemon, infeasible=infeasible)
+        shape = _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over)
         if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
             _by_text.clear()  # it only saves work: many texts of few shapes must not pile up
         _by_text[digest] = shape
-    return shape, shape.labels if own is None else own
+    return shape, shape.labels if own is None or shape.unjudged else own
+
+
+def _says_too_much(spec: _Spec) -> bool:
+    """Whether the constraints alone are more than is kept of a pod, or what else cannot be less in memory than as text."""
+    parts = (spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.resource_claims)
+    size = sum([len(one) for one in parts if one is not UNSET])
+    if size > _SHORT_CONSTRAINTS:
+        objects = sum([bytes(one).count(b"{") for one in parts if one is not UNSET])
+        if size + CONSTRAINT_COST * objects > CONSTRAINT_BYTES:
+            return True
+    rest = (spec.node_selector, spec.scheduler_name)
+    return sum([len(one) for one in rest if one is not UNSET]) > CLASS_BYTES
 
 
 def _split_labels(text: bytes) -> tuple[Mapping[str, str], bytes]:
@@ -342,9 +371,13 @@ def _split_labels(text: bytes) -> tuple[Mapping[str, str], bytes]:
 _known_split: Final = functools.lru_cache(maxsize=4096)(_split_labels)  # brothers in one zone have one dict
 
 
-@functools.lru_cache(maxsize=4096)
 def _selected(affinity: bytes, spread: bytes) -> frozenset[str]:
     """Keys of the pods' labels that these terms, as the server wrote them, look at."""
+    is_short = len(affinity) + len(spread) <= _LONGEST_KNOWN
+    return _known_selected(affinity, spread) if is_short else _read_selected(affinity, spread)
+
+
+def _read_selected(affinity: bytes, spread: bytes) -> frozenset[str]:
     try:
         return selected_labels(
             _AFFINITY.decode(affinity) if affinity else None, (_SPREAD.decode(spread) or ()) if spread else ()
@@ -353,14 +386,19 @@ def _selected(affinity: bytes, spread: bytes) -> frozenset[str]:
         return names.PER_POD_LABELS  # a pod that cannot be judged shares its class with nobody
 
 
-def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: Mapping[str, str] | None) -> bytes:
+_known_selected: Final = functools.lru_cache(maxsize=4096)(_read_selected)
+
+
+def _digest(
+    labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: Mapping[str, str] | None, over: bool
+) -> bytes:
     """Of everything that the shape depends on, as the server wrote it; NUL cannot stand in JSON, so parts stay apart."""
     spec, status = wire.spec, wire.status
     parts: list[bytes | Raw | UnsetType] = [
         wire.metadata.namespace.encode(),
         labels,
         wire.metadata.annotations.get(names.IMAGE_ARCHITECTURES, "").encode("utf-8", "replace"),
-        b"di" if daemon and infeasible else b"d" if daemon else b"i" if infeasible else b"",
+        b"d" * daemon + b"i" * infeasible + b"o" * over,
         spec.node_selector,
         spec.affinity,
         spec.tolerations,
@@ -399,22 +437,24 @@ def _digest(labels: bytes, wire: _Wire, *, daemon: bool, infeasible: bool, own: 
     return hashlib.blake2b(joined, digest_size=16).digest()
 
 
-def _judge(data: bytes, wire: _Wire, own: Mapping[str, str] | None, *, daemon: bool, infeasible: bool) -> PodShape:
+def _judge(
+    data: bytes, wire: _Wire, own: Mapping[str, str] | None, *, daemon: bool, infeasible: bool, over: bool
+) -> PodShape:
     namespace = wire.metadata.namespace
     raw = wire.metadata.labels
-    labels = own if own is not None else {} if isinstance(raw, UnsetType) else _LABELS.decode(raw)
+    labels = own if own is not None else {} if over or isinstance(raw, UnsetType) else _LABELS.decode(raw)
     try:
         judged = _JUDGED.decode(data)
     except msgspec.ValidationError as error:
-        return unjudged(namespace, labels, str(error))
-    return shape_of(
-        for_architectures(judged.spec, read_architectures(wire.metadata.annotations)),
-        namespace=namespace,
-        labels=labels,
-        status=judged.status,
-        resize_infeasible=infeasible,
-        daemon=daemon,
-    )
+        return unreadable_shape(namespace, labels, str(error))
+    if not over:
+        spec = for_architectures(judged.spec, read_architectures(wire.metadata.annotations))
+        found = shape_of(
+            spec, namespace=namespace, labels=labels, status=judged.status, resize_infeasible=infeasible, daemon=daemon
+        )
+        if not is_over_budget(found):
+            return found
+    return cut_shape(judged.spec, namespace=namespace, status=judged.status, resize_infeasible=infeasible)
 
 
 def _controller(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
@@ -460,8 +500,10 @@ def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
     kept = {
         sys.intern(key): value
         for key, value in annotations.items()
-        if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_ANNOTATION_KEYS
+        if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_FIRST
     }
+    if len(kept) > _FEW_ANNOTATIONS or sum(map(len, kept.values())) > _SHORT_ANNOTATIONS:
+        kept = dict(within(sorted(kept.items(), key=lambda one: one[0] not in _KEPT_FIRST), _ANNOTATION_BYTES))
     return kept or _NO_ANNOTATIONS
 
 

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from provisioner.apis import names
+from provisioner.apis import messages, names
 from provisioner.apis.core import (
     Affinity,
     Amounts,
@@ -23,6 +23,7 @@ from provisioner.apis.core import (
     ContainerPort,
     NodeAffinity,
     NodeSelector,
+    PodAffinity,
     PodAffinityTerm,
     PodResourceClaim,
     PodSpec,
@@ -30,12 +31,14 @@ from provisioner.apis.core import (
     TopologySpreadConstraint,
     Volume,
 )
-from provisioner.apis.meta import Object
+from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, POD_BYTES, footprint, within
+from provisioner.apis.meta import LabelSelector, Object
 from provisioner.values.quantity import Quantity, QuantityError
-from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.resources import EMPTY, PLENTIFUL, Resources
 from provisioner.values.taints import Toleration
 
 KEY_HEX: Final = 16
+_FEW_AMOUNTS: Final = 16
 _NANOS_PER_MILLI = 10**6
 _NANOS_PER_UNIT = 10**9
 _Exact = dict[str, int]  # resource -> billionths of a unit
@@ -69,7 +72,8 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
         affinity: of a DaemonSet's pod without the field that pins it to its node.
         host_ports: every port of the node that the pod takes.
         volumes: only those with a claim.
-        error: "" or why this pod cannot be judged; then requests are empty and it must not be planned.
+        error: "" or why this pod cannot be judged; it must not be planned, and requests are empty where they cannot be read.
+        unjudged: it says more than is kept of a pod, so it may match any selector (see `cut_shape`).
     """
 
     key: str
@@ -90,6 +94,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     preemption_policy: str = ""
     runtime_class_name: str = ""
     error: str = ""
+    unjudged: bool = False
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, PodShape) and self.key == other.key)
@@ -164,9 +169,74 @@ def shape_of(
     )
 
 
-def unjudged(namespace: str, labels: Mapping[str, str], error: str) -> PodShape:
+def unreadable_shape(namespace: str, labels: Mapping[str, str], error: str) -> PodShape:
     """The shape of a pod whose spec could not even be decoded."""
     return _interned({"namespace": namespace, "labels": dict(labels), "error": error})
+
+
+_ALL: Final = LabelSelector()
+_ALONE: Final = PodAffinityTerm(topology_key=names.HOSTNAME_LABEL, label_selector=_ALL, namespace_selector=_ALL)
+_KEEPS_ALL_AWAY: Final = Affinity(pod_anti_affinity=PodAffinity(required=(_ALONE,)))
+_PORT_BYTES: Final = 64
+"""In memory. Of 256 ports, as many as may be planned, half of `CONSTRAINT_BYTES` are left."""
+_LONGEST_NAME: Final = 253
+_FEW_TEXTS: Final = 40
+_SHORT_TEXTS: Final = 1024
+"""Characters. So little is never too much, which is seen without counting bytes."""
+_PARTS: Final = 4
+"""Requests, tolerations, volumes and ports: what is kept of each where there is too much of anything."""
+
+
+def is_over_budget(shape: PodShape) -> bool:
+    """Whether all of this is more than is kept of a pod. Its constraints were bounded as text, before they were read."""
+    labels, selector = shape.labels, shape.node_selector
+    texts = (*labels, *labels.values(), *selector, *selector.values(), *shape.requests, *shape.limits)
+    if not shape.volumes and not shape.host_ports and len(texts) <= _FEW_TEXTS and sum(map(len, texts)) <= _SHORT_TEXTS:
+        return False
+    own = (labels, dict(labels), selector, shape.requests.to_dict(), shape.limits.to_dict())
+    ports = len(shape.host_ports) * _PORT_BYTES
+    return ports > CONSTRAINT_BYTES or footprint((*own, shape.volumes, shape.scheduler_name), CLASS_BYTES) > CLASS_BYTES
+
+
+def cut_shape(
+    spec: PodSpec, *, namespace: str, status: ResizeStatus | None = None, resize_infeasible: bool = False
+) -> PodShape:
+    """What is kept of a pod that says more than `POD_BYTES`: what it takes of its node, and what it tolerates.
+
+    Its labels are not known any more: it may match any selector. Nor is whom it must be kept apart from: where it says anything about
+    that, nobody is planned onto its node. Of amounts, tolerations, claims and ports those that fit are kept: of amounts those of
+    which every node has some come first, of tolerations that of a node that is drained.
+
+    Args: as of `shape_of`. Cost: O(spec).
+    """
+    affinity = spec.affinity.pod_anti_affinity if spec.affinity is not None else None
+    room = CLASS_BYTES // _PARTS
+    tolerations = sorted(spec.tolerations, key=lambda one: not one.tolerates(names.DISRUPTED_TAINT))
+    shape = shape_of(
+        msgspec.structs.replace(
+            spec,
+            node_selector={},
+            affinity=_KEEPS_ALL_AWAY if affinity is not None and affinity.required else None,
+            topology_spread_constraints=(),
+            tolerations=within(tolerations, room),
+            volumes=within((one for one in spec.volumes if one.persistent_volume_claim is not None), room),
+            scheduler_name=spec.scheduler_name[:_LONGEST_NAME],
+            resource_claims=(),
+        ),
+        namespace=namespace,
+        labels={},
+        status=status,
+        resize_infeasible=resize_infeasible,
+    )
+    amounts = sorted(shape.requests.items(), key=lambda one: (one[0] not in PLENTIFUL, one[0]))
+    return altered_shape(
+        shape,
+        requests=Resources.of(dict(within(amounts, room))),
+        limits=EMPTY,
+        host_ports=within(shape.host_ports, room),
+        error=messages.says_too_much(POD_BYTES // 1024),
+        unjudged=True,
+    )
 
 
 def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
@@ -190,6 +260,8 @@ def _interned(fields: dict[str, Any]) -> PodShape:
     for name in ("requests", "limits"):
         if name in canonical:
             canonical[name] = canonical[name].to_dict()
+    if not canonical.get("unjudged"):  # plans have the keys of those that are judged
+        canonical.pop("unjudged", None)
     text = msgspec.json.encode(canonical, order="sorted")
     key = hashlib.blake2b(text, digest_size=KEY_HEX // 2).hexdigest()
     # setdefault of two threads may rarely keep two objects; they are equal, so only memory is lost.
@@ -261,8 +333,11 @@ class _UnreadableError(ValueError):
 
 
 def _is_simple(spec: PodSpec) -> bool:
-    """One container and nothing on top of it, so there is nothing to add up."""
-    return len(spec.containers) == 1 and not spec.init_containers and not spec.overhead and spec.resources is None
+    """One container of few amounts and nothing on top of it: there is nothing to add up, and the sum may be remembered."""
+    if len(spec.containers) != 1 or spec.init_containers or spec.overhead or spec.resources is not None:
+        return False
+    amounts = spec.containers[0].resources
+    return len(amounts.requests) <= _FEW_AMOUNTS and len(amounts.limits) <= _FEW_AMOUNTS
 
 
 @functools.lru_cache(maxsize=4096)  # sizes are few: most pods of a cluster share theirs with others
@@ -328,17 +403,16 @@ def _pod_total(spec: PodSpec, amounts: Callable[..., _Exact]) -> _Exact:
     for position, container in enumerate(spec.containers):
         _add(total, amounts(f"spec.containers[{position}]", container, resizable=True))
     sidecars: _Exact = {}
-    floor: _Exact = {}
+    floor: _Exact = {}  # of all steps so far; a step changes what its own container names, and nothing else
     for position, container in enumerate(spec.init_containers):
         is_sidecar = container.restart_policy == "Always"
         own = amounts(f"spec.initContainers[{position}]", container, resizable=is_sidecar)
         if is_sidecar:
             _add(total, own)
             _add(sidecars, own)
-            floor = _largest([floor, sidecars])
-        else:
-            _add(own, sidecars)
-            floor = _largest([floor, own])
+        for name, amount in own.items():
+            step = sidecars[name] if is_sidecar else amount + sidecars.get(name, 0)
+            floor[name] = max(floor.get(name, step), step)
     return _largest([total, floor])
 
 

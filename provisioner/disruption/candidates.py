@@ -38,6 +38,7 @@ class Obstacle(enum.StrEnum):
     NO_POOL_LABEL = "no-pool-label"
     NO_POOL = "no-pool"
     POD_PROTECTED = "pod-protected"
+    POD_UNJUDGED = "pod-unjudged"
     SEVERAL_POD_BUDGETS = "several-pod-budgets"
     POD_BUDGET = "pod-budget"
     LOOP = "loop"
@@ -148,11 +149,11 @@ class PodBudgets:
         if index is None:
             index = self._indexed[pod.namespace] = BudgetIndex(self._by_namespace[pod.namespace])
         if not index.keys.isdisjoint(names.PER_POD_LABELS):
-            return index.selecting(pod.labels)
+            return index.of(pod)
         key = pod.namespace, pod.shape.key
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = index.selecting(pod.labels)
+            found = self._known[key] = index.of(pod)
         return found
 
     def waves(self, pods: Iterable[Pod]) -> float:
@@ -299,6 +300,8 @@ def refusal(
         if is_active(pod) and (protection := read_do_not_disrupt(pod)).holds(now):
             text = messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
             return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
+        if not eventual and pod.shape.unjudged and is_reschedulable(pod):
+            return Refused(node, Obstacle.POD_UNJUDGED, messages.pod_is_unjudged(pod.key, pod.shape.error))
     held = budgets.refusal(node.pods, now)
     return None if held is None else Refused(node, *held)
 

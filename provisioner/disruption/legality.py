@@ -117,7 +117,7 @@ def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
         affinity = pod.shape.affinity
         if affinity is not None and affinity.pod_affinity is not None:
             for term in affinity.pod_affinity.required:
-                yield any(selects(term.label_selector, other.labels) for other in others)
+                yield any(other.shape.unjudged or selects(term.label_selector, other.labels) for other in others)
 
 
 # --- bins as they become ---

@@ -43,6 +43,11 @@ def pod_is_annotated(annotation: str, pod: str) -> str:
     return f'Pod has "{annotation}" annotation (Pod={pod})'
 
 
+def pod_is_unjudged(pod: str, error: str) -> str:
+    """Why a node is not consolidated."""
+    return f"Pod cannot be planned onto another node (Pod={pod}): {error}"
+
+
 ALREADY_DISRUPTED: Final = "Node is already being disrupted"
 NOT_MANAGED: Final = "Node isn't managed by karpenter"
 SHARED_PROVIDER_ID: Final = "Several Nodes or NodeClaims have the same provider ID"

@@ -284,7 +284,7 @@ def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: d
     """
     pod, label = seated.pod, side_of_label(seated.pod)
     ours = label is not None and gave(owner, seated.ticket)
-    if do_not_disrupt(pod, now) or (not ours and _speaks_of_capacity(pod.shape)):
+    if pod.shape.unjudged or do_not_disrupt(pod, now) or (not ours and _speaks_of_capacity(pod.shape)):
         bar = Bar.PROTECTED
     return Member(pod, label if ours else side_of_node(node), ours, _is_leaving(node), bar)
 

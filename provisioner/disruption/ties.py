@@ -55,15 +55,17 @@ def kinds(*groups: Iterable[Pod], by_default: bool = False) -> list[Counter[Kind
     found = [[(pod, _counts(pod, by_default)) for pod in group] for group in groups]
     looks = {counts for group in found for _, counts in group if counts}
     read = {key for counts in looks for count in counts for peers in count.peers for key, *_ in peers.selector or ()}
-    kept: dict[int, dict[str, LabelSet]] = {}
+    kept: dict[tuple[int, bool], dict[str, LabelSet]] = {}
     return [Counter(Kind(_seen(pod, read, kept), pod.shape.key, counts) for pod, counts in group) for group in found]
 
 
-def _seen(pod: Pod, read: Collection[str], kept: dict[int, dict[str, LabelSet]]) -> LabelSet:
+def _seen(pod: Pod, read: Collection[str], kept: dict[tuple[int, bool], dict[str, LabelSet]]) -> LabelSet:
     """What selectors that read these keys see of a pod; kept for pods that share their labels."""
-    mine = kept.setdefault(id(pod.labels), {})
+    unjudged = pod.shape.unjudged
+    mine = kept.setdefault((id(pod.labels), unjudged), {})
     if pod.namespace not in mine:
-        mine[pod.namespace] = label_set(pod.namespace, {key: pod.labels[key] for key in read if key in pod.labels})
+        seen = {key: pod.labels[key] for key in read if key in pod.labels}
+        mine[pod.namespace] = label_set(pod.namespace, seen, unjudged=unjudged)
     return mine[pod.namespace]
 
 

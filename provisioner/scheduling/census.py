@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.bits import mask_of
-from provisioner.scheduling.demands import Count, Relations, facts_of
+from provisioner.scheduling.demands import Count, Relations, facts_of, ties_of
 from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.ports import Port, ports_of
 from provisioner.scheduling.problem import Bin
@@ -80,9 +80,11 @@ def tally_of(pods: Iterable[Pod], node_name: str = "", *, exact: bool = False) -
                 if affinity.pod_anti_affinity.required:
                     guarding[facts.required.relations] += 1
         except FilterError:
-            labels = label_set(shape.namespace, shape.labels)
+            labels = label_set(shape.namespace, shape.labels, unjudged=shape.unjudged)
+            if shape.unjudged and shape.affinity is not None:
+                guarding[ties_of(shape).required.relations] += 1
         if exact:
-            labels = label_set(pod.namespace, pod.labels)
+            labels = label_set(pod.namespace, pod.labels, unjudged=shape.unjudged)
         if shape.host_ports:
             ports.update(ports_of(shape.host_ports))
         if shape.volumes:
@@ -139,8 +141,9 @@ class SelectorIndex:
     def including(self, pod: LabelSet, namespaces: Namespaces) -> list[Count]:
         """The counts that mean a pod with these labels, in the order in which they came."""
         by_label, space = self._by_label, pod.namespace
-        found = [one for one in self._others if one.include(pod, namespaces)]
-        if by_label:
+        looked_at = self.numbers if pod.unjudged else self._others
+        found = [one for one in looked_at if one.include(pod, namespaces)]
+        if by_label and not pod.unjudged:
             for key, value in pod.labels.items():
                 for entry in ((space, key, value), ("", key, value)):
                     some = by_label.get(entry)
@@ -181,6 +184,7 @@ class LabelIndex:
     def __init__(self) -> None:
         self.known: Final[dict[LabelSet, None]] = {}
         self._by_label: Final[dict[tuple[str, str, str], dict[LabelSet, None]]] = {}
+        self._unjudged: Final[dict[LabelSet, None]] = {}
 
     def add(self, labels: LabelSet) -> None:
         """Find these too."""
@@ -190,6 +194,8 @@ class LabelIndex:
         for key, value in labels.labels.items():
             by_label.setdefault((space, key, value), {})[labels] = None
             by_label.setdefault(("", key, value), {})[labels] = None
+        if labels.unjudged:
+            self._unjudged[labels] = None
         self.known[labels] = None  # last: whoever sees the number grow finds them
 
     def meant(self, count: Count, namespaces: Namespaces) -> list[LabelSet]:
@@ -198,6 +204,7 @@ class LabelIndex:
         if keys is None:
             return [one for one in list(self.known) if count.include(one, namespaces)]
         found = dict.fromkeys(one for key in keys for one in list(self._by_label.get(key, ())))
+        found.update(dict.fromkeys(list(self._unjudged)))
         return [one for one in found if count.include(one, namespaces)]
 
 

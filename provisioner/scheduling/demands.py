@@ -52,6 +52,7 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
         owners: count not these pods, but those that must be kept apart from them (anti-affinity seen from the other side).
         spread: for a spread constraint, so pods that are being deleted do not count.
         eligibility: the nodes that count; None for all that have the label.
+        surely: pods of which it is not known whether they are meant do not count: the pod must be near one that is.
     """
 
     key: str
@@ -59,6 +60,7 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     owners: bool
     spread: bool
     eligibility: Eligibility | None
+    surely: bool = False
 
     @property
     def on_hosts(self) -> bool:
@@ -67,6 +69,8 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
 
     def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
         """Whether a pod with these labels is one of the peers."""
+        if pod.unjudged and self.surely:
+            return False
         return all(one.include(pod, namespaces) for one in self.peers)
 
 
@@ -135,11 +139,11 @@ _counts: Final[WeakValueDictionary[tuple[object, ...], Count]] = WeakValueDictio
 _relations: Final[WeakValueDictionary[tuple[object, ...], Relations]] = WeakValueDictionary()
 
 
-def _count(key: str, peers: tuple[Peers, ...], *, owners: bool = False) -> Count:
-    return _counted((key, peers, owners, False, None))
+def _count(key: str, peers: tuple[Peers, ...], *, owners: bool = False, surely: bool = False) -> Count:
+    return _counted((key, peers, owners, False, None, surely))
 
 
-def _counted(fields: tuple[str, tuple[Peers, ...], bool, bool, Eligibility | None]) -> Count:
+def _counted(fields: tuple[str, tuple[Peers, ...], bool, bool, Eligibility | None, bool]) -> Count:
     return _counts.get(fields) or _counts.setdefault(fields, Count(*fields))
 
 
@@ -196,7 +200,7 @@ class Ties:
         self._spread: Final = shape.spread
         self._affinity: Final = shape.affinity
         self.filter: Final = node_filter(shape)
-        self.pod: Final = label_set(shape.namespace, shape.labels)
+        self.pod: Final = label_set(shape.namespace, shape.labels, unjudged=shape.unjudged)
         self.ports: Final[Ports] = ports_of(shape.host_ports) if shape.host_ports else ()
         self.rank: Final = _rank(shape)
         affinity = shape.affinity
@@ -296,9 +300,9 @@ class Ties:
         guards = self._peers(required_apart, "podAntiAffinity.required")
         peers = self._peers(required_together, "podAffinity.required")
         everyone = tuple(dict.fromkeys(one for _, one in peers))
-        together = [_count(key, everyone) for key, _ in peers]
+        together = [_count(key, everyone, surely=True) for key, _ in peers]
         wished = self._peers([term for _, term in wishes.together], "podAffinity.preferred")
-        together += [_count(key, (one,)) for key, one in wished]
+        together += [_count(key, (one,), surely=True) for key, one in wished]
         unwished = self._peers([term for _, term in wishes.apart], "podAntiAffinity.preferred")
         return _related(
             self.pod,
@@ -324,7 +328,7 @@ class Ties:
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
             peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
             key = normalized_label(one.topology_key)
-            count = _counted((key, (peers,), False, True, self._eligibility(one, keys)))
+            count = _counted((key, (peers,), False, True, self._eligibility(one, keys), False))
             wish = one.when_unsatisfiable == "ScheduleAnyway"
             own, stated = peers.include(self.pod, {}), one.min_domains is not None
             found.append(Spread(count, one.max_skew, one.min_domains or 1, own, wish, stated))
@@ -429,11 +433,16 @@ def facts_of(shape: PodShape) -> Facts:
             raise FilterError(shape.error)
         if shape.requests.negative:
             raise FilterError(messages.NEGATIVE_REQUEST)
-        found = kept[FACTS] = Facts(shape, _ties_of(shape))
+        found = kept[FACTS] = Facts(shape, ties_of(shape))
     return found  # type: ignore[return-value]
 
 
-def _ties_of(shape: PodShape) -> Ties:
+def ties_of(shape: PodShape) -> Ties:
+    """What a shape asks of nodes and pods, whether or not its pods may be planned.
+
+    Raises:
+        FilterError: something in it cannot be read; says where.
+    """
     key = _TEXT.encode(
         (
             shape.namespace,
@@ -445,6 +454,7 @@ def _ties_of(shape: PodShape) -> Ties:
             shape.host_ports,
             shape.volumes,
             shape.resource_claims,
+            shape.unjudged,
         )
     )
     found = _ties.get(key)

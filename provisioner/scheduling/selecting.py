@@ -55,14 +55,21 @@ def holds(expressions: Expressions | None, labels: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class LabelSet:
-    """What selectors see of a pod; equal ones are one object as a rule, so that comparing them costs nothing."""
+    """What selectors see of a pod; equal ones are one object as a rule, so that comparing them costs nothing.
+
+    Attributes:
+        namespace: of the pod.
+        labels: all that are known.
+        unjudged: they are not known: any selector may match.
+    """
 
     namespace: str
     labels: Mapping[str, str]
+    unjudged: bool = False
     _hash: int = field(init=False, compare=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.namespace, *sorted(self.labels.items()))))
+        object.__setattr__(self, "_hash", hash((self.namespace, self.unjudged, *sorted(self.labels.items()))))
 
     def __hash__(self) -> int:
         return self._hash
@@ -71,10 +78,10 @@ class LabelSet:
 _label_sets: Final[WeakValueDictionary[tuple[object, ...], LabelSet]] = WeakValueDictionary()
 
 
-def label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
+def label_set(namespace: str, labels: Mapping[str, str], *, unjudged: bool = False) -> LabelSet:
     """The one object for these labels."""
-    key = (namespace, *sorted(labels.items()))
-    return _label_sets.get(key) or _label_sets.setdefault(key, LabelSet(namespace, dict(labels)))
+    key = (namespace, unjudged, *sorted(labels.items()))
+    return _label_sets.get(key) or _label_sets.setdefault(key, LabelSet(namespace, dict(labels), unjudged))
 
 
 class Peers(msgspec.Struct, frozen=True, cache_hash=True):
@@ -91,12 +98,12 @@ class Peers(msgspec.Struct, frozen=True, cache_hash=True):
     namespace_selector: Expressions | None = None
 
     def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """Whether a pod with these labels is meant, given the labels of all namespaces."""
+        """Whether a pod with these labels is meant, or may be, given the labels of all namespaces."""
         if pod.namespace not in self.namespaces and not (
             self.namespace_selector is not None and holds(self.namespace_selector, namespaces.get(pod.namespace, {}))
         ):
             return False
-        return holds(self.selector, pod.labels)
+        return holds(self.selector, pod.labels) or (pod.unjudged and self.selector is not None)
 
     @property
     def per_pod_labels(self) -> frozenset[str]:

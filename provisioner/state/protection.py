@@ -65,5 +65,5 @@ class Protection:
             return False
         if (index := self._indexed.get(pod.namespace)) is None:
             index = self._indexed[pod.namespace] = BudgetIndex(self._budgets[pod.namespace].values())
-        mine = index.selecting(pod.labels)
+        mine = index.of(pod)
         return len(mine) > 1 or any(forbids_for_ever(one) and not lets_unready_go(one, pod) for one in mine)

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Final
 
 from provisioner.values.quantity import Format, Quantity, QuantityError
@@ -73,6 +73,10 @@ class Resources(Mapping[str, int]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
+
+    def items(self) -> ItemsView[str, int]:
+        """Names and amounts, in order of name; the mixin's would look each of them up."""
+        return self.to_dict().items()
 
     def __len__(self) -> int:
         return len(self._names)

@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import MOST_EXPRESSIONS
-from provisioner.apis.shapes import unjudged
+from provisioner.apis.shapes import unreadable_shape
 from provisioner.state.admission import admission_of
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.requirement import Requirement
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[PodShape, Sequence[Taint], bool]] = {
     "an expression on a label that is absent": (shape(terms=[term(("zone", "In", ["a"]))]), (), False),
     "an empty term matches nothing": (shape(terms=[term()]), (), False),
     "a term that cannot be read matches nothing": (shape(terms=[term(("tier", "Exists", ["gold"]))]), (), False),
-    "a shape that cannot be judged runs nowhere": (unjudged("default", {}, "cpu: what?"), (), False),
+    "a shape that cannot be judged runs nowhere": (unreadable_shape("default", {}, "cpu: what?"), (), False),
 }
 
 
