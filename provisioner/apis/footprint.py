@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
+
+from provisioner.apis import messages
 
 T = TypeVar("T")
 POD_BYTES: Final = 16 * 1024
@@ -53,6 +55,16 @@ def within(values: Iterable[T], most: int) -> tuple[T, ...]:
     return tuple(kept)
 
 
-def keeps_little(data: bytes | msgspec.Raw, value: Any) -> bool:
+def keeps_little(data: bytes | msgspec.Raw, value: object) -> bool:
     """Whether what was decoded from `data` keeps no more than `OBJECT_BYTES`."""
     return len(data) <= _SMALL or footprint(value, OBJECT_BYTES) <= OBJECT_BYTES
+
+
+def check_kept(data: bytes | msgspec.Raw, value: object) -> None:
+    """Refuse an object that would keep more than `OBJECT_BYTES`: it counts as one that cannot be read.
+
+    Raises:
+        ValueError: it would.
+    """
+    if not keeps_little(data, value):
+        raise ValueError(messages.keeps_too_much(OBJECT_BYTES // 1024))

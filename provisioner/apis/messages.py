@@ -556,6 +556,14 @@ def not_a_share(text: str) -> str:
     return f"{text!r} is neither a percentage from 0% to 100% nor a number of pods"
 
 
+# footprint.py
+
+
+def keeps_too_much(most: int) -> str:
+    """Why an object that somebody wrote is ignored."""
+    return f"it takes more than {most} KiB of memory, more than is kept of any object"
+
+
 # shapes.py
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim
+from provisioner.apis.footprint import check_kept
 
 _CLAIM: Final = msgspec.json.Decoder(PersistentVolumeClaim)
 _VOLUME: Final = msgspec.json.Decoder(PersistentVolume)
@@ -25,10 +26,12 @@ def decode_volume_claim(data: bytes) -> PersistentVolumeClaim:
 
     Raises:
         msgspec.MsgspecError: no JSON, or not a claim.
+        ValueError: it would keep too much.
     """
     claim = _CLAIM.decode(data)
     meta, spec = claim.metadata, claim.spec
     annotations: dict[str, str] = {key: meta.annotations[key] for key in _KEPT_ANNOTATIONS if key in meta.annotations}
+    check_kept(data, (annotations, meta.owner_references, spec, claim.status))
     return msgspec.structs.replace(
         claim,
         metadata=msgspec.structs.replace(

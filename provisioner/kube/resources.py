@@ -14,6 +14,7 @@ from provisioner.apis import core, meta
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.conversion.alpha_types import OldObject
 from provisioner.apis.ec2 import EC2NodeClass, NewerEC2NodeClass
+from provisioner.apis.footprint import OBJECT_BYTES, check_kept, footprint, keeps_little
 from provisioner.apis.karpenter import NewerNodePool, NodeClaim, NodePool
 from provisioner.apis.kwok import KWOKNodeClass
 from provisioner.apis.openapi import definition_of, unknown_fields
@@ -154,8 +155,53 @@ def _plain(name: str) -> bool:
     return name.replace("-", "").replace(".", "").isalnum() or not name
 
 
-def _kind(type_: type[T], group: str, version: str, plural: str, kind: str, *, namespaced: bool) -> Resource[T]:
-    return Resource(group, version, plural, kind, namespaced, msgspec.json.Decoder(type_).decode)
+def _as_it_is(obj: T) -> T:
+    return obj
+
+
+def _without(*fields: str) -> Callable[[Any], Any]:
+    """The object without parts of its metadata, which only people and other programs read."""
+
+    def slim(obj: Any) -> Any:
+        empty = {field: type(getattr(obj.metadata, field))() for field in fields}
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **empty))
+
+    return slim
+
+
+_unannotated = _without("annotations", "finalizers", "owner_references")
+_unlabelled = _without("labels", "annotations", "finalizers", "owner_references")
+
+
+def _of_all_pods(budget: core.PodDisruptionBudget) -> core.PodDisruptionBudget:
+    """A budget that takes too long to say whose it is may be that of any pod of its namespace."""
+    slim: core.PodDisruptionBudget = _unlabelled(budget)
+    if footprint(slim.spec, OBJECT_BYTES) <= OBJECT_BYTES:
+        return slim
+    return msgspec.structs.replace(slim, spec=msgspec.structs.replace(slim.spec, selector=meta.LabelSelector()))
+
+
+def _kind(
+    type_: type[T],
+    group: str,
+    version: str,
+    plural: str,
+    kind: str,
+    *,
+    namespaced: bool,
+    kept: Callable[[T], T] | None = None,
+) -> Resource[T]:
+    """`kept`: of a kind that tenants write and programs keep, the object without what nobody reads; asked of long ones alone."""
+    decoder = msgspec.json.Decoder(type_).decode
+
+    def bounded(data: bytes) -> T:
+        obj = decoder(data)
+        if kept is not None and not keeps_little(data, obj):
+            obj = kept(obj)
+            check_kept(data, obj)
+        return obj
+
+    return Resource(group, version, plural, kind, namespaced, decoder if kept is None else bounded)
 
 
 def _noting_unknown(type_: type[T], newer: Callable[..., T]) -> Callable[[bytes], T]:
@@ -179,7 +225,7 @@ SEATED_PODS: Resource[SeatedPod] = Resource(
     "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod
 )
 NODES = _kind(core.Node, "", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = _kind(core.Namespace, "", "v1", "namespaces", "Namespace", namespaced=False)
+NAMESPACES = _kind(core.Namespace, "", "v1", "namespaces", "Namespace", namespaced=False, kept=_unannotated)
 CONFIGMAPS = _kind(core.ConfigMap, "", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _kind(core.Secret, "", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _kind(core.Service, "", "v1", "services", "Service", namespaced=True)
@@ -192,12 +238,20 @@ PVS: Resource[core.PersistentVolume] = Resource(
     "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, decode=decode_volume
 )
 PODTEMPLATES = _kind(core.PodTemplate, "", "v1", "podtemplates", "PodTemplate", namespaced=True)
-LIMITRANGES = _kind(core.LimitRange, "", "v1", "limitranges", "LimitRange", namespaced=True)
-DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+LIMITRANGES = _kind(core.LimitRange, "", "v1", "limitranges", "LimitRange", namespaced=True, kept=_as_it_is)
+DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True, kept=_unlabelled)
 DEPLOYMENTS = _kind(core.Deployment, "apps", "v1", "deployments", "Deployment", namespaced=True)
 REPLICASETS = _kind(core.ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
 STATEFULSETS = _kind(core.StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
-PDBS = _kind(core.PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
+PDBS = _kind(
+    core.PodDisruptionBudget,
+    "policy",
+    "v1",
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    namespaced=True,
+    kept=_of_all_pods,
+)
 LEASES = _kind(core.Lease, "coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
 STORAGECLASSES = _kind(core.StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CSINODES = _kind(core.CSINode, "storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
@@ -208,13 +262,17 @@ RUNTIMECLASSES = _kind(core.RuntimeClass, "node.k8s.io", "v1", "runtimeclasses",
 PRIORITYCLASSES = _kind(
     core.PriorityClass, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
-NAMESPACE_LABELS = _kind(core.LabelledNamespace, "", "v1", "namespaces", "Namespace", namespaced=False)
+NAMESPACE_LABELS = _kind(core.LabelledNamespace, "", "v1", "namespaces", "Namespace", namespaced=False, kept=_as_it_is)
 # their selectors alone, for default spread constraints: the rest is most of such an object
-REPLICASET_SELECTORS = _kind(core.PodSelecting, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
-STATEFULSET_SELECTORS = _kind(core.PodSelecting, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
-SERVICE_SELECTORS = _kind(core.PodLabelling, "", "v1", "services", "Service", namespaced=True)
+REPLICASET_SELECTORS = _kind(
+    core.PodSelecting, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True, kept=_as_it_is
+)
+STATEFULSET_SELECTORS = _kind(
+    core.PodSelecting, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True, kept=_as_it_is
+)
+SERVICE_SELECTORS = _kind(core.PodLabelling, "", "v1", "services", "Service", namespaced=True, kept=_as_it_is)
 REPLICATIONCONTROLLER_SELECTORS = _kind(
-    core.PodLabelling, "", "v1", "replicationcontrollers", "ReplicationController", namespaced=True
+    core.PodLabelling, "", "v1", "replicationcontrollers", "ReplicationController", namespaced=True, kept=_as_it_is
 )
 MUTATINGWEBHOOKS = _kind(
     core.MutatingWebhookConfiguration,
@@ -246,7 +304,13 @@ NODEPOOLS: Resource[NodePool] = Resource(
 NODECLAIMS = _kind(NodeClaim, "karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 NODEOVERLAYS = _kind(NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
 CAPACITYBUFFERS = _kind(
-    CapacityBuffer, "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", namespaced=True
+    CapacityBuffer,
+    "autoscaling.x-k8s.io",
+    "v1beta1",
+    "capacitybuffers",
+    "CapacityBuffer",
+    namespaced=True,
+    kept=_unlabelled,
 )
 KWOKNODECLASSES = _kind(
     KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False

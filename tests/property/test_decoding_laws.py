@@ -186,7 +186,11 @@ def all_counted(name: str, label: str) -> Counter[str]:
 
 def test_every_mutant_has_its_test() -> None:
     assert sum(SHARES.values()) == 100
-    assert {kind.plural for kind in KINDS.values()} == set(DOCUMENTS) | {"serviceaccounts", "priorityclasses"}
+    assert {kind.plural for kind in KINDS.values()} == set(DOCUMENTS) | {
+        "serviceaccounts",
+        "priorityclasses",
+        "runtimeclasses",
+    }
 
 
 def sound(resource: Resource[Any], **metadata: Any) -> dict[str, Any]:

@@ -13,16 +13,22 @@ from typing import Any
 import pytest
 
 from provisioner.apis import core, pods
-from provisioner.apis.footprint import POD_BYTES, footprint
-from provisioner.apis.meta import Condition, Object, ObjectMeta
+from provisioner.apis.budget_index import BudgetIndex
+from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.footprint import OBJECT_BYTES, POD_BYTES, footprint
+from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.selections import excess
 from provisioner.apis.shapes import ResizeStatus
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.ties import kinds
+from provisioner.kube import resources
 from provisioner.scheduling.census import tally_of
 from provisioner.scheduling.demands import ties_of
 from provisioner.scheduling.filters import FilterError
+from provisioner.scheduling.selecting import read_selector
+from provisioner.state.daemons import daemon_shape
+from provisioner.values.resources import Resources
 from tests.support.filled import Path, filled, full, ids, of_bytes, rows
 from tests.support.pods import wire_bytes, wire_pod
 
@@ -74,6 +80,35 @@ def asks_of_pod(pod: Pod) -> None:
 
 
 PODS = {"pod": Kind(_WirePod, decode_pod, asks_of_pod)}
+
+
+def nothing(_: object) -> None:
+    """Nobody asks anything of it by itself."""
+
+
+def asks_of_selecting(one: core.PodSelecting) -> None:
+    with contextlib.suppress(FilterError):
+        read_selector(one.spec.selector, "")
+
+
+OTHERS = {
+    "PodDisruptionBudget": Kind(core.PodDisruptionBudget, resources.PDBS.decode, lambda one: BudgetIndex([one])),
+    "PersistentVolumeClaim": Kind(core.PersistentVolumeClaim, resources.PVCS.decode, nothing),
+    "DaemonSet": Kind(core.DaemonSet, resources.DAEMONSETS.decode, daemon_shape),
+    "LimitRange": Kind(core.LimitRange, resources.LIMITRANGES.decode, nothing),
+    "Namespace": Kind(core.Namespace, resources.NAMESPACES.decode, nothing),
+    "labels of a Namespace": Kind(core.LabelledNamespace, resources.NAMESPACE_LABELS.decode, nothing),
+    "CapacityBuffer": Kind(
+        CapacityBuffer, resources.CAPACITYBUFFERS.decode, lambda one: Resources.parse(one.spec.limits)
+    ),
+    "selector of a ReplicaSet": Kind(core.PodSelecting, resources.REPLICASET_SELECTORS.decode, asks_of_selecting),
+    "selector of a Service": Kind(core.PodLabelling, resources.SERVICE_SELECTORS.decode, nothing),
+}
+OTHER_ROWS = [
+    (name, path)
+    for name, path in rows({name: one.wire for name, one in OTHERS.items()})
+    if not (name == "DaemonSet" and "affinity" in path)  # as in a pod
+]
 POD_ROWS = rows({name: one.wire for name, one in PODS.items()})
 
 
@@ -168,3 +203,48 @@ def test_two_thousand_sidecars_with_resources_of_their_own_cost_work_in_proporti
     work(1)
     once, twice = work(FEW), work(2 * FEW)
     assert twice <= LINEAR * once
+
+
+def read(kind: Kind, data: bytes) -> object:
+    """The object, and None where it says more than is kept of any: then it is told as one that cannot be read."""
+    try:
+        return kind.decode(data)
+    except ValueError as error:
+        if "more than 64 KiB" not in str(error):
+            raise
+        return None
+
+
+@pytest.mark.parametrize(("name", "path"), OTHER_ROWS, ids=ids(OTHER_ROWS))
+def test_what_else_a_tenant_writes_costs_work_in_proportion_and_bounded_memory(name: str, path: Path) -> None:
+    kind = OTHERS[name]
+
+    def ask(data: bytes) -> None:
+        one = read(kind, data)
+        if one is not None:
+            kind.asks(one)
+
+    def work(count: int) -> int:
+        data = filled(kind.wire, path, count)
+        forgotten()
+        return steps(partial(ask, data))
+
+    work(1)
+    once, twice = work(4 * FEW), work(8 * FEW)  # each of them is more than is kept
+    assert twice <= LINEAR * once
+    kept = kept_bytes(partial(read, kind), [of_bytes(kind.wire, path, 2 * LONG, first * LONG) for first in range(MANY)])
+    assert kept <= OBJECT_BYTES
+
+
+def test_a_budget_too_long_to_say_whose_it_is_is_that_of_all_pods_of_its_namespace() -> None:
+    said = filled(core.PodDisruptionBudget, ("spec", "selector", "matchLabels"), 10_000)
+    one = resources.PDBS.decode(said)
+    assert one.spec.selector == LabelSelector()
+    web = decode_pod(wire_bytes(wire_pod()))
+    assert BudgetIndex([one]).of(web) == (one,)
+
+
+def test_annotations_that_nobody_reads_cost_no_object_its_place() -> None:
+    """`kubectl apply` writes the whole manifest into one."""
+    said = filled(core.DaemonSet, ("metadata", "annotations"), 10_000)
+    assert resources.DAEMONSETS.decode(said).metadata.name == "one"
