@@ -51,7 +51,6 @@ class Board:
     """See the module.
 
     Args:
-        hold_seconds: how long a plan holds room after its node is ready.
         clock: for deadlines and outages.
 
     Attributes:
@@ -62,9 +61,9 @@ class Board:
         timeline: what instants of objects are on this clock.
     """
 
-    def __init__(self, hold_seconds: float, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.lock = threading.Condition()
-        self.table = PlanTable(hold_seconds)
+        self.table = PlanTable()
         self.refusals = Refusals()
         self.vetoes = Vetoes()
         self.clock = clock

@@ -117,4 +117,7 @@ def invalid_prefix_flag(prefix: str) -> str:
     return f"--prefix {prefix!r} must begin with / and must not end with /"
 
 
-HOLD_TTL_IS_NEGATIVE: Final = "--hold-ttl must not be negative"
+HOLD_TTL_IS_IGNORED: Final = (
+    "--hold-ttl is deprecated and ignored, because plans say for how long room is held; "
+    "set --hold-ttl of the provisioner, and leave this flag out"
+)

@@ -13,7 +13,7 @@ site, so that a recreated pod takes its brother's place, and room is held only f
 - a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it;
 - one that may be bound to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
 
-A site ends at a TTL after its node became ready (or after its plan last changed), when its node or claim is being
+A site ends `holdSeconds` of its plan after its node became ready (or after the plan last changed), when its node or claim is being
 deleted, and with the annotation.
 """
 
@@ -366,14 +366,9 @@ class _Fullness:
 
 
 class PlanTable:
-    """See the module.
+    """See the module."""
 
-    Args:
-        hold_seconds: how long after its node is ready (or its plan grew) a plan holds room.
-    """
-
-    def __init__(self, hold_seconds: float) -> None:
-        self.hold_seconds = hold_seconds
+    def __init__(self) -> None:
         self.ledger = RoomLedger()
         self._members: dict[str, Member] = {}  # by UID
         self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
@@ -842,7 +837,7 @@ class PlanTable:
         node = self._nodes.get(site.node)
         if site.deadline is None and node is not None and node.ready_at is not None:
             ready_at = min(node.ready_at, now)  # what a kubelet says of itself may lie in the future
-            site.deadline = max(ready_at, site.changed_at) + self.hold_seconds
+            site.deadline = max(ready_at, site.changed_at) + site.plan.hold_seconds
         live = not site.leaving and (site.deadline is None or now < site.deadline)
         if site.live != live:
             site.live = live
@@ -864,7 +859,7 @@ class PlanTable:
 
     def _coming(self, site: _Site, now: float) -> bool:
         """Whether it is worth waiting for the site's node: soon there, and not for longer than a plan holds."""
-        if now >= max(site.born_at, site.changed_at) + self.hold_seconds:
+        if now >= max(site.born_at, site.changed_at) + site.plan.hold_seconds:
             return False
         since = self._schedulable_at.get(site.node)
         return since is None or now < since + SETTLE_SECONDS

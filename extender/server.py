@@ -55,7 +55,6 @@ SWITCH_SECONDS: Final = 0.0001
 PODS_PAGE: Final = 50
 """Pods a request, where they are not streamed: they may have 1.5 MB each."""
 DEFAULT_NAMESPACE: Final = "dovetail-system"
-DEFAULT_HOLD_SECONDS: Final = 120.0
 USER_AGENT: Final = "dovetail-extender"
 
 MEMBERS: Final[Resource[Member]] = Resource(
@@ -118,7 +117,6 @@ class Config:
         health_bind: another one for /healthz and /readyz alone.
         prefix: path in front of the verbs.
         namespace: where the provisioner's Lease is.
-        hold_seconds: how long after its node is ready a plan holds room.
         tls_cert: serving certificate in PEM form, "" for plain HTTP.
         tls_key: its key.
         tls_client_ca: whom clients have to have a certificate from, "" for nobody.
@@ -131,7 +129,6 @@ class Config:
     health_bind: Address | None = None
     prefix: str = ""
     namespace: str = DEFAULT_NAMESPACE
-    hold_seconds: float = DEFAULT_HOLD_SECONDS
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -153,8 +150,6 @@ class Config:
             raise ValueError(messages.REPORTS_CERTIFICATE_WITHOUT_KEY)
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
             raise ValueError(messages.invalid_prefix_flag(self.prefix))
-        if self.hold_seconds < 0:
-            raise ValueError(messages.HOLD_TTL_IS_NEGATIVE)
         serving = self.serving
         if serving is not None:
             try:
@@ -182,7 +177,7 @@ class ExtenderProgram:
         clock = SystemClock()
         connection = connect(config.kubeconfig, user_agent=USER_AGENT, pool_size=4, qps=20, burst=40, clock=clock)
         self._config = config
-        self.board = Board(config.hold_seconds, clock)
+        self.board = Board(clock)
         self.reporter = Reporter(config.reports, clock, lambda: not self.board.problem())
         self.releaser = Releaser(self.board, Client(connection, clock))
         self._watched = _reflectors(connection, self.board)
@@ -310,9 +305,9 @@ class SecondsParameter(click.ParamType[float]):
 @click.option(
     "--hold-ttl",
     type=SecondsParameter(),
-    default=f"{DEFAULT_HOLD_SECONDS:g}s",
+    default=None,
     metavar="DURATION",
-    help="Maximum time that room on a ready node is held for its planned pods.",
+    help="Deprecated and ignored: each plan says for how long room is held, as --hold-ttl of the provisioner does.",
 )
 @click.option(
     "--tls-cert",
@@ -342,7 +337,7 @@ def command(
     health_bind: Address | None,
     prefix: str,
     namespace: str,
-    hold_ttl: float,
+    hold_ttl: float | None,
     tls_cert: str,
     tls_key: str,
     tls_client_ca: str,
@@ -362,12 +357,13 @@ def command(
         health_bind=health_bind,
         prefix=prefix,
         namespace=namespace,
-        hold_seconds=hold_ttl,
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         reports=Identity(reports_ca, reports_cert, reports_key, reports_server_name),
     )
+    if hold_ttl is not None:
+        _log.warning(messages.HOLD_TTL_IS_IGNORED)
     try:
         config.check()
         if config.reports.is_absent:

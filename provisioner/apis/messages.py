@@ -268,6 +268,11 @@ def not_a_plan(error: Exception) -> str:
     return f"not a plan: {error}"
 
 
+def plan_hold_is_no_time(seconds: float) -> str:
+    """What `PlanError` says."""
+    return f"holdSeconds is {seconds:g}; it must be a finite number of seconds, 0 or more"
+
+
 def plan_entry_contradicts(position: int, count: int, uids: int) -> str:
     """What `PlanError` says."""
     return f"pods[{position}]: count {count} with {uids} uids"

@@ -4,6 +4,7 @@ Equal pods of one owner are interchangeable, so an entry counts pods of one clas
 were meant when the plan was made. The text is deterministic: equal plans give equal text.
 """
 
+import math
 from typing import Final
 
 import msgspec
@@ -13,6 +14,8 @@ from provisioner.values import jsontext
 
 MAX_BYTES: Final = 64 * 1024
 VERSION: Final = 1
+HOLD_SECONDS: Final = 120.0
+"""For how long a plan that does not say otherwise keeps room on a node that is ready."""
 
 
 class PlanError(ValueError):
@@ -44,6 +47,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     v: int = VERSION
     pods: tuple[PlanEntry, ...] = ()
+    #: Written only where it is not `HOLD_SECONDS`, so that a plan's text is the same as before there was such a field.
+    hold: float | msgspec.UnsetType = msgspec.field(name="holdSeconds", default=msgspec.UNSET)
+
+    @classmethod
+    def of(cls, pods: tuple[PlanEntry, ...], hold_seconds: float) -> "Plan":
+        """A plan for these pods, whose room is kept for so long once its node is ready."""
+        return cls(pods=pods, hold=msgspec.UNSET if hold_seconds == HOLD_SECONDS else hold_seconds)
+
+    @property
+    def hold_seconds(self) -> float:
+        """For how long room is kept on a node that is ready."""
+        return HOLD_SECONDS if self.hold is msgspec.UNSET else self.hold
 
     @property
     def total(self) -> int:
@@ -63,7 +78,7 @@ def encode_plan(plan: Plan) -> str:
     """
     entries = sorted(plan.pods, key=lambda entry: (entry.owner, entry.klass, entry.uids))
     ordered = (msgspec.structs.replace(entry, uids=tuple(sorted(entry.uids))) for entry in entries)
-    data = _ENCODER.encode(Plan(v=plan.v, pods=tuple(ordered)))
+    data = _ENCODER.encode(Plan(v=plan.v, pods=tuple(ordered), hold=plan.hold))
     if len(data) > MAX_BYTES:
         raise PlanTooLargeError(len(data))
     return data.decode()
@@ -72,7 +87,7 @@ def encode_plan(plan: Plan) -> str:
 def fitting_text(plan: Plan) -> str:
     """The annotation's text; where it would be too large without the uids, "" where even that is too large."""
     nameless = (PlanEntry(owner=entry.owner, klass=entry.klass, count=entry.count) for entry in plan.pods)
-    for attempt in (plan, Plan(v=plan.v, pods=tuple(nameless))):
+    for attempt in (plan, Plan(v=plan.v, pods=tuple(nameless), hold=plan.hold)):
         try:
             return encode_plan(attempt)
         except PlanTooLargeError:
@@ -84,7 +99,7 @@ def decode_plan(text: str) -> Plan:
     """The plan that `text` holds.
 
     Raises:
-        PlanError: not JSON, not of this shape, of another version, or with a count that its uids contradict.
+        PlanError: not JSON, not of this shape, of another version, with a time that is none, or with a count that its uids contradict.
     """
     if len(text) > MAX_BYTES:
         raise PlanError(messages.plan_text_too_long(MAX_BYTES, len(text)))
@@ -94,6 +109,8 @@ def decode_plan(text: str) -> Plan:
         raise PlanError(messages.not_a_plan(error)) from error
     if plan.v != VERSION:
         raise PlanError(messages.unknown_plan_version(plan.v, VERSION))
+    if not (math.isfinite(plan.hold_seconds) and plan.hold_seconds >= 0):
+        raise PlanError(messages.plan_hold_is_no_time(plan.hold_seconds))
     for position, entry in enumerate(plan.pods):
         if entry.count < 1 or len(entry.uids) > entry.count:
             raise PlanError(messages.plan_entry_contradicts(position, entry.count, len(entry.uids)))

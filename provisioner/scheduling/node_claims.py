@@ -8,7 +8,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.hash import HASH_VERSION, nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
-from provisioner.apis.plan import Plan, PlanEntry, fitting_text
+from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, fitting_text
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.requirement import Requirements
@@ -50,7 +50,12 @@ class NewClaim(msgspec.Struct, frozen=True):
         return self.claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
 
 
-def planned_claim(planned: PlannedClaim, name: str, annotations: Mapping[str, str] = _NO_ANNOTATIONS) -> NewClaim:
+def planned_claim(
+    planned: PlannedClaim,
+    name: str,
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    hold_seconds: float = HOLD_SECONDS,
+) -> NewClaim:
     """The NodeClaim for `planned`, from the template of its NodePool (`planned.template`).
 
     The finalizer and the plan are written with it, so that neither costs a write of its own.
@@ -59,6 +64,7 @@ def planned_claim(planned: PlannedClaim, name: str, annotations: Mapping[str, st
         planned: of a result of which the pools' templates are NodePools, as `world_of` makes them.
         name: of the claim.
         annotations: further ones, for instance those of the command that it serves; they win over the template's.
+        hold_seconds: for how long its plan keeps room once its node is ready.
 
     Raises:
         TypeError: its template is no NodePool.
@@ -70,7 +76,7 @@ def planned_claim(planned: PlannedClaim, name: str, annotations: Mapping[str, st
         names.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
         names.PLANNED_OFFERING_ANNOTATION: f"{planned.planned_type}/{planned.planned_zone}/{planned.planned_capacity_type}",
     }
-    if planned.pods and (text := plan_text(planned.pods)):  # one that is for nobody by name has no plan
+    if planned.pods and (text := plan_text(planned.pods, hold_seconds)):  # one that is for nobody by name has no plan
         own[names.PLAN_ANNOTATION] = text
     body = _body(pool, name, planned.labels, {**own, **annotations}, planned.requirements, planned.requests)
     return NewClaim(body, _read_back(body), planned.pods, planned.min_values_relaxed)
@@ -102,23 +108,22 @@ def template_requirements(pool: NodePool) -> Requirements:
     return requirements.merged(Requirements.from_labels(template_labels(pool)))
 
 
-def plan_of(pods: tuple[Pod, ...]) -> Plan:
-    """The plan for these pods: equal pods of one owner are one entry."""
+def plan_of(pods: tuple[Pod, ...], hold_seconds: float = HOLD_SECONDS) -> Plan:
+    """The plan for these pods: equal pods of one owner are one entry; `hold_seconds` as in `Plan`."""
     groups: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
         owner = pod.owner.uid if pod.owner is not None else ""
         groups.setdefault((owner, pod.shape.key), []).append(pod.uid)
-    return Plan(
-        pods=tuple(
-            PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(sorted(uids)))
-            for (owner, klass), uids in sorted(groups.items())
-        )
+    entries = tuple(
+        PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(sorted(uids)))
+        for (owner, klass), uids in sorted(groups.items())
     )
+    return Plan.of(entries, hold_seconds)
 
 
-def plan_text(pods: tuple[Pod, ...]) -> str:
+def plan_text(pods: tuple[Pod, ...], hold_seconds: float = HOLD_SECONDS) -> str:
     """The annotation's text for these pods; see `fitting_text`."""
-    return fitting_text(plan_of(pods))
+    return fitting_text(plan_of(pods, hold_seconds))
 
 
 def _body(

@@ -16,7 +16,7 @@ from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
-from provisioner.apis.plan import Plan
+from provisioner.apis.plan import HOLD_SECONDS, Plan
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
 from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
@@ -44,7 +44,7 @@ from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
 
-HOLD_TTL: Final = timedelta(seconds=120)
+HOLD_TTL: Final = timedelta(seconds=HOLD_SECONDS)
 """How long a node that is initialised keeps room for its planned pods at most."""
 PLAN_TTL: Final = timedelta(minutes=15)
 """How long one that is not initialised does."""
@@ -77,6 +77,7 @@ class Cluster:
         grace: timedelta = timedelta(0),
     ) -> None:
         self._types_of, self._clock = types_of, clock
+        self.hold_seconds: Final = hold_ttl.total_seconds()
         self._lock = threading.RLock()
         self._settled = False
         self._joining, self._pods = Joining(), PodIndex()

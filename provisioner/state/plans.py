@@ -15,7 +15,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true, version_number
-from provisioner.apis.plan import Plan, PlanEntry, PlanError, decode_plan
+from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_reschedulable, read_architectures
 from provisioner.state import effects
 from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
@@ -71,6 +71,7 @@ class _Claim:
         announced: it is not created yet.
         for_pods: it was made for pods, and is not launched.
         initialized_at: when this process first saw it initialised.
+        hold_seconds: for how long its plan keeps room from then on, as it is written.
     """
 
     text: str = ""
@@ -78,6 +79,7 @@ class _Claim:
     announced: bool = False
     for_pods: bool = False
     initialized_at: float | None = None
+    hold_seconds: float = HOLD_SECONDS
 
 
 class Plans:
@@ -88,7 +90,7 @@ class Plans:
         pods: every pod.
         commands: the disruption commands under way.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
-        hold_ttl: how long a node that is initialised keeps room for a planned pod at most.
+        hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
     """
 
@@ -124,7 +126,10 @@ class Plans:
         if asked and not found and self._commands.for_which(key.name) is None:
             return False
         self._claims[key.name] = _Claim(
-            text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""), announced=True, for_pods=bool(asked)
+            text=claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""),
+            announced=True,
+            for_pods=bool(asked),
+            hold_seconds=self._hold_seconds,
         )
         self._launches.announced(key.name)
         self._enter(key, found, now)
@@ -266,14 +271,11 @@ class Plans:
             if family in counts and pod.uid not in uids[family]:
                 counts[family] += 1
                 uids[family].add(pod.uid)
-        return Plan(
-            pods=tuple(
-                PlanEntry(
-                    owner=family.owner, klass=family.klass, count=counts[family], uids=tuple(sorted(uids[family]))
-                )
-                for family in sorted(counts)
-            )
+        entries = tuple(
+            PlanEntry(owner=family.owner, klass=family.klass, count=counts[family], uids=tuple(sorted(uids[family])))
+            for family in sorted(counts)
         )
+        return Plan.of(entries, self._hold_seconds)
 
     # ------------------------------------------------------------------ nodes
 
@@ -448,7 +450,8 @@ class Plans:
                 if one.vacant_since is not None:
                     continue  # has a time of its own
                 since = one.made_at if coming else max(one.made_at, one.taken_at, ready or one.made_at)
-                if now - since > (self._plan_seconds if coming else self._hold_seconds):
+                hold_seconds = self._hold_seconds if claim is None else claim.hold_seconds
+                if now - since > (self._plan_seconds if coming else hold_seconds):
                     if self._is_on_candidate(one):
                         continue  # a command may wait long for its other replacements, or for a budget
                     done += self._end(one, effects.EXPIRED)
@@ -479,6 +482,7 @@ class Plans:
             plan = decode_plan(text) if text else Plan()
         except PlanError:
             return []  # not ours: the claim works without a plan
+        one.hold_seconds = plan.hold_seconds
         # pods that are planned onto a user's claim, or a static NodePool's, do not make it theirs
         if plan.total and is_planned(claim) and not is_launched(claim):
             one.for_pods = True

@@ -61,7 +61,7 @@ def node_name(number: int) -> str:
 def board(nodes: int, planned: int) -> Board:
     """`nodes` nodes, the first `planned` of them with a plan for ten waiting pods each, of twelve owners."""
     clock = SystemClock()
-    made = Board(120.0, clock)
+    made = Board(clock)
     made.depend_on([Watch()])
     now = clock.monotonic()
     for number in range(planned * PODS_PER_NODE):

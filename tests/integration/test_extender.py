@@ -91,7 +91,6 @@ class Extender:
             "--kubeconfig": str(self._cluster.kubeconfig),
             "--bind": f"{host}:{ports['extender']}",
             "--metrics-bind": f"127.0.0.1:{ports['extender-metrics']}",
-            "--hold-ttl": str(HOLD_SECONDS),
             "--namespace": SYSTEM,
         }
         line = [part for pair in arguments.items() for part in pair]
@@ -294,7 +293,7 @@ def plan_of(pods: Sequence[Pod]) -> Plan:
         PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(uids))
         for (owner, klass), uids in families.items()
     ]
-    return Plan(pods=tuple(entries))
+    return Plan.of(tuple(entries), HOLD_SECONDS)
 
 
 # --- the tests ------------------------------------------------------------------------------------------------------

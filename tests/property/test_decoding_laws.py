@@ -588,7 +588,7 @@ STRANGERS = tuple(f"stranger-{number}" for number in range(200))
 
 def _known(clock: FakeClock) -> Board:
     """A board whose watches are live: n1 holds room for two planned pods, n2 has a pod, n3 is being taken away, a node for others is coming."""
-    board = Board(120.0, clock)
+    board = Board(clock)
     board.depend_on([Watch()])
     board.vetoes.begin(())
     world = World()

@@ -72,7 +72,7 @@ class World:
     """A plan table with a clock in hand."""
 
     def __init__(self, hold_seconds: float = HOLD_SECONDS) -> None:
-        self.table = PlanTable(hold_seconds)
+        self.table, self.hold_seconds = PlanTable(), hold_seconds
         self.now = 1000.0
 
     def node(
@@ -121,7 +121,7 @@ class World:
             leaving=leaving,
             disrupted=disrupted,
             requests=requests,
-            plan=Plan(pods=plan),
+            plan=Plan.of(plan, self.hold_seconds),
         )
         self.table.set_claim(facts, self.now)
 

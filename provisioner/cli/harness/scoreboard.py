@@ -286,7 +286,7 @@ class Scoreboard:
             if len(bound) < entry.count:
                 left = tuple(uid for uid in entry.uids if uid not in bound)
                 entries.append(msgspec.structs.replace(entry, count=entry.count - len(bound), uids=left))
-        return Plan(v=plan.v, pods=tuple(entries))
+        return msgspec.structs.replace(plan, pods=tuple(entries))
 
 
 def _labelled_price(labels: Mapping[str, str]) -> float:

@@ -297,7 +297,7 @@ class CommandQueue:
         for planned in proposal.replacements:
             try:
                 marks = {**self._loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
-                new = self._creator.announce(planned.pool, _maker(planned, marks))
+                new = self._creator.announce(planned.pool, _maker(planned, marks, self._cluster.hold_seconds))
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
@@ -886,8 +886,8 @@ def _shows_marks(node: NodeView) -> bool:
     return node.deleting or is_marked(node.claim) or told is not None
 
 
-def _maker(planned: PlannedClaim, marks: Mapping[str, str]) -> Callable[[str], NewClaim]:
-    return lambda name: planned_claim(planned, name, marks)
+def _maker(planned: PlannedClaim, marks: Mapping[str, str], hold_seconds: float) -> Callable[[str], NewClaim]:
+    return lambda name: planned_claim(planned, name, marks, hold_seconds)
 
 
 def _unknown(sight: Sight) -> str:

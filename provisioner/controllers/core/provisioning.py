@@ -317,7 +317,8 @@ class Provisioner:
         """The name of the NodeClaim that is being created; "" for none."""
         try:
             marks = {**annotations, **self._marks(planned.pods)}
-            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks))
+            hold = self._cluster.hold_seconds
+            new = self._creator.announce(planned.pool, lambda name: planned_claim(planned, name, marks, hold))
         except NoFreeNameError as error:
             _log.error(
                 messages.FAILED_TO_FIND_UNUSED_NAME,

@@ -44,7 +44,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.watch = Watch()
-        self.board = Board(120.0, self.clock)
+        self.board = Board(self.clock)
         self.board.depend_on([self.watch])
         self.world = World()
         self.world.now = self.clock.monotonic()

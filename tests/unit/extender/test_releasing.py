@@ -37,7 +37,7 @@ class Server:
 class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.board = Board(120.0, self.clock)
+        self.board = Board(self.clock)
         self.watch = Watch()
         self.board.depend_on([self.watch])
         self.world = World()
