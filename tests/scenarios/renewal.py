@@ -7,6 +7,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.meta import condition, is_true
 from provisioner.kube import resources
+from provisioner.values.resources import Resources
 from tests.scenarios.row import Row, row
 from tests.scenarios.scene import Scene
 from tests.scenarios.steps import (
@@ -271,6 +272,22 @@ def pods_stay_where(app: str) -> Step:
     )
 
 
+def within_limit(cpus: int, seconds: float) -> Step:
+    """For so long the nodes that do not go have no more CPUs."""
+
+    def exceeded(scene: Scene) -> str:
+        staying = [
+            one
+            for one in scene.claims()
+            if one.metadata.deletion_timestamp is None and names.COMMAND_ANNOTATION not in one.metadata.annotations
+        ]
+        have = sum(int(Resources.parse(one.status.capacity).amount(names.CPU)) for one in staying) // 1000
+        return f"they have {have}" if have > cpus else ""
+
+    return lambda scene: scene.throughout(seconds, lambda: exceeded(scene))
+
+
+GUARDED = together(deploy("db", 3, cpu="1"), pdb("db", minAvailable=2), settled(1, 3))
 STATIC: dict[str, Any] = {"disruption": {"budgets": [{"nodes": "100%"}]}}
 
 ROWS: tuple[Row, ...] = (
@@ -919,6 +936,60 @@ ROWS: tuple[Row, ...] = (
         ),
         pods_run(1),
         counted(disrupted_for("garbage_collected")),
+    ),
+    # --- drains at a limit ----------------------------------------------------------------------------------------------------------
+    row(
+        "a drain under a PodDisruptionBudget ends though its NodePool is at its limit",
+        pool(disruption=NEVER, limits={"cpu": "4"}),
+        GUARDED,
+        remove_claims(),
+        first_gone(),
+        becomes(1, 3, new=True),
+        status_counts(1),
+    ),
+    row(
+        "a drain under a PodDisruptionBudget ends though its NodePool may have no more nodes",
+        pool(disruption=NEVER, limits={"nodes": "1"}),
+        GUARDED,
+        remove_claims(),
+        first_gone(),
+        becomes(1, 3, new=True),
+    ),
+    row(
+        "a drain that finds no place waits, is told of, and ends as soon as the limit of its NodePool allows it",
+        pool(disruption=NEVER, limits={"cpu": "4"}),
+        GUARDED,
+        change_pool(limits={"cpu": "3"}),
+        remove_claims(),
+        event("FailedScheduling", "limit on cpu: 3 left", kind="Pod"),
+        stays(30),
+        change_pool(limits={"cpu": "4"}),
+        first_gone(),
+        becomes(1, 3, new=True),
+    ),
+    row(
+        "pods of a node that goes get what a limit leaves before pods that wait for longer",
+        pool(disruption=NEVER, limits={"cpu": "4"}),
+        GUARDED,
+        deploy("stranger", 1, cpu="3"),
+        event("FailedScheduling", "limit on cpu: 0 left", kind="Pod"),
+        remove_claims(),
+        first_gone(),
+        pods_run(3, "db"),
+        check(lambda scene: not scene.running("stranger"), "the stranger waits"),
+        change_pool(limits={"cpu": "8"}),
+        becomes(2, 4),
+    ),
+    row(
+        "a node that drifts and a pod that comes at the same time exceed no limit together",
+        pool(disruption=NEVER, limits={"cpu": "8"}),
+        ONE,
+        relabel(),
+        deploy("more", 2),
+        within_limit(8, 25),
+        event("FailedScheduling", "limit", kind="Pod"),
+        change_pool(limits={"cpu": "12"}),
+        becomes(3, 3),
     ),
     # --- NodePools that cannot launch -----------------------------------------------------------------------------------------------
     row(

@@ -32,6 +32,11 @@ def refused_again(pod: str, scheduler: str, node: str, seconds: float) -> str:
     )
 
 
+def without_a_place(pod: str, why: str) -> str:
+    """What holds a drain beside a PodDisruptionBudget that counts this pod as missing."""
+    return f"pod {pod} waits for a node: {why}"
+
+
 # visibility.py
 def names_left(namespaces: int) -> str:
     """What `NotHiddenError` says."""

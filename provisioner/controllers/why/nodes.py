@@ -1,5 +1,6 @@
 """Why a node is not disrupted, or what holds its drain: what the methods of disruption make of it now."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from provisioner.controllers.core.drain import counting_deadline, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
-from provisioner.controllers.why.pods import refused_again, unmet
+from provisioner.controllers.why.pods import refused_again, unmet, why_pod
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
@@ -57,6 +58,8 @@ _OF_PODS: Final = frozenset({"PodProtected", "PodBudget", "SeveralPodBudgets"})
 _NAMED: Final = 10
 """Pods that are named in one answer for what is true of many."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_WITHOUT_A_PLACE: Final = 3
+"""Pods that wait of which a drain names what they lack: each is planned anew."""
 _ENDS: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 
 
@@ -405,11 +408,27 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
                 until=one.until,
             )
             for one in held
-        ),
+        )
+        + tuple(_without_a_place(instant, frozenset(key for one in held for key in one.budgets))),
         volumes=instant.attached(node.name) if node.name else (),
         conditions=tuple(told(one) for one in conditions if one.type in _ENDS),
         finalizers=_finalizers(instant, node, claim),
     )
+
+
+def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker]:
+    """What pods lack that wait for a place, as long as PodDisruptionBudgets that hold the drain count them as missing."""
+    budgets = PodBudgets(instant.snapshot.pod_budgets)
+    waiting = (pod for pod in instant.snapshot.waiting if held)
+    counted = (
+        pod
+        for pod in waiting
+        if not held.isdisjoint(f"{one.metadata.namespace}/{one.metadata.name}" for one in budgets.of(pod))
+    )
+    for pod in itertools.islice(counted, _MOST_WITHOUT_A_PLACE):
+        answer = why_pod(instant, pod.namespace, pod.name)
+        why = "; ".join(one.message for one in answer.reasons) or answer.summary.removesuffix(".")
+        yield Blocker(cause="without-a-place", message=messages.without_a_place(pod.key, why), pods=(pod.key,))
 
 
 def _finalizers(instant: Instant, node: NodeView, claim: NodeClaim | None) -> tuple[str, ...]:

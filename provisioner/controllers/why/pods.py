@@ -18,7 +18,7 @@ from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, Pool
 from provisioner.scheduling.reasons import Reason as Why
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.type_refusals import PoolTypes, refused_types
-from provisioner.scheduling.world import is_usable
+from provisioner.scheduling.world import is_usable, successors
 from provisioner.state.snapshot import NodeView
 from provisioner.support.clock import SystemClock
 from provisioner.values.requirement import RequirementError
@@ -170,7 +170,11 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
     waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
     waiting[pod.uid] = pod
     result = prepared.solve(
-        tuple(waiting.values()), avoided=snapshot.avoided, expired=lambda: clock.monotonic() >= end, explain=False
+        tuple(waiting.values()),
+        avoided=snapshot.avoided,
+        first=successors(snapshot),
+        expired=lambda: clock.monotonic() >= end,
+        explain=False,
     )
     late = _PLANNED_SOON if instant.memory.leads else _NOBODY_PLANS
     for key, pods in result.existing.items():

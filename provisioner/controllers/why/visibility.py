@@ -152,7 +152,7 @@ def _blocker(one: Blocker, hidden: Hidden) -> Blocker:
     pods = tuple(pod for pod in one.pods if not _names_hidden(pod, hidden))
     gone = len(one.pods) - len(pods)
     budgets = tuple(name for name in one.budgets if not _names_hidden(name, hidden))
-    if not gone and len(budgets) == len(one.budgets):
+    if not gone and len(budgets) == len(one.budgets) and not _names_hidden(one.message, hidden):
         return one
     others = f"{gone} pod{'' if gone == 1 else 's'} of other namespaces"
     if not pods:

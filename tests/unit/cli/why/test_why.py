@@ -513,6 +513,23 @@ def test_a_blocked_drain_is_explained(file: pathlib.Path) -> None:
     assert text.splitlines()[0].endswith("All pods will be deleted by 2026-11-21T13:30:00Z.")
 
 
+def test_a_drain_that_a_limit_holds_names_it(file: pathlib.Path) -> None:
+    """One of three was evicted, the PodDisruptionBudget counts its successor as missing, and that has no place."""
+    going = existing_node("n", deletionTimestamp=(NOON + timedelta(minutes=30)).isoformat())
+    pods = [wire_pod("web-1", on="n"), wire_pod("web-2", on="n"), wire_pod("web-3")]
+    guard = pod_budget(healthy=2, required=2, allowed=0)
+    guard = msgspec.structs.replace(guard, status=msgspec.structs.replace(guard.status, expected_pods=3))
+    dump = Dump(file, *going, *pods, guard, pool(limits={"cpu": "1"}))
+    found = dump.json("node", "n")
+    assert [one["cause"] for one in found["drain"]["blockers"]] == ["pod-budget", "without-a-place"]
+    text = "pod default/web-3 waits for a node: "
+    assert text in found["summary"]
+    assert "limit on cpu: 1 left, the smallest instance type that fits needs 2" in found["summary"]
+    assert text in dump.ask("node", "n")
+    with_room = Dump(file, *going, *pods, guard, pool(limits={"cpu": "4"})).json("node", "n")
+    assert "limit on cpu" not in with_room["summary"], "the node that goes counts for nobody"
+
+
 NO_DEADLINE = "Its drain is paused, and no deadline counts until it resumes: Disruption is paused by "
 
 
