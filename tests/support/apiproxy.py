@@ -6,6 +6,7 @@ watches piece by piece. Credentials must be tokens: a client certificate would e
 
 import contextlib
 import http.client
+import queue
 import re
 import socket
 import ssl
@@ -19,7 +20,7 @@ from typing import Final
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.support.clock import SystemClock
 
-KINDS: Final = ("status", "slow", "cut", "hang", "after-effect")
+KINDS: Final = ("status", "slow", "cut", "hang", "after-effect", "late")
 _PIECE: Final = 65536
 _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"})
 
@@ -31,7 +32,7 @@ class Rule:
     Attributes:
         kind: "status" answers with `status` instead of asking; "slow" waits `seconds` before it asks; "cut" breaks the
             connection before it asks; "hang" gives no answer until the rule is taken away; "after-effect" asks, and breaks
-            the connection instead of passing the answer on.
+            the connection instead of passing the answer on; "late" passes each piece of a watch on `seconds` after it came.
         method, path: regular expressions over the whole method and the path with its query.
         watches: whether watches that are open when the rule comes are cut as well.
         times: so many requests; 0 is no limit.
@@ -217,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
                 answer.read()
             self._hang_up()
             return
-        self._pass_on(answer)
+        self._pass_on(answer, rule if rule is not None and rule.kind == "late" else None)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  (the base class's form)
 
@@ -268,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._far = None
         return None
 
-    def _pass_on(self, answer: http.client.HTTPResponse) -> None:
+    def _pass_on(self, answer: http.client.HTTPResponse, late: Rule | None = None) -> None:
         length = answer.getheader("content-length")
         self.send_response(answer.status)
         for name, value in answer.getheaders():
@@ -283,7 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
         proxy, near = self.server.proxy, self.connection
         number = proxy.watching(self.path, near)
         try:
-            while piece := answer.read1(_PIECE):
+            pieces = iter(lambda: answer.read1(_PIECE), b"")
+            for piece in pieces if late is None else _held(pieces, late):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
@@ -301,6 +303,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """The test knows what it asked."""
+
+
+def _held(pieces: Iterator[bytes], rule: Rule) -> Iterator[bytes]:
+    """The pieces, each as long after it came as the rule says; at once when the rule is taken away."""
+    waiting: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+    def read() -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+            for piece in pieces:
+                waiting.put((time.monotonic() + rule.seconds, piece))
+        waiting.put((0.0, b""))
+
+    threading.Thread(target=read, name="apiproxy-late", daemon=True).start()
+    while True:
+        due, piece = waiting.get()
+        if not piece:
+            return
+        rule.gone.wait(max(0.0, due - time.monotonic()))
+        yield piece
 
 
 def _break(end: socket.socket) -> None:

@@ -33,6 +33,7 @@ LONGEST: Final = (
     "test_nomination",
     "test_aws_faults",
     "test_stale_caches",
+    "test_late_watch",
     "test_scheduling_wiring",
     "test_provisioner",
     "test_manifests",
