@@ -100,7 +100,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         labels: all of them; the very dict of the shape where the pod has none of its own.
         annotations: only those under dovetail.dev/, karpenter.sh/, cluster-autoscaler.kubernetes.io/, the mirror mark
             and the deletion cost.
-        deleted: when the kubelet may kill it (request plus grace), None while it is wanted.
+        deleted: when the kubelet may kill it (request plus grace), by the API server's clock; None while it is wanted.
+        ends_in: seconds of grace that it was given when it was deleted.
         grace_seconds: terminationGracePeriodSeconds of its spec; None when absent.
         owner: its controller, None for a pod of its own.
         node_name: "" until it is bound.
@@ -122,6 +123,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     annotations: Mapping[str, str] = field(default_factory=dict)
     created: datetime = _EPOCH
     deleted: datetime | None = None
+    ends_in: int = 0
     grace_seconds: int | None = None
     owner: OwnerReference | None = None
     node_name: str = ""
@@ -155,6 +157,7 @@ class _Metadata(Object, frozen=True, kw_only=True):
     annotations: dict[str, str] = field(default_factory=dict)
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] = ()
 
 
@@ -284,6 +287,7 @@ def decode_pod(data: bytes) -> Pod:
         annotations=_kept(meta.annotations),
         created=meta.creation_timestamp or _EPOCH,
         deleted=meta.deletion_timestamp,
+        ends_in=meta.deletion_grace_period_seconds or 0,
         grace_seconds=spec.termination_grace_period_seconds,
         owner=owner,
         node_name=sys.intern(spec.node_name),
@@ -645,7 +649,7 @@ def do_not_disrupt(pod: Pod, now: datetime) -> bool:
 
 
 def is_stuck_terminating(pod: Pod, now: datetime) -> bool:
-    """Should have been gone for more than a minute; its kubelet is probably dead."""
+    """Should have been gone for more than a minute; its kubelet is probably dead. What ends a node asks with pods of `drain.Departures`."""
     return pod.deleted is not None and now - pod.deleted > STUCK_AFTER  # the sum may lie beyond the last date
 
 

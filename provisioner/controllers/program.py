@@ -235,6 +235,8 @@ class Controllers:
             return
         match change:
             case PodChanged(old=old, new=new):
+                if new is not None:
+                    self._ends.evictions.departures.saw(new)
                 self._pod_heard(old, new)
             case NodeChanged(latest=node):
                 self._node_heard(node, gone=change.new is None)

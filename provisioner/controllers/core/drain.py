@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
@@ -143,6 +145,33 @@ def _tier(pod: Pod) -> tuple[bool, bool]:
     return pod.shape.priority_class_name in names.CRITICAL_PRIORITY_CLASSES, is_daemon(pod)
 
 
+class Departures:
+    """When pods that are being deleted should be gone, by our clock: their grace period counts from when this process first saw them deleted.
+
+    By the API server's time, a leader whose clock is a minute fast would take each of them for stuck, and end its node under it. Thread-safe.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[datetime, datetime]] = {}  # by UID: by the API server's clock, and by ours
+
+    def saw(self, pod: Pod) -> Pod:
+        """The pod as it is, with `deleted` by our clock; one whose grace period was shortened counts anew."""
+        if pod.deleted is None:
+            return pod
+        with self._lock:
+            known = self._seen.get(pod.uid)
+            if known is None or known[0] != pod.deleted:
+                try:
+                    ends = self._clock.now() + timedelta(seconds=pod.ends_in)
+                except OverflowError:
+                    return pod  # no date: it ends never, by any clock
+                known = self._seen[pod.uid] = pod.deleted, ends
+                forget_oldest(self._seen, _MOST_LEAVING)
+        return msgspec.structs.replace(pod, deleted=known[1])
+
+
 class Evictions:
     """Asks for evictions, one queue for all Nodes; a refused one is tried again with back-off, or when its budget allows more.
 
@@ -152,6 +181,9 @@ class Evictions:
     Args:
         pause: which NodePools are paused: pods of nodes that we chose are not asked then. The drain offers them again.
         holds: whether a pod waits for its successor; asked last. The drain offers it again.
+
+    Attributes:
+        departures: of the pods that are being deleted.
     """
 
     def __init__(
@@ -174,6 +206,7 @@ class Evictions:
             metrics,
             clock,
         )
+        self.departures = Departures(clock)
         self._given: dict[str, Pod] = {}  # by UID, as long as they are wanted away
         self._given_at: dict[str, float] = {}
         self._deadlines: dict[str, datetime] = {}  # by UID, of pods that are not asked any more

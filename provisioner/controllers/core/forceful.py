@@ -5,13 +5,18 @@ follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose te
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final, TypeVar
 
+import msgspec
+
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import Condition
 from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers.core import messages
@@ -83,6 +88,7 @@ class ForcefulDisruption:
         self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
+        self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self._unjudged: set[str] = set()
         self._stop = threading.Event()
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
@@ -142,8 +148,29 @@ class ForcefulDisruption:
         if not self._policies:
             return RepairDecision()
         found = {node.name: self._cluster.node(node.name) for node in snapshot.nodes if node.name}
-        conditions = {name: node.status.conditions for name, node in found.items() if node is not None}
-        return decide_repairs(snapshot, self._policies, conditions)
+        nodes = {name: node for name, node in found.items() if node is not None}
+        return decide_repairs(snapshot, self._policies, self._as_first_seen(nodes))
+
+    def _as_first_seen(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Condition, ...]]:
+        """Conditions of Nodes that a policy names, each since this process first saw it as it is: kubelets have clocks of their own."""
+        kinds, now = {one.condition_type for one in self._policies}, self._clock.now()
+        before, self._conditions = self._conditions, {}
+        found: dict[str, tuple[Condition, ...]] = {}
+        for name, node in nodes.items():
+            mine = tuple(one for one in node.status.conditions if one.type in kinds)
+            for one in mine:
+                key = node.metadata.uid, one.type, one.status, one.last_transition_time
+                self._conditions[key] = before.get(key, now)
+            found[name] = tuple(
+                msgspec.structs.replace(
+                    one,
+                    last_transition_time=self._conditions[
+                        node.metadata.uid, one.type, one.status, one.last_transition_time
+                    ],
+                )
+                for one in mine
+            )
+        return found
 
     def reconcile(self, name: str) -> Result:
         """Delete one NodeClaim, where it still is to be deleted."""

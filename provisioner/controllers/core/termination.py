@@ -205,6 +205,7 @@ class Termination:
         A drain begins with a list: what a user wrote into a pod before deleting its NodeClaim may be in no cache yet.
         """
         name, uid = node.metadata.name, node.metadata.uid
+        saw = self._evictions.departures.saw
         if stale:
             return self._terminator.pods_on(name)
         begins = uid not in self._listed
@@ -213,7 +214,7 @@ class Termination:
         # what the caches have caught up with is not kept
         self._listed[uid] = {key: pod for key, pod in found.items() if pod is listed.get(key)}
         forget_oldest(self._listed, _MOST_TOLD)
-        return tuple(({**listed, **found} if begins else found).values())
+        return tuple(saw(pod) for pod in ({**listed, **found} if begins else found).values())
 
     def _drains(
         self, node: Node, claim: NodeClaim | None, deadline: datetime | None, pods: tuple[Pod, ...], *, listed: bool

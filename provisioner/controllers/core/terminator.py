@@ -305,7 +305,7 @@ class Terminator:
             found = survey(
                 self._client, resources.PODS, decode=resources.PODS.decode, field_selector=f"spec.nodeName={name}"
             )
-            pods += found.objects
+            pods += map(self._evictions.departures.saw, found.objects)
             unreadable += (messages.pod_on_unreadable_node(one, name, one.error) for one in found.unreadable)
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(unreadable)
 

@@ -180,12 +180,24 @@ FREE = {
     "a pod that tolerates everything": with_pod(spec__tolerations=EVERYTHING),
     "a mirror pod": with_pod(metadata__annotations={names.CONFIG_MIRROR: "x"}),
     "a pod that is done": with_pod(status={"phase": "Succeeded"}),
-    "a pod that should have been gone long ago": with_pod(
-        metadata__deletionTimestamp=(NOON - timedelta(minutes=2)).isoformat()
-    ),
     "a pod on another node of the same name": a_pod_on_another_node_of_that_name,
     "a pod on a node of the pool that is another's": of_a_node_that_says_whose_it_is,
 }
+
+
+@pytest.mark.parametrize("skew", [timedelta(0), timedelta(hours=-1), timedelta(hours=1)], ids=str)
+def test_a_pod_is_stuck_a_minute_after_its_grace_period_by_our_clock_whatever_the_api_servers_says(
+    skew: timedelta,
+) -> None:
+    """A leader whose clock is a minute fast would end the node of each pod that is ending."""
+    stage = Stage()
+    ends = (stage.world.clock.now() + timedelta(seconds=30) + skew).isoformat()
+    with_pod(metadata__deletionTimestamp=ends, metadata__deletionGracePeriodSeconds=30)(stage)
+    assert stage.end().state is State.HELD
+    stage.world.clock.advance(90)
+    assert stage.end().state is State.HELD
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    assert stage.end().state is not State.HELD
 
 
 @pytest.mark.parametrize("put", FREE.values(), ids=FREE)
