@@ -156,13 +156,17 @@ class Consolidation:
         return self._rule.gain(some, saving, least) > 0
 
     def judge(self, some: Sequence[Candidate], *, max_new: int) -> Move | str:
-        """What comes of it if these nodes go together; else why they do not, as users read it. One question."""
+        """What comes of it if these nodes go together; else why they do not, as users read it. One question.
+
+        Money decides about the answer, not in it: a solver that may not pay more, or not open more nodes, gives up wishes and weights instead.
+        """
         if self._simulation is None:
             return ""
-        total = sum(one.usd_per_hour for one in some)
-        answer = self._simulation.ask(some, price_below=total, max_new=max_new)
+        answer = self._simulation.ask(some, for_money=True, max_new=max_new)
         if answer.result is None:
             return answer.refusal
+        if len(answer.result.claims) > max_new:
+            return messages.several_replacements_needed(len(answer.result.claims))
         return self._weighed(some, answer.result)
 
     def rebuild(self, some: Sequence[Candidate]) -> Move | str:
@@ -214,6 +218,8 @@ class Consolidation:
         if why := self._why_not(some, result):
             return why
         saving = total - planned
+        if self._simulation is not None and (lost := self._simulation.given_up(some, result, self._types)):
+            return messages.would_save(saving, lost)
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))
 
     def allows(self, some: Sequence[Candidate]) -> bool:

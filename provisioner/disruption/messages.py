@@ -318,3 +318,49 @@ def pool_not_ready(pool: str) -> str:
 def pool_reached_its_limit(pool: str) -> str:
     """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" has reached its limit for nodes'
+
+
+# wishes.py
+
+
+def would_save(saving: float, lost: str) -> str:
+    """Why a node is not disrupted, or a command does not go on: what a move for money would give up."""
+    return f"Moving its pods would save ${saving:.2f} per hour, but {lost}"
+
+
+def weight_given_up(pool: str, weight: int, other: str) -> str:
+    """Part of `would_save`."""
+    return (
+        f'they would leave NodePool "{pool}" for a new node of NodePool "{other}", whose weight is less than {weight}; '
+        "to allow this, give both NodePools the same weight"
+    )
+
+
+def wish_given_up(pod: str, wish: str) -> str:
+    """Part of `would_save`."""
+    return f"pod {pod} would lose its {wish}; to allow this, remove the preference or set --preference-policy=Ignore"
+
+
+def node_affinity_wished(asked: str) -> str:
+    """Part of `wish_given_up`."""
+    return f"preferred node affinity ({asked})"
+
+
+def no_taint_wished(taint: str) -> str:
+    """Part of `wish_given_up`."""
+    return f"place without the taint {taint}, which it does not tolerate"
+
+
+def pod_affinity_wished(key: str) -> str:
+    """Part of `wish_given_up`."""
+    return f"preferred pod affinity over {key}"
+
+
+def pod_anti_affinity_wished(key: str) -> str:
+    """Part of `wish_given_up`."""
+    return f"preferred pod anti-affinity over {key}"
+
+
+def spread_wished(key: str) -> str:
+    """Part of `wish_given_up`."""
+    return f"topology spread (ScheduleAnyway) over {key}"

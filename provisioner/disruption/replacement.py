@@ -49,7 +49,7 @@ def settled(
         return NOT_CHEAPER
     found: list[PlannedClaim] = []
     for claim in claims:
-        share = total / len(claims) if planned <= 0 else total * claim.usd_per_hour / planned
+        share = total / len(claims) if planned <= 0 else total * (claim.usd_per_hour / planned)
         one = _settled(some, claim, types.of_pool(claim.pool), settings, share, anew=anew)
         if isinstance(one, str):
             return one

@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
-from provisioner.disruption.candidates import Candidate, PodBudgets
+from provisioner.disruption.candidates import Candidate, PodBudgets, Types
 from provisioner.disruption.legality import (
     StuckEviction,
     follows,
@@ -23,12 +23,13 @@ from provisioner.disruption.legality import (
 from provisioner.disruption.pool_limits import limits_after, without_charges
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
+from provisioner.disruption.wishes import given_up, kept
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool
-from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses, PoolsRefuse
-from provisioner.scheduling.result import Result, Unplaced
+from provisioner.scheduling.reasons import NOT_TRIED
+from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView
 
 STEPS: Final = 50_000
@@ -140,21 +141,21 @@ class Simulation:
         self,
         some: Sequence[Candidate],
         *,
-        price_below: float | None = None,
-        max_new: int | None = None,
         effort: int = 0,
         late: bool = False,
         thorough: bool = False,
+        for_money: bool = False,
+        max_new: int | None = None,
     ) -> Answer:
-        """What becomes of the pods of `some` if these nodes leave together.
+        """What becomes of the pods of `some` if these nodes leave together: what provisioning would make of them, whatever it costs.
 
         Args:
             some: of which none was accepted.
-            price_below: in USD per hour; each new claim must be cheaper.
-            max_new: most new claims.
             effort: as of `Prepared.solve`; a question that is refused without any may be worth another with `EFFORT`.
             thorough: every pod is tried, so that the refusal says of each why it has no place.
             late: it is enough that pods find their places once the nodes are gone, where no PodDisruptionBudget waits for it.
+            for_money: pods wish no more than what they have where they run; see `wishes.kept`.
+            max_new: most new nodes in a cheaper partition of few pods, see `partitions`; scheduling's own answer may have more.
         """
         names = {str(one.node.key) for one in some}
         pods = [pod for one in some for pod in one.pods]
@@ -167,12 +168,11 @@ class Simulation:
         if follows(pods, self._moved):
             return Answer(None, messages.AFFINITY_TO_OTHERS)
         leaving = self._leaving | names
+        asked = kept(self._prepared, self._bins, some) if for_money else {}
         prepared = without_charges(self._prepared, [one.node for one in some])
         result = prepared.solve(
-            pods,
+            [asked.get(pod.uid, pod) for pod in pods],
             leaving=leaving,
-            price_below=price_below,
-            max_new=max_new,
             stop_at_first_unplaced=not thorough,
             effort=effort,
             explain=False,
@@ -180,7 +180,8 @@ class Simulation:
         )
         stuck: StuckEviction | None = None
         if not result.unplaced:
-            result = cheapest(self._prepared, result, leaving=leaving, price_below=price_below, max_new=max_new)
+            result = cheapest(prepared, result, leaving=leaving, max_new=max_new)
+            result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
             taken = self._taken(result)
             if taken:
                 return Answer(None, messages.reservation_held_by_other(taken))
@@ -246,6 +247,10 @@ class Simulation:
             return Answer(None, text, spoilt=tuple(one.pod for one in verdict.faults))
         stuck = stuck_eviction(self._prepared, result, leaving)
         return Answer(result) if stuck is None else Answer(None, str(stuck), spoilt=(stuck.pod,))
+
+    def given_up(self, some: Sequence[Candidate], result: Result, types: Types) -> str:
+        """What a move of these nodes would give up; see `wishes.given_up`."""
+        return given_up(self._prepared, self._bins, some, result, types)
 
     def prefer(self, last: Sequence[str]) -> None:
         """From now on nodes take pods in another order; `last` as of the class."""
@@ -338,19 +343,6 @@ def told(result: Result) -> str:
     left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)]
     if not left:
         return messages.NOT_JUDGED_IN_TIME
-    limits = [_limit(one) for one in left]
-    if None not in limits:
-        most = [one.most for one in limits if isinstance(one, NoMoreClaims)]
-        return (
-            messages.several_replacements_needed(max(most) + 1) if len(most) == len(left) else messages.NO_CHEAPER_NODE
-        )
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]
     more = messages.more_pods(len(left) - _MOST_TOLD) if len(left) > _MOST_TOLD else ""
     return messages.NOT_ALL_PODS_FIT + "; ".join(reasons) + more
-
-
-def _limit(one: Unplaced) -> NoMoreClaims | NotCheaper | None:
-    """What the question itself says against a new node that the pod could have otherwise; None where there is none to have."""
-    refused = [why.constraint for why in one.reasons if isinstance(why, PoolRefuses | PoolsRefuse)]
-    limits = [why for why in refused if isinstance(why, NoMoreClaims | NotCheaper)]
-    return min(limits, key=lambda why: isinstance(why, NotCheaper), default=None)

@@ -135,6 +135,23 @@ class Demand:
     relations: Relations
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Everything that a class wishes, each by itself.
+
+    Attributes:
+        nodes: preferred node affinity.
+        together: preferred pod affinity.
+        apart: preferred pod anti-affinity.
+        spreads: topology spread with ScheduleAnyway.
+    """
+
+    nodes: tuple[Term, ...] = ()
+    together: tuple[Count, ...] = ()
+    apart: tuple[Count, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+
+
 _counts: Final[WeakValueDictionary[tuple[object, ...], Count]] = WeakValueDictionary()
 _relations: Final[WeakValueDictionary[tuple[object, ...], Relations]] = WeakValueDictionary()
 
@@ -238,6 +255,22 @@ class Ties:
     def without_wishes(self) -> tuple[Demand, ...]:
         """The ladder of pods whose wishes are not looked at."""
         return (self.required,)
+
+    @functools.cached_property
+    def wishes(self) -> Wishes:
+        """All of them at once, but for PreferNoSchedule."""
+        if self.plain:
+            return _NO_WISHES
+        wishes = self._wishes(soft_taints=False)
+        hard = [one for one in self._spread if one.when_unsatisfiable != "ScheduleAnyway"]
+        together = self._peers([term for _, term in wishes.together], "podAffinity.preferred")
+        apart = self._peers([term for _, term in wishes.apart], "podAntiAffinity.preferred")
+        return Wishes(
+            tuple([term for _, term in wishes.nodes]),
+            tuple([_count(key, (one,)) for key, one in together]),
+            tuple([_count(key, (one,)) for key, one in apart]),
+            self._spreads(wishes.spreads, also=hard),
+        )
 
     @functools.cached_property
     def per_pod_labels(self) -> frozenset[str]:
@@ -366,6 +399,9 @@ class Ties:
         if not more:
             return selector
         return tuple(sorted({*selector, *more}, key=lambda entry: (entry[0], entry[1], sorted(entry[2]))))
+
+
+_NO_WISHES: Final = Wishes()
 
 
 def _rank(shape: PodShape) -> int:

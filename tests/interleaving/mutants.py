@@ -25,7 +25,6 @@ from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import ReplacementState, Verdict
-from provisioner.disruption.simulation import Simulation
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, Term
 from provisioner.state import commands as known_commands
@@ -267,15 +266,9 @@ def _emptiness() -> None:
 
 
 def _cost() -> None:
-    """Any move pays: neither the rule, nor the bound of the solver, nor that of what may be launched says no."""
+    """Any move pays: neither the rule, nor the bound of what may be launched says no."""
     _set(Rule, "refusal", lambda *_: "")
     _set(Rule, "gain", lambda *_: 1.0)
-    ask = Simulation.ask
-
-    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
-        return ask(self, some, price_below=None, **how)
-
-    _set(Simulation, "ask", at_any_price)
     _set(replacement, "settled", lambda _, claims, *__: claims)
 
 

@@ -747,17 +747,13 @@ def _protected_nodes(patch: pytest.MonkeyPatch) -> None:
 
 def _saving(patch: pytest.MonkeyPatch) -> None:
     """What costs more is what pays."""
-    gain, ask = Rule.gain, Simulation.ask
+    gain = Rule.gain
 
     def dearer(self: Rule, some: Any, saving: float, _new_usd: float, *hours: float) -> float:
         return gain(self, some, abs(saving), 0.0, *hours) + 1.0
 
-    def at_any_price(self: Simulation, some: Any, *, price_below: float | None = None, **how: Any) -> Any:
-        return ask(self, some, price_below=None, **how)
-
     patch.setattr(Rule, "gain", dearer)
     patch.setattr(Rule, "refusal", lambda *_: "")
-    patch.setattr(Simulation, "ask", at_any_price)
     patch.setattr(replacement, "settled", lambda _, claims, *__, **___: claims)
 
 

@@ -24,6 +24,7 @@ from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
+from provisioner.disruption.messages import NO_CHEAPER_NODE
 from provisioner.disruption.methods import consolidation, drift, static_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.turns import in_turn
@@ -228,6 +229,8 @@ def _method(
     message, until = _why_not(method, node, pool, view)
     blocked = [one.message for one in asked.blocked if one.key == key]
     pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
+    if method.reason == names.REASON_UNDERUTILIZED and NO_CHEAPER_NODE in blocked and not message:
+        blocked = [consolidation.held(view, key) or NO_CHEAPER_NODE]
     if key in asked.unreached:
         blocked = ["it was not judged, because other nodes took all the time of one pass"]
     refused = [one.message for one in reasons if method.reason == names.REASON_EMPTY or one.type not in _OF_PODS]

@@ -1,16 +1,21 @@
 """Nodes whose pods fit elsewhere, or for less on other nodes: alone, then several together. Pure. Source: core spec 6.9-6.11."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from provisioner.disruption import messages
-from provisioner.disruption.candidates import Candidate
+from provisioner.disruption.acceptance import Rule
+from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
 from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns
 from provisioner.disruption.foresight import Play, ahead
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.sets import Sets
+from provisioner.disruption.simulation import STEPS
 from provisioner.disruption.view import MethodAnswer, View
-from provisioner.scheduling.prepared import Prepared
+from provisioner.disruption.wishes import given_up
+from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import Changes, PreferencePolicy
 
 SINGLE: Final = "single"
 MULTI: Final = "multi"
@@ -35,6 +40,8 @@ _MOST_TOGETHER, _SHARE_TOGETHER = 100, 0.1
 _QUESTIONS: Final = 100
 """Questions about sets in one pass, and one more for every so many candidates:"""
 _CANDIDATES_A_QUESTION: Final = 5
+_POOLS_TOLD: Final = 20
+"""NodePools that are asked about one node; of more, the others are not told of."""
 _Found: TypeAlias = tuple[Consolidation, list[Candidate]]
 """A pass, and whom it did not come to."""
 
@@ -226,3 +233,33 @@ def _together(
         if isinstance(found, Move) and found.gain > by_themselves:
             return found, asked
     return None, asked
+
+
+def held(view: View, key: str) -> str:
+    """Which wish or weight alone holds a node, what giving it up would save, and how to allow that; "" where none does.
+
+    Each NodePool is asked by itself, as if there were no wishes. For whoever asks about one node: no pass does this.
+
+    Cost: a world of its own, and a question for each of the first `_POOLS_TOLD` NodePools.
+    """
+    if view.prepared is None:
+        return ""
+    found = candidates(view, PodBudgets(view.snapshot.pod_budgets), eventual=False)
+    one = next((one for one in found.eligible if one.key == key and one.pods), None)
+    if one is None:
+        return ""
+    prepared, types = view.prepared, Types(view)
+    rule = Rule(view, types)
+    rule.relax()
+    frank = prepare(replace(prepared.world, preferences=PreferencePolicy.IGNORE))
+    best, text = 0.0, ""
+    for pool in prepared.world.pools[:_POOLS_TOLD]:
+        world = frank.updated(Changes(pools=(pool,)))
+        result = world.solve(one.pods, leaving=(str(one.node.key),), effort=0, explain=False, budget=STEPS)
+        saving = one.usd_per_hour - result.usd_per_hour
+        if result.unplaced or saving <= best or rule.refusal((one,), saving, result.usd_per_hour):
+            continue
+        lost = given_up(prepared, {each.name: each for each in prepared.world.bins}, (one,), result, types)
+        if lost:
+            best, text = saving, messages.would_save(saving, lost)
+    return text

@@ -20,7 +20,7 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
-from tests.support.fleets import ABC, Fleet, budget, several
+from tests.support.fleets import ABC, SMALL, Fleet, budget, gist, several
 from tests.support.problems import apart, app, instance_type, near, pod, shape, spread
 
 ONE, FOUR = (
@@ -64,6 +64,16 @@ def test_many_nodes_are_built_anew_together_where_that_pays() -> None:
     assert [claim.planned_type for claim in one.replacements] == ["four", "four"]
     assert one.saving_usd_per_hour == pytest.approx(0.2)
     assert (one.reason, one.method) == ("Underutilized", "rebuild")
+
+
+def test_one_node_becomes_two_where_that_is_cheaper() -> None:
+    """Scheduling puts its pods on one again; that two cost less is for the planner to find."""
+    dear = instance_type("dear", "4", "8Gi", 0.5, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet(types=(SMALL, dear))
+    fleet.node("a", several(4, "w"), kind=dear)
+    (one,) = proposed(fleet)
+    assert gist(one) == (("a",), ["small", "small"], {})
+    assert one.saving_usd_per_hour == pytest.approx(0.3)
 
 
 def test_nobody_looks_where_the_view_has_nobody() -> None:

@@ -41,6 +41,8 @@ from tests.support.problems import apart, app, instance_type, near, of_app, shap
 
 HALF = shape("500m", "512Mi")
 
+NOWHERE = tuple((zone, "on-demand") for zone in ABC)
+
 
 def two(**of_pool: Any) -> Fleet:
     """A full node, and one with a pod that fits on it."""
@@ -90,10 +92,10 @@ def test_a_node_whose_pods_need_one_as_dear_says_that_none_is_cheaper() -> None:
 
 
 def test_a_node_that_would_become_three_says_so() -> None:
-    """Three small ones would cost less: a node becomes two at the most."""
+    """Three small ones would cost less than the large one, of which there are no more: a node becomes two at the most."""
     small, dear = (
-        instance_type(name, cpu, "8Gi", usd, zones=ABC, capacity_types=("on-demand",))
-        for name, cpu, usd in (("small", "1", 0.1), ("dear", "4", 0.5))
+        instance_type(name, cpu, "8Gi", usd, zones=ABC, capacity_types=("on-demand",), unavailable=gone)
+        for name, cpu, usd, gone in (("small", "1", 0.1, ()), ("dear", "4", 0.5, NOWHERE))
     )
     fleet = Fleet(types=(small, dear))
     fleet.node("a", several(3, "w"), kind=dear)

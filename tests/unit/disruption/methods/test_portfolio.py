@@ -80,13 +80,13 @@ def test_where_fleets_are_large_there_is_one_beginning() -> None:
     assert saved(economy_of("batch", 7, nodes=60).view()) < 9
 
 
-@pytest.mark.parametrize("seed", [2, 8])
+@pytest.mark.parametrize("seed", [2, 14])
 def test_a_pass_that_saves_less_is_taken_where_more_follows_it(seed: int, request: pytest.FixtureRequest) -> None:
-    view, played = economy_of("batch", seed, nodes=60).view(), list(to_the_end(economy_of("batch", seed, nodes=60)))
+    view, played = economy_of("micro", seed, nodes=60).view(), list(to_the_end(economy_of("micro", seed, nodes=60)))
     at_once = saved(view)
     request.getfixturevalue("unplayed")
     assert saved(view) > at_once
-    unplayed = list(to_the_end(economy_of("batch", seed, nodes=60)))
+    unplayed = list(to_the_end(economy_of("micro", seed, nodes=60)))
     evictions = min(played[-1][0], unplayed[-1][0])
     assert saved_by(played, evictions) > saved_by(unplayed, evictions)
 

@@ -1,0 +1,320 @@
+"""Whether a move may be made for money: it may give up no wish that a pod has where it runs, and no weight of a NodePool. Pure.
+
+The only owner of that question: every method that moves pods to save asks it, whatever it asked the solver, which gives wishes up where they are
+in the way. Wishes are preferred node affinity, preferred pod affinity and anti-affinity, PreferNoSchedule taints and ScheduleAnyway spreads that the
+pod names itself; defaults of the cluster are none. What a pod does not have, it does not lose. Weight binds new nodes: any existing node may
+take a pod.
+
+Differs: Karpenter gives wishes up in its simulation, and lets a replacement come to a NodePool of less weight.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace as changed
+
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PreferredSchedulingTerm,
+    WeightedPodAffinityTerm,
+)
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption import messages
+from provisioner.disruption.candidates import Candidate, Types
+from provisioner.disruption.legality import opened
+from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.demands import Count, Spread, Wishes, facts_of
+from provisioner.scheduling.filters import Term, label_value
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Bin, PreferencePolicy
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.values.requirement import Requirement
+from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint, Toleration, first_untolerated
+
+_SOFT: Final = (PREFER_NO_SCHEDULE,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The way of one pod."""
+
+    pod: Pod
+    home: Bin
+    goal: Bin
+    claim: PlannedClaim | None
+
+    @property
+    def wishes(self) -> Wishes:
+        return facts_of(self.pod.shape).ties.wishes
+
+
+def given_up(
+    prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate], result: Result, types: Types
+) -> str:
+    """What a move would give up, as users read it: the wish of a pod or the weight of a NodePool, and whose; "" for nothing.
+
+    Args:
+        prepared: the world before it.
+        bins: the nodes of that world, by name.
+        some: the nodes that go.
+        result: where their pods come to.
+        types: of the pools.
+
+    Cost: what pods look alike is looked at once; where wishes are about other pods, what a question costs before it is tried.
+    """
+    weights = {pool.name: pool.weight for pool in prepared.world.pools}
+    homes = {pod.uid: one for one in some for pod in one.pods}
+    for claim in result.claims:
+        for pod in claim.pods:
+            source = homes[pod.uid].pool
+            if weights.get(claim.pool, 0) < source.spec.weight:
+                return messages.weight_given_up(source.metadata.name, source.spec.weight, claim.pool)
+    if prepared.world.preferences is PreferencePolicy.IGNORE:
+        return ""
+    ways = list(_ways(bins, {uid: bins[str(one.node.key)] for uid, one in homes.items()}, result))
+    alike = {(way.pod.shape.key, way.home.name, way.goal.name): way for way in ways}
+    for way in alike.values():
+        lost = _of_nodes(way, types)
+        if lost:
+            return messages.wish_given_up(way.pod.key, lost)
+    return _of_pods(_domains_of(prepared, ways), alike.values(), len(result.claims) - len(some))
+
+
+def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate]) -> dict[str, Pod]:
+    """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for.
+
+    Preferred node affinity is required then: of several preferences the solver would look at one only. Whoever lacks a wish does not get a
+    new node for it.
+
+    Cost: as of `given_up`.
+    """
+    if prepared.world.preferences is PreferencePolicy.IGNORE:
+        return {}
+    ways = [_Way(pod, home, home, None) for one in some for home in (bins[str(one.node.key)],) for pod in one.pods]
+    domains = _domains_of(prepared, ways)
+    found = {}
+    for way in ways:
+        wishes, shape = way.wishes, way.pod.shape
+        has = _Has(
+            tuple([term.matches(way.home.labels, way.home.node_name) for term in wishes.nodes]),
+            tuple([domains(count).others(way)[0] > 0 for count in wishes.together]),
+            tuple([domains(count).others(way)[0] <= 0 for count in wishes.apart]),
+            tuple([domains(one.count).skews(one, 0)[0] <= one.max_skew for one in wishes.spreads]),
+            tuple([one for one in way.home.taints if one.effect == PREFER_NO_SCHEDULE]),
+        )
+        own = _narrowed(shape, has)
+        if own is not shape:
+            found[way.pod.uid] = changed(way.pod, shape=own)
+    return found
+
+
+class _Has(NamedTuple):
+    """Which of its wishes a pod has, by number; and the PreferNoSchedule taints of its node."""
+
+    nodes: tuple[bool, ...]
+    together: tuple[bool, ...]
+    apart: tuple[bool, ...]
+    spreads: tuple[bool, ...]
+    taints: tuple[Taint, ...]
+
+
+def _narrowed(shape: PodShape, has: _Has) -> PodShape:
+    """A shape that wishes what it has alone; remembered with it."""
+    if not has.nodes and all(has.together) and all(has.apart) and all(has.spreads) and not has.taints:
+        return shape
+    known: dict[_Has, PodShape] = shape.derived.setdefault("kept", {})  # type: ignore[assignment]
+    if has not in known:
+        affinity = shape.affinity or Affinity()
+        soft = [one for one in shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
+        left_out = [one for one, holds in zip(soft, has.spreads, strict=False) if not holds]
+        known[has] = changed(
+            shape,
+            key=f"{shape.key} with {has}",
+            affinity=Affinity(
+                node_affinity=_required(affinity.node_affinity, has.nodes),
+                pod_affinity=_of_peers(affinity.pod_affinity, has.together),
+                pod_anti_affinity=_of_peers(affinity.pod_anti_affinity, has.apart),
+            ),
+            spread=tuple([one for one in shape.spread if one not in left_out]),
+            tolerations=shape.tolerations
+            + tuple([Toleration(key=one.key, operator="Exists", effect=one.effect) for one in has.taints]),
+        )
+    return known[has]
+
+
+def _required(own: NodeAffinity | None, has: Iterable[bool]) -> NodeAffinity | None:
+    if own is None:
+        return None
+    listed = [one for one in own.preferred if one.preference.match_expressions or one.preference.match_fields]
+    some = [one.preference for one, holds in zip(sorted(listed, key=_weight), has, strict=False) if holds]
+    if not some:
+        return NodeAffinity(required=own.required)
+    expressions = tuple([each for one in some for each in one.match_expressions])
+    names = tuple([each for one in some for each in one.match_fields])
+    terms = (NodeSelectorTerm(),) if own.required is None else own.required.node_selector_terms
+    joined = [
+        NodeSelectorTerm(match_expressions=one.match_expressions + expressions, match_fields=one.match_fields + names)
+        for one in terms
+        if own.required is None or one.match_expressions or one.match_fields
+    ]
+    return NodeAffinity(required=NodeSelector(node_selector_terms=tuple(joined)))
+
+
+def _of_peers(own: PodAffinity | None, has: Iterable[bool]) -> PodAffinity | None:
+    if own is None:
+        return None
+    some = [one for one, holds in zip(sorted(own.preferred, key=_weight), has, strict=False) if holds]
+    return PodAffinity(required=own.required, preferred=tuple(some))
+
+
+def _weight(one: PreferredSchedulingTerm | WeightedPodAffinityTerm) -> int:
+    return -one.weight
+
+
+def _ways(bins: Mapping[str, Bin], homes: Mapping[str, Bin], result: Result) -> Iterable[_Way]:
+    for name, pods in result.existing.items():
+        for pod in pods:
+            yield _Way(pod, homes[pod.uid], bins[name], None)
+    for number, claim in enumerate(result.claims):
+        new = opened(claim, number)
+        for pod in claim.pods:
+            yield _Way(pod, homes[pod.uid], new, claim)
+
+
+# --- wishes about nodes ---
+
+
+def _of_nodes(way: _Way, types: Types) -> str:
+    home, goal, tolerations = way.home, way.goal, way.pod.shape.tolerations
+    if first_untolerated(tolerations, home.taints, _SOFT) is None:
+        taint = first_untolerated(tolerations, goal.taints, _SOFT)
+        if taint is not None:
+            return messages.no_taint_wished(str(taint))
+    for term in way.wishes.nodes:
+        if term.matches(home.labels, home.node_name) and not (
+            term.matches(goal.labels, goal.node_name)
+            if way.claim is None
+            else _surely(term, way.claim, types.of_pool(way.claim.pool))
+        ):
+            asked = ", ".join(str(one) for _, one in sorted(term.requirements.items()))
+            return messages.node_affinity_wished(asked or str(term.names))
+    return ""
+
+
+def _surely(term: Term, claim: PlannedClaim, types: Mapping[str, InstanceType]) -> bool:
+    """Whether the node of a claim matches whatever it becomes."""
+    kinds = [types[name] for name in claim.instance_types if name in types]
+
+    def has(key: str, asked: Requirement) -> bool:
+        own = claim.requirements.get(key)
+        if own is not None and not own.complement:
+            return own.present and all(map(asked.has, own.values))
+        if key in claim.labels:
+            return asked.has(claim.labels[key])
+        of_types = [kind.requirements.get(key) for kind in kinds]
+        return all(
+            asked.admits(None) if one is None else not one.complement and all(map(asked.has, one.values))
+            for one in of_types
+        )
+
+    return term.new_nodes and all(has(key, one) for key, one in term.requirements.items())
+
+
+# --- wishes about other pods ---
+
+
+class _Domains:
+    """How many pods of one count are in each domain, before and after a move."""
+
+    def __init__(self, setting: Setting, count: Count, ways: Sequence[_Way]) -> None:
+        self._count: Final = count
+        namespaces, scope = setting.world.namespaces, setting.scope
+        eligible = setting.bins.everything
+        if count.eligibility is not None:
+            eligible &= scope.eligible[count.eligibility]
+        self.hosts: Final = eligible.bit_count()
+        staying: dict[str, int]
+        if count.on_hosts:
+            bins = setting.bins.bins
+            spots = scope.spots(count).counts
+            staying = {bins[number].name: pods for number, pods in spots.items() if eligible >> number & 1}
+        else:
+            values = scope.axes[count.key].values
+            staying = dict(zip(values, scope.sums(count) or [0] * len(values), strict=True))
+        self.meant: Final = {way.pod.uid for way in ways if count.include(facts_of(way.pod.shape).pod, namespaces)}
+        self.before: Final = Counter(staying)
+        self.after: Final = Counter(staying)
+        for way in ways:
+            if way.pod.uid in self.meant:
+                self.before[self.of(way.home)] += 1
+                self.after[self.of(way.goal)] += 1
+
+    def of(self, one: Bin) -> str:
+        """The domain of a node; "" for none."""
+        return one.name if self._count.on_hosts else label_value(one.labels, self._count.key) or ""
+
+    def others(self, way: _Way) -> tuple[int, int]:
+        """Pods beside one, before and after."""
+        own = way.pod.uid in self.meant
+        return self.before[self.of(way.home)] - own, self.after[self.of(way.goal)] - own
+
+    def skews(self, spread: Spread, more: int) -> tuple[int, int]:
+        """How uneven they are, before and after; `more` nodes come than go. A host that goes counts as one that is left without pods."""
+        if not self._count.on_hosts:
+            values = [value for value in self.before | self.after if value and _counts(spread.count, value)]
+            then, now = ([pods[value] for value in values] for pods in (self.before, self.after))
+            return max(then, default=0) - min(then, default=0), max(now, default=0) - min(now, default=0)
+        found = []
+        for pods, hosts in ((self.before, self.hosts), (self.after, max(self.hosts, self.hosts + more))):
+            some = [number for number in pods.values() if number]
+            found.append(max(some, default=0) - (min(some) if len(some) >= hosts and some else 0))
+        return found[0], found[1]
+
+
+def _counts(count: Count, value: str) -> bool:
+    """Whether a domain is one for the pods of a spread: their own node affinity may leave it out."""
+    terms = None if count.eligibility is None else count.eligibility.terms
+    if terms is None:
+        return True
+    asked = (term.requirements.get(count.key) for term in terms)
+    return any(one is None or one.has(value) for one in asked)
+
+
+def _domains_of(prepared: Prepared, ways: Sequence[_Way]) -> Callable[[Count], _Domains]:
+    """Counts domains when they are asked for; each once."""
+    known: dict[Count, _Domains] = {}
+    setting: Setting | None = None
+
+    def domains(count: Count) -> _Domains:
+        nonlocal setting
+        setting = setting or prepared.setting([way.pod for way in ways])
+        if count not in known:
+            known[count] = _Domains(setting, count, ways)
+        return known[count]
+
+    return domains
+
+
+def _of_pods(domains: Callable[[Count], _Domains], alike: Iterable[_Way], more: int) -> str:
+    for way in alike:
+        wishes, pod = way.wishes, way.pod.key
+        for count in wishes.together:
+            then, now = domains(count).others(way)
+            if then > 0 >= now:
+                return messages.wish_given_up(pod, messages.pod_affinity_wished(count.key))
+        for count in wishes.apart:
+            then, now = domains(count).others(way)
+            if then <= 0 < now:
+                return messages.wish_given_up(pod, messages.pod_anti_affinity_wished(count.key))
+        for spread in wishes.spreads:
+            then, now = domains(spread.count).skews(spread, more)
+            if now > max(then, spread.max_skew):
+                return messages.wish_given_up(pod, messages.spread_wished(spread.count.key))
+    return ""

@@ -1,0 +1,193 @@
+"""What no move for money gives up: wishes that pods have where they run, and the weights of NodePools."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from provisioner.apis.meta import LabelSelector
+from provisioner.disruption.messages import NO_CHEAPER_NODE
+from provisioner.disruption.methods import consolidation
+from provisioner.scheduling.problem import PreferencePolicy
+from provisioner.scheduling.world import Policies
+from provisioner.values.resources import EMPTY
+from provisioner.values.taints import Taint
+from tests.support.clock import NOON
+from tests.support.fleets import ABC, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
+from tests.support.problems import instance_type, shape, term
+
+ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
+SOFT = Taint(key="example.com/reserved", value="", effect="PreferNoSchedule")
+CHEAP = instance_type("cheap", "2", "4Gi", 0.05, arch="arm64", zones=ABC, capacity_types=("on-demand",))
+ARCH = ({"key": names.ARCH_LABEL, "operator": "In", "values": ["amd64"]},)
+WEB = LabelSelector(match_labels={"app": "web"})
+
+
+def prefers(*wanted: tuple[str, str]) -> Affinity:
+    listed = [PreferredSchedulingTerm(weight=10, preference=term((key, "In", (value,)))) for key, value in wanted]
+    return Affinity(node_affinity=NodeAffinity(preferred=tuple(listed)))
+
+
+def peers(key: str, name: str = "web") -> PodAffinity:
+    one = PodAffinityTerm(topology_key=key, label_selector=LabelSelector(match_labels={"app": name}))
+    return PodAffinity(preferred=(WeightedPodAffinityTerm(weight=10, pod_affinity_term=one),))
+
+
+def softly(key: str, skew: int = 1) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=skew, topology_key=key, when_unsatisfiable="ScheduleAnyway", label_selector=WEB
+    )
+
+
+NEAR, APART = (
+    {"affinity": Affinity(pod_affinity=peers(ZONE, "db"))},
+    {"affinity": Affinity(pod_anti_affinity=peers(HOST))},
+)
+
+
+def leaving(wishes: dict[str, Any], respected: PreferencePolicy = PreferencePolicy.RESPECT) -> Fleet:
+    """A small node in zone a, whose only pod fits on the larger one in zone b, beside a brother; a third one is in zone c."""
+    web = shape("500m", "512Mi", labels={"app": "web"}, **wishes)
+    fleet = Fleet(policies=Policies(hostname_domains=1, preferences=respected))
+    fleet.node("from", [running("web-0", web)], kind=SMALL, zone="a")
+    fleet.node("to", [running("web-1", web), *several(2, "other")], kind=MEDIUM, zone="b", do_not_disrupt=True)
+    fleet.node("else", [running("web-2", web), *several(1, "third")], kind=SMALL, zone="c", do_not_disrupt=True)
+    return fleet
+
+
+def beside(fleet: Fleet) -> Fleet:
+    """The same with a full node of another app in zone a."""
+    full = shape("1900m", "512Mi", labels={"app": "db"})
+    fleet.node("full", [running("db", full)], kind=SMALL, zone="a", do_not_disrupt=True)
+    return fleet
+
+
+LOST = {
+    "a zone that it prefers": (
+        {"affinity": prefers((ZONE, "a"))},
+        "preferred node affinity (topology.kubernetes.io/zone",
+    ),
+    "the second thing that it prefers": (
+        {"affinity": prefers((names.ARCH_LABEL, "amd64"), (ZONE, "a"))},
+        "preferred node affinity (topology.kubernetes.io/zone",
+    ),
+    "a host of its own": (APART, "preferred pod anti-affinity over kubernetes.io/hostname"),
+    "its spread over zones": (
+        {"topology_spread_constraints": (softly(ZONE),)},
+        "ScheduleAnyway) over topology.kubernetes.io/zone",
+    ),
+    "its spread over hosts": (
+        {"topology_spread_constraints": (softly(HOST),)},
+        "ScheduleAnyway) over kubernetes.io/hostname",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wishes", "text"), LOST.values(), ids=LOST.keys())
+def test_a_pod_keeps(wishes: dict[str, Any], text: str) -> None:
+    assert gone(consolidation.propose(leaving(wishes, PreferencePolicy.IGNORE).view())) == [("from",)]
+    fleet = leaving(wishes)
+    assert gone(consolidation.propose(fleet.view())) == []
+    held = consolidation.held(fleet.view(), "from")
+    assert text in held
+    assert held.startswith("Moving its pods would save $0.10 per hour, but pod default/web-0 would lose its ")
+    assert held.endswith("; to allow this, remove the preference or set --preference-policy=Ignore")
+
+
+def test_a_pod_keeps_company() -> None:
+    assert gone(consolidation.propose(leaving(NEAR).view())) == [("from",)]
+    fleet = beside(leaving(NEAR))
+    assert gone(consolidation.propose(fleet.view())) == []
+    assert "preferred pod affinity over topology.kubernetes.io/zone" in consolidation.held(fleet.view(), "from")
+
+
+NOT_LOST = {
+    "for a zone where it is not": {"affinity": prefers((ZONE, "c"))},
+    "for the zone where it is going": {"affinity": prefers((ZONE, "b"))},
+    "for a spread over zones by a larger maxSkew": {"topology_spread_constraints": (softly(ZONE, 2),)},
+}
+
+
+@pytest.mark.parametrize("wishes", NOT_LOST.values(), ids=NOT_LOST.keys())
+def test_a_pod_moves_that_wishes(wishes: dict[str, Any]) -> None:
+    fleet = leaving(wishes)
+    fleet.nodes = [replace(one, room=EMPTY) if one.key.name == "else" else one for one in fleet.nodes]
+    assert gone(consolidation.propose(fleet.view())) == [("from",)]
+
+
+def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
+    fleet = Fleet()
+    fleet.node("from", several(1, "w"), kind=SMALL)
+    fleet.node("to", several(2, "x"), taints=(SOFT,), do_not_disrupt=True)
+    assert gone(consolidation.propose(fleet.view())) == []
+    fleet.policies = replace(fleet.policies, preferences=PreferencePolicy.IGNORE)
+    assert gone(consolidation.propose(fleet.view())) == [("from",)]
+
+
+# --- weights ---
+
+
+def weighted(weight: int = 50, **first: Any) -> Fleet:
+    """A NodePool of amd64 with a weight, one with cheaper nodes of another architecture, and a node of the first."""
+    fleet = Fleet([pool("amd", weight=weight, requirements=ARCH, **first), pool("any")], types=(SMALL, CHEAP))
+    fleet.node("a", several(1, "w", shape("1500m", "1Gi")), kind=SMALL, of="amd")
+    return fleet
+
+
+def test_no_replacement_comes_to_a_pool_of_less_weight() -> None:
+    fleet = weighted()
+    answer = consolidation.propose(fleet.view())
+    assert answer.proposals == ()
+    assert told(answer)["a"] == NO_CHEAPER_NODE
+    held = consolidation.held(fleet.view(), "a")
+    assert held == (
+        'Moving its pods would save $0.05 per hour, but they would leave NodePool "amd" for a new node of NodePool "any", whose weight is '
+        "less than 50; to allow this, give both NodePools the same weight"
+    )
+
+
+def test_what_holds_nothing_is_not_told() -> None:
+    fleet = Fleet()
+    fleet.node("a", several(1, "w", shape("1500m", "1Gi")), kind=SMALL)
+    assert consolidation.held(fleet.view(), "a") == ""
+    assert consolidation.held(fleet.view(), "b") == ""
+
+
+def test_of_pools_of_one_weight_the_other_one_may_be_taken() -> None:
+    """The first by name in descending order, as in Karpenter."""
+    (one,) = consolidation.propose(weighted(0).view()).proposals
+    assert gist(one) == (("a",), ["cheap"], {})
+
+
+@pytest.mark.parametrize("age", [timedelta(minutes=5), timedelta(hours=4, minutes=1), timedelta(days=1)])
+def test_a_pool_with_a_weight_and_a_limit_is_not_left(age: timedelta) -> None:
+    """As with Savings Plans: what the limit leaves is less than a node."""
+    fleet = weighted(limits={"cpu": "2"})
+    fleet.at = NOON + age
+    assert consolidation.propose(fleet.view()).proposals == ()
+
+
+def test_a_pool_whose_limit_is_exceeded_is_not_left() -> None:
+    """Scheduling answers with the other NodePool."""
+    answer = consolidation.propose(weighted(limits={"cpu": "1"}).view())
+    assert answer.proposals == ()
+    assert "whose weight is less than 50" in told(answer)["a"]
+
+
+def test_an_existing_node_of_a_pool_of_less_weight_takes_pods() -> None:
+    fleet = weighted()
+    fleet.node("b", several(1, "x", shape("100m", "1Gi")), kind=CHEAP, of="any")
+    fleet.nodes[0:1] = []
+    fleet.node("a", several(1, "w", shape("500m", "1Gi")), kind=SMALL, of="amd")
+    assert [gist(one) for one in consolidation.propose(fleet.view()).proposals] == [(("a",), [], {"b": 1})]
