@@ -43,13 +43,11 @@ class RepairDecision:
         repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted, unless they are already.
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
         recheck_at: when the clock alone changes this; None when only events can.
-        unjudged: names of Nodes that could not be judged, and why; they count as healthy.
     """
 
     repair: tuple[Repair, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
-    unjudged: tuple[tuple[str, str], ...] = ()
 
 
 def decide_repairs(
@@ -59,8 +57,8 @@ def decide_repairs(
 
     Budgets, PodDisruptionBudgets, do-not-disrupt and the terminationGracePeriod are not asked: pods of a broken node do not run. So what
     holds the drain of one that is being deleted holds it no longer.
-    A node whose NodeClaim stands alone is judged by all nodes of ours. The times are the kubelets' words: one in the future counts as now, and a
-    Node that cannot be judged stops no other.
+    A node whose NodeClaim stands alone is judged by all nodes of ours. The times are when each condition was first seen, not
+    those that kubelets write.
 
     Args:
         snapshot: the instant.
@@ -70,16 +68,8 @@ def decide_repairs(
     Cost: O(nodes x policies).
     """
     nodes = [one for one in snapshot.nodes if one.claim is not None and one.name and not one.ambiguous]
-    broken: list[tuple[NodeView, tuple[timedelta, RepairPolicy]]] = []
-    unjudged: list[tuple[str, str]] = []
-    for one in nodes:
-        try:
-            found = _earliest(conditions.get(one.name, ()), policies, snapshot.at)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns this Node alone
-            unjudged.append((one.name, str(error)))
-        else:
-            if found is not None:
-                broken.append((one, found))
+    judged = ((one, _earliest(conditions.get(one.name, ()), policies, snapshot.at)) for one in nodes)
+    broken = [(one, found) for one, found in judged if found is not None]
     unhealthy, whole = Counter(one.pool for one, _ in broken), Counter(one.pool for one in nodes)
     repair: list[Repair] = []
     blocked: list[Blocked] = []
@@ -100,7 +90,6 @@ def decide_repairs(
         tuple(sorted(repair, key=lambda one: one.key)),
         tuple(sorted(blocked, key=lambda one: one.key)),
         min(rechecks, default=None),
-        tuple(sorted(unjudged)),
     )
 
 
@@ -112,8 +101,7 @@ def _earliest(
     for number, policy in enumerate(policies):
         one = condition(conditions, policy.condition_type)
         if one is not None and one.status == policy.condition_status and one.last_transition_time is not None:
-            lasted = max(now - one.last_transition_time, timedelta(0))
-            found.append((policy.toleration - lasted, number))  # no date: theirs may lie anywhere
+            found.append((policy.toleration - (now - one.last_transition_time), number))
     if not found:
         return None
     left, number = min(found)

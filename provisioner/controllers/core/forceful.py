@@ -89,7 +89,6 @@ class ForcefulDisruption:
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
-        self._unjudged: set[str] = set()
         self._stop = threading.Event()
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
         self._thread = threading.Thread(target=self._loop, name="forceful-disruption", daemon=True)
@@ -123,10 +122,6 @@ class ForcefulDisruption:
         # each by itself: what one of them cannot read keeps no node from the others
         repairs = self._attempt(lambda: self._decide_repairs(snapshot), RepairDecision())
         self._repairs = {one.key: one for one in repairs.repair}
-        for node, error in repairs.unjudged:
-            if node not in self._unjudged:  # once, not with every pass
-                _log.error(messages.SKIPPED_NODE_REPAIR_CHECK, node=node, error=error)
-        self._unjudged = {node for node, _ in repairs.unjudged}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
         expirations = self._attempt(lambda: decide_expirations(snapshot), ExpirationDecision())

@@ -846,7 +846,6 @@ NODECLAIM_HAS_DRIFTED: Final = "NodeClaim has drifted"
 
 # forceful.py
 FORCEFUL_PASS_FAILED: Final = "An expiration and node repair pass failed; retrying with the next pass"
-SKIPPED_NODE_REPAIR_CHECK: Final = "Skipped the repair check of a Node; the other nodes are checked"
 NODECLAIM_COULD_NOT_BE_DELETED: Final = "A NodeClaim could not be deleted; retrying"
 
 # garbage.py

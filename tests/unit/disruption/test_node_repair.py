@@ -12,7 +12,6 @@ from tests.support.clock import NOON
 from tests.support.fleets import Fleet
 
 HALF = timedelta(minutes=30)
-LAST = datetime.max.replace(tzinfo=UTC)
 POLICIES = (
     RepairPolicy(names.READY, "False", HALF),
     RepairPolicy(names.READY, "Unknown", HALF),
@@ -38,11 +37,6 @@ CASES: dict[str, tuple[tuple[Condition, ...], str, datetime | None]] = {
         (said(names.READY, "False", 29), said("AcceleratedHardwareReady", "False", 11)),
         "AcceleratedHardwareReady",
         None,
-    ),
-    "not ready since the last date of calendars": (
-        (Condition(type=names.READY, status="False", last_transition_time=LAST),),
-        "",
-        NOON + HALF,
     ),
     "not ready since the first": (
         (Condition(type=names.READY, status="False", last_transition_time=datetime.min.replace(tzinfo=UTC)),),
@@ -92,13 +86,3 @@ def test_a_node_that_stands_alone_is_judged_by_the_whole_cluster() -> None:
     sick = (said(names.READY, "False", 40),)
     assert [one.key for one in decide(fleet, alone=sick, n0=sick).repair] == ["alone", "n0"]
     assert [one.key for one in decide(fleet, alone=sick, n0=sick, n1=sick).repair] == ["n0", "n1"]
-
-
-def test_a_node_that_cannot_be_judged_keeps_no_other_from_its_repair() -> None:
-    fleet = Fleet()
-    for number in range(6):
-        fleet.node(f"n{number}")
-    nowhere = Condition(type=names.READY, status="False", last_transition_time=NOON.replace(tzinfo=None))
-    found = decide(fleet, n0=(nowhere,), n1=(said(names.READY, "False", 40),))
-    assert [one.key for one in found.repair] == ["n1"]
-    assert [name for name, _ in found.unjudged] == ["node-n0"]
