@@ -85,13 +85,14 @@ bench-cluster: install ## nodes bought and renewed on a real control plane, meas
 scenarios: install ## scenarios of disruption, admission and old manifests on a real control plane, with the extender and without (EXTENDER=yes|no, ROWS="words of a name")
 	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
 
-chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
+chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods and beside a tenant who posts the worst pods there are, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py tests/integration/test_killed_at_every_write.py || status=1; for cloud in kwok aws; do \
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 
-fuzz: install ## 100,000 mutated objects through the decoders, as many reviews, questions, conversions and answers of registries each, 10,000 lives through the state, 2,000 random worlds through each law of prepared worlds, and 3,000 lives of a cluster under disruption (about half an hour)
+fuzz: install ## 100,000 mutated objects through the decoders, as many reviews, questions, conversions and answers of registries each, 10,000 lives through the state, 2,000 pods that say too much, 2,000 random worlds through each law of prepared worlds, and 3,000 lives of a cluster under disruption (about half an hour)
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/test_decoding_work.py -k whatever_a_pod_says
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/scheduling/test_prepared_laws.py tests/property/scheduling/test_partition_laws.py tests/property/test_fixed_point_laws.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "bench or not bench" tests/property/test_disruption_machine.py
 

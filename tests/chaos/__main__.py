@@ -7,6 +7,7 @@ from pathlib import Path
 
 from provisioner.cli.progress import progress_for
 from tests.chaos.run import run
+from tests.chaos.tenant import PERIOD_SECONDS
 
 
 def main() -> int:
@@ -15,6 +16,12 @@ def main() -> int:
     parser.add_argument("--cloud", choices=("kwok", "aws"), default="kwok")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument(
+        "--tenant",
+        type=float,
+        default=PERIOD_SECONDS,
+        help="seconds without faults before and after it begins; 0: none",
+    )
     parser.add_argument(
         "--logs", type=Path, default=Path("results/chaos"), help="where logs go when a promise is broken"
     )
@@ -25,7 +32,9 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
-    outcome = run(given.cloud, given.seed, given.seconds, say=say, progress=progress_for(sys.stderr))
+    outcome = run(
+        given.cloud, given.seed, given.seconds, tenant=given.tenant, say=say, progress=progress_for(sys.stderr)
+    )
     for sentence in outcome.wrong:
         print(f"broken: {sentence}")
     if outcome.wrong:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,9 +15,11 @@ from provisioner.kube.resources import NAMESPACES
 from tests.chaos.churn import Churn
 from tests.chaos.faults import ABUSE, Director
 from tests.chaos.stage import EXPIRING, STATIC, Stage, stage
+from tests.chaos.tenant import Tenant, judged, memory, watched
 from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_until
 
 START_SECONDS = 120.0
+SETTLE_SECONDS = 30.0
 EVERY_METHOD_SECONDS = 600.0
 """In a run of so long every method of disruption takes nodes."""
 STATIC_DRIFT = "drift of the static NodePool"
@@ -57,6 +60,7 @@ def run(
     *,
     pause: tuple[float, float] = (5.0, 20.0),
     share: float = 1.0,
+    tenant: float = 0.0,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = SILENT,
 ) -> ChaosResult:
@@ -68,6 +72,7 @@ def run(
         seconds: how long faults go on.
         pause: least and most seconds between two faults.
         share: of the churn's 300 pods.
+        tenant: seconds without faults before and after a tenant begins to post what has brought the programs down before; 0 for none.
         say: told what begins.
     """
     chance = random.Random(seed)
@@ -80,14 +85,16 @@ def run(
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
         _settled(place, churn)
+        attacked = _attacked(place, witness, tenant, say) if tenant else None
         director = Director(place, chance, pause, say)
         director.run(seconds)
         say("faults are over")
         place.heal()
+        costs = attacked(seconds) if attacked is not None else []
         place.calm()
         churn.stop()
         churn.settle()
-        wrong = judge(place, churn, witness, _interrupted(place))
+        wrong = costs + judge(place, churn, witness, _interrupted(place))
         witness.stop()
         disrupted = _disrupted(place)
         if seconds >= EVERY_METHOD_SECONDS:
@@ -107,6 +114,30 @@ def run(
             tuple(wrong),
             {name: place.logs(name)[-200_000:] for name in place.proxies} if wrong else {},
         )
+
+
+def _attacked(
+    place: Stage, witness: Witness, seconds: float, say: Callable[[str], None]
+) -> Callable[[float], list[str]]:
+    """A tenant begins; what it has cost the others is told, and it goes, when the answer is called after so many seconds of faults."""
+    without = watched(place, witness, time.time, seconds)
+    tenant = Tenant(place.client)
+    tenant.start()
+    beside = watched(place, witness, time.time, seconds)
+    early = memory(place)
+    say(f"the tenant posted {tenant.posted} pods; without it {without}, beside it {beside}; {early}")
+
+    def told(faults: float) -> list[str]:
+        place.session.clock.sleep(SETTLE_SECONDS)
+        late = memory(place)
+        tenant.stop()
+        say(f"after {faults:g} s of faults {late}; the tenant changed pods {tenant.changed} times")
+        return [
+            *(f"the tenant's pod was refused: {one}" for one in tenant.refused[:3]),
+            *judged(without, beside, early, late),
+        ]
+
+    return told
 
 
 def _settled(place: Stage, churn: Churn) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import json
+import os
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -11,11 +13,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from provisioner.apis import core, pods
 from provisioner.apis.budget_index import BudgetIndex
 from provisioner.apis.buffer import CapacityBuffer
-from provisioner.apis.footprint import OBJECT_BYTES, POD_BYTES, footprint
+from provisioner.apis.footprint import CONSTRAINT_BYTES, OBJECT_BYTES, POD_BYTES, footprint
 from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.selections import excess
@@ -29,9 +33,10 @@ from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.selecting import read_selector
 from provisioner.state.daemons import daemon_shape
 from provisioner.values.resources import Resources
-from tests.support.filled import Path, filled, full, ids, of_bytes, rows
+from tests.support.filled import Path, filled, full, ids, merge, of_bytes, rows
 from tests.support.pods import wire_bytes, wire_pod
 
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 MAXIMAL = 1_500_000
 LONG = 100_000
 """Bytes of an object that is far beyond what is kept of any."""
@@ -248,3 +253,22 @@ def test_annotations_that_nobody_reads_cost_no_object_its_place() -> None:
     """`kubectl apply` writes the whole manifest into one."""
     said = filled(core.DaemonSet, ("metadata", "annotations"), 10_000)
     assert resources.DAEMONSETS.decode(said).metadata.name == "one"
+
+
+SPEC_LISTS = [path for name, path in POD_ROWS if name == "pod" and path[0] in ("spec", "metadata")]
+CONSTRAINTS = ("affinity", "tolerations", "spread", "resource_claims", "host_ports")
+
+
+@settings(max_examples=2_000 if THOROUGH else 100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(SPEC_LISTS), st.integers(0, 400)), min_size=1, max_size=4))
+def test_whatever_a_pod_says_a_little_of_it_is_kept(said: list[tuple[Path, int]]) -> None:
+    whole: dict[str, Any] = {}
+    for path, count in said:
+        merge(whole, json.loads(filled(_WirePod, path, count)))
+    pod = decode_pod(json.dumps(whole).encode())
+    shape = pod.shape
+    of_constraints = footprint([getattr(shape, name) for name in CONSTRAINTS], MAXIMAL)
+    twice = footprint(pod.labels, MAXIMAL) if pod.labels is shape.labels else 0
+    own = footprint(pod, MAXIMAL) - twice - of_constraints
+    assert own <= POD_BYTES
+    assert of_constraints <= IN_MEMORY * CONSTRAINT_BYTES

@@ -58,14 +58,15 @@ def full(kind: type, count: int) -> bytes:
     outer = [path for path in paths(kind) if "*" not in path and path[0] != "metadata"]
     whole: dict[str, Any] = {"metadata": dict(_IDENTITY)}
     for path in outer:
-        _merge(whole, json.loads(filled(kind, path, count)))
+        merge(whole, json.loads(filled(kind, path, count)))
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-def _merge(into: dict[str, Any], other: dict[str, Any]) -> None:
+def merge(into: dict[str, Any], other: dict[str, Any]) -> None:
+    """Say in one object what another says too; of lists that both have, those of the other."""
     for key, value in other.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
+            merge(into[key], value)
         else:
             into[key] = value
 

@@ -1,0 +1,192 @@
+"""A tenant who posts, all along, what has brought the programs down before; and what it costs the others."""
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provisioner.cli.harness.session import EXTENDER, PROVISIONER
+from provisioner.kube.client import Client
+from provisioner.kube.errors import ApiError
+from provisioner.kube.resources import NAMESPACES, PODS
+from tests.chaos.churn import NAMESPACE
+from tests.chaos.stage import Stage
+from tests.chaos.verdict import Life, Lives
+
+TENANT: Final = "tenant"
+PERIOD_SECONDS: Final = 120.0
+"""Without faults: so long without the tenant, and then so long with it."""
+LATER: Final = 1.2
+"""Times the wait of a run without the tenant."""
+TICKS_SECONDS: Final = 0.5
+"""Waits are no more exact than the watches that see them."""
+GROWTH: Final = 1.05
+_PAUSE_SECONDS: Final = 1.0
+_MERGE: Final = "application/merge-patch+json"
+_PROGRAMS: Final = (PROVISIONER, EXTENDER)
+Document = dict[str, Any]
+
+
+def _pod(name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Document:
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "10m"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": TENANT, **metadata},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def sidecars() -> Document:
+    """2,000 sidecars with a resource of its own each; it is gated, so it costs the tenant nothing."""
+    each = [
+        {
+            "name": f"s{number}",
+            "image": "x",
+            "restartPolicy": "Always",
+            "resources": {
+                "requests": {f"example.com/r{number}": "1"},
+                "limits": {f"example.com/r{number}": "1"},
+            },
+        }
+        for number in range(2000)
+    ]
+    return _pod("sidecars", {}, {"initContainers": each, "schedulingGates": [{"name": "example.com/wait"}]})
+
+
+def labels(number: int) -> Document:
+    """70,000 labels, or as many as an object may have."""
+    many = {f"l{number}-{one}": "x" for one in range(60_000)}
+    return _pod(f"labels-{number}", {"labels": many}, {"schedulingGates": [{"name": "example.com/wait"}]})
+
+
+def spreads(number: int) -> Document:
+    """200 spreads that may be given up."""
+    selector = {"matchLabels": {"app": "spreads"}}
+    each = [
+        {
+            "maxSkew": 1,
+            "topologyKey": f"example.com/k{one}",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": selector,
+        }
+        for one in range(200)
+    ]
+    return _pod(f"spreads-{number}", {"labels": {"app": "spreads"}}, {"topologySpreadConstraints": each})
+
+
+def ports(number: int) -> Document:
+    """2,000 ports of the node."""
+    each = [{"containerPort": 10_000 + one, "hostPort": 10_000 + one, "protocol": "TCP"} for one in range(2000)]
+    return _pod(f"ports-{number}", {}, {"containers": [{"name": "main", "image": "x", "ports": each}]})
+
+
+class Tenant:
+    """Posts all of it and changes something of it every second, in a thread of its own, until it is stopped."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._many: tuple[Callable[[int], Document], ...] = (*[labels] * 40, *[spreads] * 5, *[ports] * 20)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tenant", daemon=True)
+        self.refused: list[str] = []
+        self.posted = self.changed = 0
+
+    def start(self) -> None:
+        """Post everything, and begin."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}}
+        self._client.raw("POST", NAMESPACES.path(), body)
+        self._post(sidecars())
+        for number, made in enumerate(self._many):
+            self._post(made(number))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Change nothing more, and take everything away."""
+        self._stop.set()
+        self._thread.join(60)
+        with suppress(ApiError, OSError):
+            self._client.raw("DELETE", PODS.path(TENANT), {"gracePeriodSeconds": 0})
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._stop.wait(_PAUSE_SECONDS):
+            turn += 1
+            number = turn % len(self._many)
+            with suppress(ApiError, OSError):  # the API server is away
+                self._label("sidecars", turn)
+                made = self._many[number]
+                if made is labels:
+                    self._label(f"labels-{number}", turn)
+                else:
+                    name = made(number)["metadata"]["name"]
+                    self._client.raw("DELETE", PODS.path(TENANT, name), {"gracePeriodSeconds": 0})
+                    self._post(made(number))
+
+    def _label(self, name: str, turn: int) -> None:
+        body = {"metadata": {"labels": {"turn": str(turn)}}}
+        self._client.raw("PATCH", PODS.path(TENANT, name), body, content_type=_MERGE)
+        self.changed += 1
+
+    def _post(self, document: Document) -> None:
+        try:
+            self._client.raw("POST", PODS.path(TENANT), document)
+            self.posted += 1
+        except ApiError as error:
+            self.refused.append(f"{document['metadata']['name']}: {str(error)[:200]}")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the others saw of a while without faults.
+
+    Attributes:
+        pods: of the churn, that came meanwhile.
+        p99_seconds: from when a pod was seen to when it was bound.
+    """
+
+    pods: int
+    p99_seconds: float
+
+
+def waits(pods: Iterable[Life], since: float, until: float) -> Measured:
+    """How long pods of the churn that came between two moments waited; those that left unbound do not count."""
+    found = sorted(
+        (one.bound_at or until) - one.seen_at
+        for one in pods
+        if one.namespace == NAMESPACE and since <= one.seen_at < until and (one.bound_at or not one.leaves_at)
+    )
+    return Measured(len(found), found[math.ceil(0.99 * len(found)) - 1] if found else math.nan)
+
+
+def watched(stage: Stage, witness: Lives, now: Callable[[], float], seconds: float) -> Measured:
+    """Wait for a while without faults, and tell how long pods waited meanwhile."""
+    since = now()
+    stage.session.clock.sleep(seconds)
+    with witness.lock:
+        return waits(tuple(witness.pods.values()), since, now())
+
+
+def memory(stage: Stage) -> dict[str, float]:
+    """PSS of the programs that keep pods, in bytes."""
+    return {name: stage.programs.pss_bytes(name) for name in _PROGRAMS}
+
+
+def judged(without: Measured, beside: Measured, early: Mapping[str, float], late: Mapping[str, float]) -> list[str]:
+    """What the tenant has cost the others more than it may."""
+    wrong = []
+    if not without.pods or not beside.pods:
+        wrong.append(f"no pods came in a while without faults: {without}, {beside}")
+    elif beside.p99_seconds > LATER * without.p99_seconds + TICKS_SECONDS:
+        wrong.append(
+            f"beside the tenant, pods waited {beside.p99_seconds:.1f} s (p99 of {beside.pods}) instead of "
+            f"{without.p99_seconds:.1f} s (of {without.pods})"
+        )
+    wrong += [
+        f"{name} takes {late[name] / 1e6:.0f} MB at the end, {early[name] / 1e6:.0f} MB in minute two"
+        for name in _PROGRAMS
+        if not late[name] <= GROWTH * early[name]
+    ]
+    return wrong
