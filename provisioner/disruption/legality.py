@@ -117,7 +117,11 @@ def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
         affinity = pod.shape.affinity
         if affinity is not None and affinity.pod_affinity is not None:
             for term in affinity.pod_affinity.required:
-                yield any(other.shape.unjudged or selects(term.label_selector, other.labels) for other in others)
+                spaces = (pod.namespace, *term.namespaces)
+                yield any(
+                    selects(term.label_selector, other.labels) or (other.shape.unjudged and other.namespace in spaces)
+                    for other in others
+                )
 
 
 # --- bins as they become ---

@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.apis.names import ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.demands import Count, facts_of
 from provisioner.scheduling.filters import FilterError
-from provisioner.scheduling.selecting import LabelSet, label_set
+from provisioner.scheduling.selecting import LabelSet, Peers, label_set
 
 MOST_PAIRS: Final = 50_000
 """Kinds that are compared, a microsecond each; one that looks at many others counts once for each expression by which it does."""
@@ -163,6 +164,11 @@ def tied_shapes(
 
 
 def _counts(pod: Pod, by_default: bool) -> tuple[Count, ...] | None:
+    if (
+        pod.shape.unjudged
+    ):  # it may look at any pod of its namespace; were it tied to all others, a tenant could hold everybody's drains
+        own = Peers(frozenset((pod.namespace,)), ())
+        return (Count(ZONE_LABEL, (own,), owners=False, spread=False, eligibility=None),)
     if by_default and not pod.shape.spread:
         return None
     try:

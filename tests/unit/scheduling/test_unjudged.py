@@ -10,6 +10,7 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
+from provisioner.disruption.legality import follows
 from provisioner.disruption.ties import any_ties, kinds
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Changes
@@ -112,10 +113,21 @@ def test_it_gets_no_new_node_and_the_reason_is_told() -> None:
     assert [one.name for claim in result.claims for one in claim.pods] == ["other"]
 
 
-def test_it_is_tied_to_all_that_look_at_pods_of_its_namespace() -> None:
-    mine, theirs, db = kinds([unjudged()], [unjudged("other")], [pod("p", NEAR)])
+def test_it_is_tied_to_pods_of_its_namespace_and_to_no_others() -> None:
+    """Else a tenant could hold the drains of everybody."""
+    mine, theirs, db, plain = kinds([unjudged()], [unjudged("other")], [pod("p", AWAY)], [pod("q")])
     assert any_ties(mine, db, {})
+    assert any_ties(mine, plain, {})
     assert any_ties(theirs, theirs, {})
+    assert not any_ties(theirs, plain, {})
+    assert not any_ties(theirs, db, {})
+
+
+def test_a_pod_that_must_be_near_others_of_its_namespace_may_follow_it() -> None:
+    moved = {namespace: {"shape": unjudged(namespace)} for namespace in ("default", "other")}
+    assert follows([pod("p", NEAR)], moved["default"])
+    assert not follows([pod("p", NEAR)], moved["other"])
+    assert not follows([pod("p", AWAY)], moved["default"])
 
 
 def test_every_budget_of_its_namespace_may_be_its() -> None:
