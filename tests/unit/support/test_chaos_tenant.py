@@ -13,16 +13,16 @@ from tests.chaos.verdict import Life
 
 EARLY = {PROVISIONER: 100e6, EXTENDER: 50e6}
 CASES: dict[str, tuple[Measured, Measured, dict[str, float], str]] = {
-    "all is well": (Measured(9, 4.0), Measured(9, 4.7), {PROVISIONER: 104e6, EXTENDER: 40e6}, ""),
+    "all is well": (Measured(20, 4.0), Measured(20, 4.7), {PROVISIONER: 104e6, EXTENDER: 40e6}, ""),
     "pods wait for longer": (
-        Measured(9, 4.0),
-        Measured(9, 5.4),
+        Measured(20, 4.0),
+        Measured(20, 5.4),
         EARLY,
-        "pods waited 5.4 s (p99 of 9) instead of 4.0 s",
+        "pods waited 5.4 s (p99 of 20) instead of 4.0 s",
     ),
-    "no pods came": (Measured(9, 4.0), Measured(0, math.nan), EARLY, "no pods came"),
-    "one program grows": (Measured(9, 4.0), Measured(9, 4.0), EARLY | {EXTENDER: 53e6}, "takes 53 MB at the end"),
-    "one program is gone": (Measured(9, 4.0), Measured(9, 4.0), EARLY | {EXTENDER: math.nan}, "at the end"),
+    "few pods needed a node": (Measured(20, 4.0), Measured(2, math.nan), EARLY, "too few pods"),
+    "one program grows": (Measured(20, 4.0), Measured(20, 4.0), EARLY | {EXTENDER: 53e6}, "takes 53 MB at the end"),
+    "one program is gone": (Measured(20, 4.0), Measured(20, 4.0), EARLY | {EXTENDER: math.nan}, "at the end"),
 }
 
 
@@ -39,7 +39,7 @@ def test_only_pods_of_the_churn_that_came_meanwhile_count() -> None:
         return Life("a", namespace, seen_at=seen, bound_at=bound, leaves_at=leaves)
 
     counted = [life(10, 12), life(11, 14), life(12)]
-    others = [life(1, 9), life(10, 19, "tenant"), life(10, leaves=11), life(20, 21)]
+    others = [life(10, 10.5), life(1, 9), life(10, 19, "tenant"), life(10, leaves=11), life(20, 21)]
     assert waits([*counted, *others], 10, 20) == Measured(3, 8.0)
 
 
