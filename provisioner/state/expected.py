@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
@@ -9,6 +10,16 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
+
+_DECIDED: Final = (
+    names.NODEPOOL_LABEL,
+    names.INSTANCE_TYPE_LABEL,
+    names.ZONE_LABEL,
+    names.CAPACITY_TYPE_LABEL,
+    names.ARCH_LABEL,
+    names.OS_LABEL,
+)
+"""What the launch decides, whether or not the claim requires something of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,16 @@ def claim_labels(claim: NodeClaim) -> Mapping[str, str]:
             names.CAPACITY_TYPE_LABEL: capacity_type,
         }
     return {**single, **claim.metadata.labels}
+
+
+def own_labels(claim: NodeClaim) -> dict[str, str]:
+    """The labels of its Node that the claim alone decides: its pool, what it was launched as, and what it requires.
+
+    A kubelet may write other values on its own Node, which kube-scheduler reads until they are put back. Cost: O(requirements).
+    """
+    labels = claim.metadata.labels
+    keys = {one.key for one in claim.spec.requirements}.union(_DECIDED)
+    return {key: labels[key] for key in keys if key in labels}
 
 
 def claim_requirements(claim: NodeClaim) -> Requirements:

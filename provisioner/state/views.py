@@ -10,7 +10,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.state.expected import Expected, claim_labels, claim_requirements
+from provisioner.state.expected import Expected, claim_labels, claim_requirements, own_labels
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
 from provisioner.values.quantity import QuantityError
@@ -176,10 +176,13 @@ def _labels_and_taints(
     if node is None or not registered:
         certain = expected.certain if expected is not None else {}
         return {**certain, **claim_labels(claim)}, claim.spec.taints or ()
+    labels, own = node.metadata.labels, own_labels(claim)
+    if any(labels.get(key) != value for key, value in own.items()):
+        labels = {**labels, **own}
     if initialized:
-        return node.metadata.labels, node.spec.taints
+        return labels, node.spec.taints
     falling = falling_taints(node, claim)
-    return node.metadata.labels, tuple(taint for taint in node.spec.taints if taint not in falling)
+    return labels, tuple(taint for taint in node.spec.taints if taint not in falling)
 
 
 def _sizes(

@@ -823,6 +823,23 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     row(
+        "a kubelet that relabels its Node changes nothing: the labels of its NodeClaim are put back",
+        pool(disruption=NEVER),
+        deploy("web", 1),
+        settled(1, 1),
+        on_nodes({"metadata": {"labels": {names.NODEPOOL_LABEL: "privileged", names.CAPACITY_TYPE_LABEL: "reserved"}}}),
+        event("NodeLabelsRestored", f"{names.CAPACITY_TYPE_LABEL}, {names.NODEPOOL_LABEL}", kind="Node"),
+        labelled(names.NODEPOOL_LABEL, "{pool}"),
+        check(
+            lambda scene: (
+                {one.metadata.labels[names.CAPACITY_TYPE_LABEL] for one in (*scene.nodes(), *scene.claims())}
+                in ({"spot"}, {"on-demand"})
+            ),
+            "Node and NodeClaim have the same capacity type",
+        ),
+        holds(5),
+    ),
+    row(
         "drift brings the replacement first: the pod leaves after the new node is there",
         pool(disruption=NEVER, delay="4s"),
         deploy("web", 1),

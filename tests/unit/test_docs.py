@@ -146,3 +146,12 @@ def test_every_module_of_the_emulator_names_the_page_where_aws_tells_what_it_doe
     said = {one.stem: ast.get_docstring(ast.parse(one.read_text())) or "" for one in EMULATOR.glob("*.py")}
     page = re.compile(r"https://docs\.aws\.amazon\.com/\S+\.html\b")
     assert {name for name, text in said.items() if not page.search(text)} == NOTHING_OF_AWS.keys()
+
+
+def test_each_line_of_what_is_defended_against_names_tests_that_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| a ")]
+    named = {row: re.findall(r"`(tests/[^`]+)`", row) for row in rows}
+    assert len(rows) == 5
+    assert all(named.values())
+    assert [path for paths in named.values() for path in paths if not (ROOT / path).is_file()] == []

@@ -1,16 +1,32 @@
-"""Adds the label of the NodeClass to NodeClaims and Nodes that were made before Karpenter had this label. Source: core spec 0, "hydration"."""
+"""Labels of Nodes that have registered: what a NodeClaim decides is put back where somebody else changed it, and what was made before Karpenter had the label
+of the NodeClass gets it. Source: core spec 0, "hydration".
+
+Differs: Karpenter writes labels once, at registration. A kubelet may relabel its own Node, and would attract pods of another NodePool.
+"""
+
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.references import node_reference, reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
+from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
+from provisioner.state.expected import own_labels
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
+
+#: A label that differs is looked at again after so long: we ourselves write Node and NodeClaim one after the other.
+SETTLE_SECONDS: Final = 2.0
+#: Between one restoration and the next of the same Node, doubled each time.
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 600.0
 
 
 def missing_labels(claim: NodeClaim, thing: NodeClaim | Node) -> dict[str, str]:
@@ -20,13 +36,29 @@ def missing_labels(claim: NodeClaim, thing: NodeClaim | Node) -> dict[str, str]:
     return {key: value for key, value in wanted.items() if key not in thing.metadata.labels}
 
 
+def changed_labels(claim: NodeClaim, node: Node) -> dict[str, str]:
+    """The labels of a claim's registered Node that are not as the claim decides, with the right values; pure."""
+    if not registration.was_registered(claim, node) or node.metadata.deletion_timestamp is not None:
+        return {}
+    labels = node.metadata.labels
+    return {key: value for key, value in own_labels(claim).items() if labels.get(key) != value}
+
+
 class Hydration:
-    """Adds them, one object at a time; one key is a claim's name."""
+    """Writes them, one object at a time; one key is a claim's name."""
 
     def __init__(
-        self, cluster: Cluster, client: Client, provider: CloudProvider, writer: ClaimWriter, clock: Clock
+        self,
+        cluster: Cluster,
+        client: Client,
+        provider: CloudProvider,
+        writer: ClaimWriter,
+        recorder: Recorder,
+        clock: Clock,
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._recorder, self._clock = recorder, clock
+        self._pauses: dict[str, tuple[float, float]] = {}  # claim -> the last pause, and when it is over
         self.queue = KeyedQueue("nodeclaim-hydration", self._fill, clock)
 
     def seen(self, claim: NodeClaim) -> None:
@@ -36,21 +68,46 @@ class Hydration:
             node = self._cluster.node_of(claim)
             if missing_labels(claim, claim) or (node is not None and _lacks(claim, node)):
                 self.queue.add(claim.metadata.name)
+            elif node is not None and changed_labels(claim, node):
+                self.queue.add_after(claim.metadata.name, SETTLE_SECONDS)
 
     def _fill(self, name: str) -> Result:
         claim = self._cluster.claim(name)
         if claim is None or claim.metadata.deletion_timestamp is not None:
+            self._pauses.pop(name, None)
             return DONE
         try:
             if labels := missing_labels(claim, claim):
                 claim = self._writer.metadata(claim, labels=labels)
             node = self._cluster.node_of(claim)
-            if node is not None and _lacks(claim, node):
-                body = {"metadata": {"uid": node.metadata.uid, "labels": missing_labels(claim, node)}}
-                self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
+            if node is None:
+                return DONE
+            if _lacks(claim, node):
+                self._label(node, missing_labels(claim, node))
+            return self._restore(claim, node)
         except (NotFound, Conflict):
             return DONE  # gone, or another one; its watch brings us back
+
+    def _restore(self, claim: NodeClaim, node: Node) -> Result:
+        changed, now = changed_labels(claim, node), self._clock.monotonic()
+        if not changed:
+            return DONE
+        pause, until = self._pauses.get(claim.name, (0.0, 0.0))
+        if now < until:
+            return Result(requeue_after=until - now)
+        forgotten = now - until > LONGEST_PAUSE_SECONDS
+        pause = FIRST_PAUSE_SECONDS if forgotten or not pause else min(2 * pause, LONGEST_PAUSE_SECONDS)
+        recent = {key: one for key, one in self._pauses.items() if now - one[1] <= LONGEST_PAUSE_SECONDS}
+        self._pauses = {**recent, claim.name: (pause, now + pause)}
+        self._label(node, changed)
+        message = messages.node_labels_restored(node.metadata.name, changed)
+        for reference in (node_reference(node), reference_of(claim)):
+            self._recorder.publish(reference, *message)
         return DONE
+
+    def _label(self, node: Node, labels: dict[str, str]) -> None:
+        body = {"metadata": {"uid": node.metadata.uid, "labels": labels}}
+        self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
 
 
 def _lacks(claim: NodeClaim, node: Node) -> bool:

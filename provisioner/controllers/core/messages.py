@@ -282,6 +282,12 @@ def not_disruptable(reason: str, text: str) -> EventMessage:
     return EventMessage("Normal", reason, text)
 
 
+def node_labels_restored(node: str, labels: Iterable[str]) -> EventMessage:
+    """Of a Node and its NodeClaim, where the Node no longer had the labels that the NodeClaim decides."""
+    text = f'Restored labels of Node "{node}" that no longer agreed with its NodeClaim: {", ".join(sorted(labels))}'
+    return EventMessage("Warning", "NodeLabelsRestored", text)
+
+
 def pool_has_unknown_fields(paths: Sequence[str]) -> EventMessage:
     """Of a NodePool that a newer version wrote."""
     return EventMessage("Warning", "UnknownFields", unknown_fields_ignored("NodePool", paths))
