@@ -219,14 +219,12 @@ class Terms:
         work: that may be done.
         effort: lots that may be drawn where somebody is left without a place; with 0, nothing is attempted twice.
         max_new: most claims; None for any number.
-        price_below: USD per hour that each claim must be cheaper than; None for any price.
         stop: a pod without a place is answer enough.
     """
 
     work: Work
     effort: int
     max_new: int | None = None
-    price_below: float | None = None
     stop: bool = False
 
 
@@ -285,7 +283,6 @@ class Attempt:
                 setting.load,
                 self._reservations,
                 best_effort=best_effort,
-                below=setting.terms.price_below,
             )
             for number, offer in enumerate(setting.offers)
         ]

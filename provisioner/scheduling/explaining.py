@@ -30,7 +30,6 @@ from provisioner.scheduling.reasons import (
     NoOffering,
     NoPools,
     NotApart,
-    NotCheaper,
     NoTerm,
     NothingLeft,
     NotTogether,
@@ -144,10 +143,6 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
-    if account.below is not None:
-        fitting &= offer.cheaper(state, account.below)
-        if not fitting or not offer.enough_values(state, fitting):
-            return 6, NotCheaper(account.below)
     ledger = account.ledger
     if ledger is None:
         return 7, Unexplained()

@@ -54,7 +54,6 @@ class _Left:
 
     ranks: int
     over_limits: int
-    too_dear: int
 
 
 class _Types:
@@ -102,13 +101,13 @@ class _Types:
             key = ranks, left, charged, None if lowered is None else tuple(lowered.items())
         found: _Choice | None = state.choices.get(key)
         if found is None:
-            found = _choose(account.offer, state, ranked, left or _Left(ranks, 0, 0), lowered)
+            found = _choose(account.offer, state, ranked, left or _Left(ranks, 0), lowered)
             state.choices[key] = found
         return found
 
     def _of(self, claim: Place, account: Account, ranked: Ranked, ranks: int) -> _Left | None:
         """What is left of `ranks`, the types that a claim fits on; None where all are."""
-        if account.below is None and (account.ledger is None or (not account.exact and account not in self._extra)):
+        if account.ledger is None or (not account.exact and account not in self._extra):
             return None
         exact = account.exact and account.ledger is not None
         key = ranked, ranks, tuple(claim.charge.items()) if exact else ()
@@ -122,14 +121,10 @@ class _Types:
         allowed = ranks
         if exact and account.ledger is not None:
             allowed = _within_limits(claim, account.ledger, ranked, ranks, extra or {})
-        cheap = allowed
-        if account.below is not None:
-            cheap = mask_of(rank for rank in members(allowed) if ranked.priced[rank].offering.price < account.below)
-        left = cheap
+        left = allowed
         if not exact and extra is not None and account.ledger is not None:
-            left = _cut(account.ledger, ranked, cheap, self._charge(account, ranked, cheap, extra), extra)
-        fitting, dear = ranks.bit_count(), allowed.bit_count() - cheap.bit_count()
-        return _Left(left, fitting - left.bit_count() - dear, dear)
+            left = _cut(account.ledger, ranked, allowed, self._charge(account, ranked, allowed, extra), extra)
+        return _Left(left, ranks.bit_count() - left.bit_count())
 
     def _charge(self, account: Account, ranked: Ranked, ranks: int, limited: Iterable[str]) -> dict[str, int]:
         """What the cheapest of these types counts against limits."""
@@ -340,9 +335,8 @@ def _reason(
         every,
         every - possible,
         possible - matching,
-        matching - kept - left.over_limits - left.too_dear,
+        matching - kept - left.over_limits,
         left.over_limits,
-        left.too_dear,
         kept - part.named,
         tuple(sorted(kept_values.items())),
     )

@@ -255,14 +255,6 @@ class PreparedPool:
         holding = ranked.thresholds.exceeding(used)
         return ranked.priced[(holding & -holding).bit_length() - 1].offering.price if holding else float("inf")
 
-    def cheaper(self, state: State, usd_per_hour: float) -> int:
-        """The types that have an offering below a price."""
-        found = 0
-        for one in self.ranked(state).priced:
-            if one.offering.price < usd_per_hour:
-                found |= 1 << one.row
-        return found
-
     def stairs(self, state: State, names: tuple[str, ...]) -> Stairs | None:
         """How a claim's charge grows with what its pods take; see `limits.Slack`."""
         ranked = self.ranked(state)

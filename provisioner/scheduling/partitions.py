@@ -58,7 +58,6 @@ def cheapest(
     result: Result,
     *,
     leaving: Collection[str] = (),
-    price_below: float | None = None,
     max_new: int | None = None,
 ) -> Result:
     """The cheapest legal answer for the pods that `result` has on new nodes, where these are few.
@@ -67,7 +66,6 @@ def cheapest(
         prepared: the world that `result` is about.
         result: scheduling's.
         leaving: as of `Prepared.solve`: nodes that go; the answer is legal before and after.
-        price_below: each new claim must be cheaper, in USD per hour.
         max_new: most claims.
 
     Returns:
@@ -84,10 +82,9 @@ def cheapest(
     again, kept = granted.split(result.claims)
     least = weighed(prepared, again)
     most = None if max_new is None else max_new - len(kept)
-    below = _NOWHERE if price_below is None else price_below
     if not again:
         return result
-    search = _Search(granted, again, below)
+    search = _Search(granted, again)
     judged = max(1, _MOST_JUDGED // len(pods))
     for blocks in itertools.islice(search.partitions(least - _EPSILON, most), judged):
         design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
@@ -98,7 +95,6 @@ def cheapest(
         if (
             weighed(prepared, found.claims[len(kept) :]) < least - _EPSILON
             and found.usd_per_hour <= result.usd_per_hour
-            and all(one.usd_per_hour < below for one in found.claims)
             and (not leaving or prepared.judge(design_of(found), gone=leaving).legal)
         ):
             return found
@@ -240,9 +236,8 @@ _NO_NODE: Final = _Block()
 class _Search:
     """Loads are numbers: a digit for each item, which says how many of its pods there are."""
 
-    def __init__(self, granted: _Granted, again: Sequence[PlannedClaim], below: float) -> None:
+    def __init__(self, granted: _Granted, again: Sequence[PlannedClaim]) -> None:
         self._setting: Final = granted.setting
-        self._below: Final = below
         groups: dict[tuple[PodClass, tuple[tuple[str, str], ...], int], list[Pod]] = {}
         for claim in again:
             weight = granted.offers[claim.pool].pool.weight
@@ -336,7 +331,7 @@ class _Search:
                         continue
                     fitting.append(state)
                     total = usd + offer.pool.node_penalty
-                    if usd < self._below and total < best.usd:
+                    if total < best.usd:
                         best = _Block(total, offer.pool.name, offer.catalogue.types[row].name)
                 if fitting:
                     own.append((offer, fitting))

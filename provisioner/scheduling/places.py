@@ -100,7 +100,6 @@ class Account:
         claims: the places that are claims of this pool.
         exact: limits or minValues have to be looked at for every pod; else they are so far away that all pods of the
             problem cannot reach them.
-        below: USD per hour that each claim must be cheaper than; None for any price.
     """
 
     __slots__ = (
@@ -108,7 +107,6 @@ class Account:
         "_names",
         "_pods",
         "_slack",
-        "below",
         "best_effort",
         "claims",
         "exact",
@@ -127,10 +125,8 @@ class Account:
         reservations: Reservations,
         *,
         best_effort: bool,
-        below: float | None = None,
     ) -> None:
         """For a problem of so many pods that take `load` together."""
-        self.below: Final = below
         self.best_effort: Final = best_effort
         self.reservations: Final = reservations if offer.catalogue.reserved else None
         self.number: Final = number
@@ -142,7 +138,7 @@ class Account:
         self._pods: Final = pods
         self._load: Final = load
         remaining = offer.pool.remaining
-        self.exact = bool(offer.min_values) or self.reservations is not None or below is not None
+        self.exact = bool(offer.min_values) or self.reservations is not None
         if remaining is not None:
             self.ledger = LimitLedger(remaining, offer.catalogue)
             self._names = tuple(remaining)
@@ -164,8 +160,6 @@ class Account:
         rows = state.rows
         if self.ledger is not None:
             rows &= self.ledger.allowed(charge)
-        if self.below is not None:
-            rows &= self.offer.cheaper(state, self.below)
         return rows
 
 
@@ -312,7 +306,7 @@ def _holds(account: Account, place: Place, state: State) -> bool:
 
 
 def _points(account: Account, place: Place, state: State) -> tuple[Vector, ...]:
-    if account.ledger is None and account.below is None:
+    if account.ledger is None:
         return state.points
     return account.offer.frontier(account.rows(state, place.charge))
 

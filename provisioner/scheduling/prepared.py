@@ -176,7 +176,6 @@ class Prepared:
         afterwards: bool = True,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
-        price_below: float | None = None,
         max_new: int | None = None,
         stop_at_first_unplaced: bool = False,
         effort: int = EFFORT,
@@ -197,7 +196,6 @@ class Prepared:
                 now is moved by other steps.
             avoided: by UID of a pod, names of the nodes that it keeps off though kube-scheduler would let it; they count as they do.
             first: UIDs of pods that get their places before others of the same priority: where limits leave too little for all, it is theirs.
-            price_below: each new claim must be cheaper, in USD per hour.
             max_new: most new claims.
             stop_at_first_unplaced: a pod without a place is answer enough; others may then be left that could be placed.
             effort: how many lots may be drawn where a pod that has to do with others is left; with 0 none is, and no other order is
@@ -213,7 +211,7 @@ class Prepared:
         Cost: O(pods) to group, then O(classes x claims touched); nodes that no pod looks at cost nothing.
         """
         asked = tuple(pods)
-        terms = Terms(Work(budget, expired), effort, max_new, price_below, stop_at_first_unplaced)
+        terms = Terms(Work(budget, expired), effort, max_new, stop_at_first_unplaced)
         setting, left_out = self._setting(asked, leaving, gone, terms, avoided, first)
         result = Solution(setting, left_out).result(explain=explain)
         if not afterwards or not setting.lingering or not self._followed(setting):

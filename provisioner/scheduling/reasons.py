@@ -320,16 +320,6 @@ class ReservationsHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class NotCheaper:
-    """Every type on which the pod fits costs as much as is to be saved, or more."""
-
-    usd_per_hour: float
-
-    def __str__(self) -> str:
-        return f"no instance type that fits costs less than ${self.usd_per_hour:g} per hour"
-
-
-@dataclass(frozen=True, slots=True)
 class NoMoreClaims:
     """As many new nodes were planned as were allowed for this question."""
 
@@ -371,7 +361,6 @@ Constraint = (
     | PortsTaken
     | VolumesElsewhere
     | ReservationsHeld
-    | NotCheaper
     | NoMoreClaims
     | Unexplained
 )

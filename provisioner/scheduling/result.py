@@ -27,7 +27,6 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
         incompatible: do not meet what the pods ask for (selectors, affinity, zones that are settled, ports, a reservation).
         too_small: cannot hold the pods together.
         over_limits: exceed the claim's share of what the NodePool's limits leave.
-        not_cheaper: cost as much as the price that was asked to be beaten, or more.
         not_named: fit, but a NodeClaim names 600 instance types at most; these still count as left.
         min_values: (label, distinct values) that the list of types offers because the NodePool's minValues say so; where they were
             relaxed, what they were relaxed to.
@@ -38,14 +37,13 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
     incompatible: int
     too_small: int
     over_limits: int = 0
-    not_cheaper: int = 0
     not_named: int = 0
     min_values: tuple[tuple[str, int], ...] = ()
 
     @property
     def left(self) -> int:
         """How many instance types the planned offering is the cheapest of."""
-        refused = self.not_offered + self.incompatible + self.too_small + self.over_limits + self.not_cheaper
+        refused = self.not_offered + self.incompatible + self.too_small + self.over_limits
         return self.considered - refused
 
     def __str__(self) -> str:
@@ -56,7 +54,6 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
                 (self.incompatible, "incompatible with the pods"),
                 (self.too_small, "too small"),
                 (self.over_limits, "over the limits of the NodePool"),
-                (self.not_cheaper, "not cheaper"),
             )
             if count
         ]

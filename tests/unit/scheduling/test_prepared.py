@@ -17,7 +17,7 @@ from provisioner.scheduling import messages
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Problem
-from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, NotCheaper, PoolRefuses
+from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, PoolRefuses
 from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Taint, Toleration
@@ -215,16 +215,6 @@ def test_no_more_claims_than_allowed() -> None:
     assert (len(left), left[0].reasons) == (5, (PoolRefuses("default", NoMoreClaims(1)),))
 
 
-def test_a_claim_must_be_cheaper_than_asked() -> None:
-    asked = problem(pods(1, shape("2")), BOTH)
-    prepared = prepare(asked)
-    (claim,) = prepared.solve(asked.pods, price_below=2.0).claims
-    assert (claim.instance_types, claim.usd_per_hour) == (("small",), 0.5)
-    (left,) = prepared.solve(asked.pods, price_below=0.5).unplaced
-    assert left.reasons == (PoolRefuses("default", NotCheaper(0.5)),)
-    assert "costs less than $0.5 per hour" in str(left)
-
-
 def test_a_pod_without_a_place_is_answer_enough() -> None:
     asked = problem([*pods(1, shape("100"), "huge"), *pods(50)], ONE)
     result = prepare(asked).solve(asked.pods, stop_at_first_unplaced=True, effort=0, explain=False)
@@ -240,7 +230,7 @@ def test_a_pod_that_had_no_turn_has_no_reason_where_one_without_a_place_is_answe
 ) -> None:
     asked = problem([*pods(1, shape("2"), "large"), *pods(1, shape("100m", priority=-1), "small")], ONE)
     result = prepare(asked).solve(
-        asked.pods, stop_at_first_unplaced=True, effort=0, price_below=0.0, explain=False, budget=budget
+        asked.pods, stop_at_first_unplaced=True, effort=0, max_new=0, explain=False, budget=budget
     )
     assert [one.pod.name for one in _tried(result)] == ["large-00000"] * tried
     assert len(result.unplaced) == 2
