@@ -11,7 +11,7 @@
 #                a small rollout of twenty Deployments; objects of old versions while the converter is dead for ten minutes (make test: seconds).
 #   make chaos   ten minutes of faults for each cloud, judged from outside; all methods of disruption take nodes meanwhile.
 #   make fuzz    the decoders get 100,000 mutated objects (make test: 5,000), and 100,000 each of what API server, kube-scheduler and registries send (500), the state 10,000 lives of claims, Nodes and pods (1,700),
-#                and each law of prepared worlds 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (12).
+#                and each law of prepared worlds and of verdicts about nodes 2,000 random worlds (100); disruption 3,000 lives of a cluster (120), and every mutant of it (12).
 #   make interleavings  the controllers in one process, one thread at a time: 10,000 orders of what happens, and defects that they must find.
 #   make scenarios  what users of Karpenter expect of disruption, admission and old manifests, a row each, on a real control plane with the extender and without
 #                (make test: a selection, without).
@@ -90,10 +90,10 @@ chaos: install ## every fault of a launch at every write of it, kill -9 at every
 	$(BIN)/python -m tests.chaos --cloud $$cloud --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) || status=1; \
 	done; exit $$status
 
-fuzz: install ## 100,000 mutated objects through the decoders, as many reviews, questions, conversions and answers of registries each, 10,000 lives through the state, 2,000 pods that say too much, 2,000 random worlds through each law of prepared worlds, and 3,000 lives of a cluster under disruption (about half an hour)
+fuzz: install ## 100,000 mutated objects through the decoders, as many reviews, questions, conversions and answers of registries each, 10,000 lives through the state, 2,000 pods that say too much, 2,000 random worlds through each law of prepared worlds and of verdicts, and 3,000 lives of a cluster under disruption (about half an hour)
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -n 2 tests/property/test_decoding_laws.py tests/property/test_state_laws.py -k 'decoding or forgotten'
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/test_decoding_work.py -k whatever_a_pod_says
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/scheduling/test_prepared_laws.py tests/property/scheduling/test_partition_laws.py tests/property/test_fixed_point_laws.py
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) tests/property/scheduling/test_prepared_laws.py tests/property/scheduling/test_partition_laws.py tests/property/test_fixed_point_laws.py tests/property/test_verdict_laws.py
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "bench or not bench" tests/property/test_disruption_machine.py
 
 interleavings: install ## 10,000 interleavings of provision, disrupt, terminate, fail and lose the lease, and every mutant (SEEDS=FIRST:END; some forty minutes)

@@ -573,7 +573,8 @@ def known(base: Base, ends: Ends, making: Provisioning, ending: Disruptions) -> 
     return Known(
         base.caches,
         ending.voluntary,
-        ending.commands,
+        ending.forceful,
+        ending.ledger,
         making.growth,
         ends.live.waiting,
         LeaderTypes(Worlds(base.provider_for("why"), base.policies), base.provider),

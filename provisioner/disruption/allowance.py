@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
-from provisioner.disruption.view import View
+from provisioner.disruption.view import Standing, Verdict, View
 from provisioner.state.snapshot import NodeView
 
 RECHECK: Final = timedelta(seconds=10)
@@ -42,6 +43,17 @@ class Allowance:
             return False
         self._short.add(pool)
         return True
+
+    def why(self, pool: str) -> Verdict:
+        """Why no node of a pool may go now, where the budget leaves none."""
+        allowed, ceiling = self._allowed.get(pool, 0), self._view.ceiling
+        if not allowed:
+            text = self._view.why_none(pool, self._reason)
+        elif allowed - self._taken.get(pool, 0) > 0 and ceiling is not None:
+            text = messages.others_first_of_all(ceiling)
+        else:
+            text = messages.others_first(allowed)
+        return Verdict(Standing.BLOCKED, text)
 
     def take(self, node: NodeView) -> None:
         """A node is proposed. One that is not Ready counts as away already, and takes no more, as in `budgets.AllowanceLedger`."""

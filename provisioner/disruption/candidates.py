@@ -16,8 +16,9 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import costs, messages
+from provisioner.disruption.pause import Pause
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked
-from provisioner.disruption.view import View
+from provisioner.disruption.view import Spared, Standing, Verdict, View
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.state.snapshot import NodeView, Snapshot
@@ -28,6 +29,10 @@ class Obstacle(enum.StrEnum):
     """Why a node is no candidate."""
 
     UNDER_WAY = "under-way"
+    PAUSED = "paused"
+    CALLED_OFF = "called-off"
+    REPLACEMENT = "replacement"
+    BACKING_OFF = "backing-off"
     UNMANAGED = "unmanaged"
     AMBIGUOUS = "ambiguous"
     NO_NODE = "no-node"
@@ -47,8 +52,19 @@ class Obstacle(enum.StrEnum):
 BIND_TIMEOUT: Final = timedelta(minutes=10)
 """For so long kube-scheduler waits for the volumes of a pod (VolumeBindingArgs.bindTimeoutSeconds), and then chooses anew."""
 _STATE_TAINTS: Final = "node.kubernetes.io/"
-_UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED})
-"""Of which nobody needs to hear."""
+_SPARED: Final = (Obstacle.PAUSED, Obstacle.CALLED_OFF, Obstacle.REPLACEMENT, Obstacle.BACKING_OFF)
+_UNTOLD: Final = frozenset({Obstacle.UNDER_WAY, Obstacle.UNMANAGED, Obstacle.DELETING, *_SPARED})
+"""Of which no event tells: its NodePool, its command or its deletion did, or nobody needs to hear."""
+
+
+REPLACES: Final = Spared(Obstacle.REPLACEMENT, messages.REPLACES)
+CALLED_OFF: Final = Spared(Obstacle.CALLED_OFF, messages.CALLED_OFF)
+BACKING_OFF: Final = Spared(Obstacle.BACKING_OFF, messages.BACKING_OFF)
+
+
+def paused(snapshot: Snapshot, pause: Pause) -> dict[str, Spared]:
+    """The nodes that are left alone for a pause, by NodeClaim."""
+    return {node.key.name: Spared(Obstacle.PAUSED, why) for node in snapshot.nodes if (why := pause.why(node.pool))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +87,19 @@ class Refused:
         return self.message
 
     @property
+    def verdict(self) -> Verdict:
+        """What becomes of the node."""
+        going = self.obstacle in (Obstacle.UNDER_WAY, Obstacle.DELETING)
+        return Verdict(Standing.UNDER_WAY if going else Standing.BLOCKED, self.message, self.until)
+
+    @property
     def blocked(self) -> Blocked | None:
         """As it is published; None where nobody needs to hear."""
         if self.obstacle in _UNTOLD:
             return None
         if self.obstacle is Obstacle.LOOP:
-            return Blocked(self.node.key.name, self.node.pool, self.message, DISRUPTION_LOOP)
-        return Blocked(self.node.key.name, self.node.pool, self.message)
+            return Blocked(self.node.key.name, self.node.pool, self.message, DISRUPTION_LOOP, until=self.until)
+        return Blocked(self.node.key.name, self.node.pool, self.message, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,13 @@ class Candidates:
     def blocked(self) -> tuple[Blocked, ...]:
         """The refused, as they are told."""
         return tuple(told for one in self.refused if (told := one.blocked) is not None)
+
+    @property
+    def quiet(self) -> dict[str, Verdict]:
+        """By NodeClaim, the other refused."""
+        return {
+            one.node.key.name: one.verdict for one in self.refused if one.blocked is None and one.node.claim is not None
+        }
 
 
 class PodBudgets:
@@ -287,7 +316,7 @@ def refusal(
     eventual: bool,
 ) -> Refused | None:
     """Why `node` is no candidate; None where it is one. Arguments as of `candidates`; `awaited` as of `awaited_nodes`."""
-    found = _of_node(node, view, pools, awaited)
+    found = of_node(node, view, pools, awaited)
     if found is not None:
         return Refused(node, *found)
     if (loop := view.loops.refusal(node)) is not None:
@@ -306,12 +335,14 @@ def refusal(
     return None if held is None else Refused(node, *held)
 
 
-def _of_node(
+def of_node(
     node: NodeView, view: View, pools: Mapping[str, NodePool], awaited: Container[str]
 ) -> tuple[Obstacle, str] | None:
     """What the node itself is refused for; the order is Karpenter's."""
-    if node.key.of_claim and (node.key.name in view.under_way or node.key.name in view.spared):
+    if node.key.of_claim and node.key.name in view.under_way:
         return Obstacle.UNDER_WAY, messages.ALREADY_DISRUPTED
+    if node.key.of_claim and (spared := view.spared.get(node.key.name)) is not None:
+        return Obstacle(spared.kind), spared.message
     if node.claim is None:
         return Obstacle.UNMANAGED, messages.NOT_MANAGED
     if node.ambiguous:

@@ -6,7 +6,7 @@ less one, and one node may become two; what cannot pay by a proved bound is not 
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,7 +22,7 @@ from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.rebuilding import MOST_WAVES, choices
 from provisioner.disruption.sets import Sets, margins
 from provisioner.disruption.simulation import Simulation
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -31,6 +31,8 @@ UNCONSOLIDATABLE: Final = "Unconsolidatable"
 _ROOM_SHARE: Final = 0.95
 """Of what room is worth. With all of it nodes of the best types are left however few pods they have; from 0.9 on fleets come out alike."""
 Ranked: TypeAlias = Callable[[Sequence[Candidate], Rates], tuple[Candidate, ...]]
+SOON: Final = timedelta(seconds=1)
+"""A clock that tells whole seconds may say that a node is still already."""
 _TRIES: Final = 2
 """More searches for nodes that are built anew, each without those that were in the way."""
 _REFRESH: Final = 64
@@ -73,6 +75,7 @@ class Consolidation:
         self._rule: Final = Rule(view, self._types)
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
         self._rechecks: Final[list[datetime]] = []
+        self._quiet: Final = self._found.quiet
         self._blocked: Final[list[Blocked]] = []
         self._refused: Final[dict[str, Blocked]] = {}
         self.order, last = self._ranked(tuple(self._consolidatable(self._found)), ranked or in_turns)
@@ -94,14 +97,21 @@ class Consolidation:
                 self._blocked.append(Blocked(one.key, one.node.pool, why, UNCONSOLIDATABLE))
             if why is not None:
                 continue
-            due = consolidatable_at(one.node, one.pool)
-            if due is not None and due <= self._view.snapshot.at:
-                if one.key not in self._view.restless and one.key not in self._view.later:
-                    yield one
-                else:
-                    self._rechecks.append(self._view.snapshot.at + RECHECK)
-            elif due is not None:
+            due, at = consolidatable_at(one.node, one.pool), self._view.snapshot.at
+            if due is None:
+                continue  # consolidateAfter cannot be read; its NodePool says so
+            if due > at:
+                after = one.pool.spec.disruption.consolidate_after
+                self._quiet[one.key] = Verdict(Standing.NOT_DUE, messages.came_or_went(after), due)
                 self._rechecks.append(due)
+            elif (still := self._view.restless.get(one.key)) is not None:
+                self._quiet[one.key] = Verdict(Standing.NOT_DUE, messages.RESTLESS, max(still, at + SOON))
+                self._rechecks.append(at + RECHECK)
+            elif one.key in self._view.later:
+                self._quiet[one.key] = Verdict(Standing.BLOCKED, messages.LATER)
+                self._rechecks.append(at + RECHECK)
+            else:
+                yield one
 
     def _ranked(self, some: Sequence[Candidate], ranked: Ranked) -> tuple[tuple[Candidate, ...], list[str]]:
         """Who is judged when, and the names of the nodes in the order in which they would rather go."""
@@ -306,6 +316,8 @@ class Consolidation:
         Args:
             unreached: those that there was no time for.
         """
+        unreached = list(unreached)
+        self._judge_rest({one.key for one in unreached})
         return MethodAnswer(
             tuple(self.proposals),
             (
@@ -321,7 +333,28 @@ class Consolidation:
             frozenset(one.key for one in unreached),
             tuple(self._rule.rejected),
             self._simulation.judged if self._simulation is not None else {},
+            self._quiet,
         )
+
+    def _judge_rest(self, unreached: Collection[str]) -> None:
+        """Say of each node that neither goes nor was refused what became of it."""
+        for one in self.order:
+            if one.key in self._gone:
+                continue
+            if one.key in unreached:
+                self._refused.pop(one.key, None)
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
+            elif one.key in self._refused:
+                continue
+            elif not self.free(one):
+                if self._simulation is not None and (why := self._simulation.expects(one.node)):
+                    self.refuse(one, why)
+                else:
+                    self._quiet[one.key] = Verdict(Standing.BLOCKED, messages.TAKES_PODS)
+            elif self.allowance.lacks(one.node.pool):
+                self._quiet[one.key] = self.allowance.why(one.node.pool)
+            else:
+                self._quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
 
 
 def _comes_again(claim: PlannedClaim, some: Iterable[Candidate]) -> bool:

@@ -1,6 +1,6 @@
 """Which nodes have no pods that would have to move, and when to look again. Pure. Source: core spec 6.2, 6.5, 6.6."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -13,14 +13,16 @@ from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import PodBudgets, awaited_nodes
+from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, of_node
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.duration import parse_duration
 
 METHOD: Final = "empty"
+_TOLD_HERE: Final = (Obstacle.NODE_PROTECTED, Obstacle.NO_POOL)
+"""Of what is refused for every reason; consolidation tells the rest."""
 
 
 def consolidate_after(pool: NodePool) -> timedelta | None:
@@ -53,40 +55,56 @@ def emptiness(view: View) -> MethodAnswer:
     """
     snapshot = view.snapshot
     pools = {one.pool.metadata.name: one.pool for one in snapshot.pools}
-    allowance, held = Allowance(view, names.REASON_EMPTY), 0
+    allowance = Allowance(view, names.REASON_EMPTY)
+    short: list[NodeView] = []
+    quiet: dict[str, Verdict] = {}
     proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     pod_budgets = PodBudgets(snapshot.pod_budgets)
     awaited, loops = awaited_nodes(snapshot), _of_the_living(view.loops, snapshot)
-    for node in _candidates(snapshot.nodes, view.under_way | view.spared, awaited):
+    for node in sorted(snapshot.nodes, key=lambda one: one.key):
+        key = node.key.name
+        if node.claim is None or not node.pool or not is_empty(node.pods):
+            continue
+        found = of_node(node, view, pools, awaited)
+        if found is not None and found[0] not in _TOLD_HERE:
+            quiet[key] = Refused(node, *found).verdict
+            continue
         pool = pools.get(node.pool)
         if pool is None:
-            blocked.append(Blocked(node.key.name, node.pool, messages.pool_not_found(node.pool)))
+            blocked.append(Blocked(key, node.pool, messages.pool_not_found(node.pool)))
             continue
         due = consolidatable_at(node, pool)
         if due is None:
             continue
-        due = max(due, snapshot.at + view.validation - view.empty_for.get(node.key.name, timedelta(0)))
-        if due > snapshot.at:
-            rechecks.append(due)
-            continue
-        if reason := refusal(node.pods, snapshot.at, pod_budgets, do_not_disrupt=node.do_not_disrupt):
-            blocked.append(Blocked(node.key.name, node.pool, reason))
+        seen = snapshot.at + view.validation - view.empty_for.get(key, timedelta(0))
+        if max(due, seen) > snapshot.at:
+            rechecks.append(max(due, seen))
+            after = pool.spec.disruption.consolidate_after
+            text = (
+                messages.came_or_went(after)
+                if due >= seen
+                else messages.not_seen_empty(view.validation.total_seconds())
+            )
+            quiet[key] = Verdict(Standing.NOT_DUE, text, max(due, seen))
+        elif reason := refusal(node.pods, snapshot.at, pod_budgets, do_not_disrupt=node.do_not_disrupt):
+            blocked.append(Blocked(key, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.buffered(str(node.key)):
-            blocked.append(Blocked(node.key.name, node.pool, messages.buffer_pods(node.name)))
+            blocked.append(Blocked(key, node.pool, messages.buffer_pods(node.name)))
             rechecks.append(snapshot.at + RECHECK)
         elif (loop := loops.refusal(node)) is not None:
-            blocked.append(Blocked(node.key.name, node.pool, loop[0], DISRUPTION_LOOP))
+            blocked.append(Blocked(key, node.pool, loop[0], DISRUPTION_LOOP, until=loop[1]))
             rechecks.append(loop[1])
         elif allowance.lacks(node.pool):
-            held += 1
+            short.append(node)
         else:
             allowance.take(node)
-            proposals.append(Proposal(names.REASON_EMPTY, METHOD, (node.key.name,)))
+            proposals.append(Proposal(names.REASON_EMPTY, METHOD, (key,)))
+    quiet.update((node.key.name, allowance.why(node.pool)) for node in short)
     told, recheck = (*blocked, *allowance.blocked), soonest(allowance.recheck_at, *rechecks)
-    return MethodAnswer(tuple(proposals), told, recheck, len(proposals) + held)
+    return MethodAnswer(tuple(proposals), told, recheck, len(proposals) + len(short), quiet=quiet)
 
 
 def _of_the_living(loops: LoopHolds, snapshot: Snapshot) -> LoopHolds:
@@ -130,17 +148,3 @@ def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_d
             return messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
     held = budgets.refusal(pods, now)
     return "" if held is None else held[1]
-
-
-def _candidates(nodes: Iterable[NodeView], under_way: Container[str], awaited: Container[str]) -> list[NodeView]:
-    mine = (
-        node
-        for node in nodes
-        if node.claim is not None
-        and node.pool
-        and node.initialized
-        and not node.deleting
-        and node.key.name not in under_way
-        and node.name not in awaited
-    )
-    return sorted((node for node in mine if is_empty(node.pods) and not node.nominated), key=lambda node: node.key)

@@ -49,6 +49,11 @@ def pod_is_unjudged(pod: str, error: str) -> str:
 
 
 ALREADY_DISRUPTED: Final = "Node is already being disrupted"
+REPLACES: Final = "it replaces nodes whose disruption is under way"
+CALLED_OFF: Final = "its disruption was called off a moment ago, so it is left alone for now"
+BACKING_OFF: Final = (
+    "replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"
+)
 NOT_MANAGED: Final = "Node isn't managed by karpenter"
 SHARED_PROVIDER_ID: Final = "Several Nodes or NodeClaims have the same provider ID"
 NO_NODE: Final = "Nodeclaim does not have an associated node"
@@ -253,6 +258,64 @@ WAITS_FOR_TIED: Final = (
 )
 
 # validation.py
+
+
+def expects_pods(pod: str, more: int) -> str:
+    """Of `simulation`: what is said of a node on which pods that wait are expected."""
+    others = f" and {more} other pod{'s' if more > 1 else ''}" if more else ""
+    return f'Pod "{pod}"{others} can be bound to the node, and no other place is looked for'
+
+
+TAKES_PODS: Final = "Pods of other nodes that are disrupted first are to move to the node"
+
+
+def others_first(nodes: int) -> str:
+    """Of `allowance`: what is said of a node while others of its NodePool take what its budgets allow."""
+    return f"{nodes} more node{'s' if nodes > 1 else ''} of its NodePool may be disrupted now, and others go first"
+
+
+def others_first_of_all(nodes: int) -> str:
+    """Likewise, of what --max-disrupting-nodes allows."""
+    return f"{nodes} more node{'s' if nodes > 1 else ''} of all NodePools (--max-disrupting-nodes) may be disrupted now, and others go first"
+
+
+NOT_REACHED: Final = "Node was not judged, because other nodes took all the time of one pass"
+LATER: Final = "Node waits until other nodes are drained"
+
+
+def came_or_went(after: str) -> str:
+    """Of `emptiness`: what is said while consolidateAfter is not over."""
+    return f"a pod came or went less than consolidateAfter ({after}) ago"
+
+
+def not_seen_empty(seconds: float) -> str:
+    """Likewise, of a node that may be empty for a moment only."""
+    return f"it has not been seen empty for {seconds:g} s yet"
+
+
+RESTLESS: Final = "a pod came or went, or the node was initialized, a moment ago"
+
+
+def more_drift(pool: str) -> str:
+    """Of `drift`: what is said while nodes of a NodePool are found drifted one after another."""
+    return f'more nodes of NodePool "{pool}" are about to be found drifted, and they are replaced together'
+
+
+def too_many_static(pool: str) -> str:
+    """Of `static_drift`: what is said while a static NodePool has more nodes than replicas."""
+    return f'NodePool "{pool}" has more nodes than replicas, so it scales down or replaces others first'
+
+
+def not_expired(after: str) -> str:
+    """Of `verdicts`: what is said of a node that will expire."""
+    return f"expireAfter ({after}) is not over"
+
+
+EXPIRED: Final = "expireAfter is over, so the node is deleted next"
+UNHEALTHY: Final = "a condition of the node has lasted too long, so the node is deleted next"
+TOLERATED: Final = "a condition of the node says that it is unhealthy, which is tolerated for a while"
+INTERRUPTED: Final = "the instance is interrupted, so the node is drained next"
+INTERRUPTION_TO_COME: Final = "the interruption of the instance has been announced for later"
 
 
 def pod_fits_nowhere(pod: str) -> str:

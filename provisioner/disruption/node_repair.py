@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -43,11 +43,13 @@ class RepairDecision:
         repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted, unless they are already.
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
         recheck_at: when the clock alone changes this; None when only events can.
+        not_due: by NodeClaim, when the time is over for which the condition of a broken node is tolerated.
     """
 
     repair: tuple[Repair, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
+    not_due: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def decide_repairs(
@@ -74,11 +76,12 @@ def decide_repairs(
     repair: list[Repair] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
+    not_due: dict[str, datetime] = {}
     for node, (left, policy) in broken:
         if _is_ending(node):
             continue
         if left > timedelta(0):
-            rechecks.append(snapshot.at + left)
+            not_due[node.key.name] = snapshot.at + left
         elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
             text = messages.too_many_unhealthy(SHARE_PERCENT, where)
@@ -89,7 +92,8 @@ def decide_repairs(
     return RepairDecision(
         tuple(sorted(repair, key=lambda one: one.key)),
         tuple(sorted(blocked, key=lambda one: one.key)),
-        min(rechecks, default=None),
+        min((*rechecks, *not_due.values()), default=None),
+        not_due,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from provisioner.apis.pods import Pod
@@ -65,12 +66,14 @@ class Blocked:
 
     Attributes:
         event: the event's reason: DisruptionBlocked, DisruptionLoop, NodeRepairBlocked, or Unconsolidatable for a node that consolidation leaves alone.
+        until: when the clock alone lifts it; None when only an event can.
     """
 
     key: str
     pool: str
     message: str
     event: str = "DisruptionBlocked"
+    until: datetime | None = None
 
     def __str__(self) -> str:
         return self.message

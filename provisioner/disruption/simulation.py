@@ -24,6 +24,7 @@ from provisioner.disruption.pool_limits import limits_after, without_charges
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.disruption.wishes import given_up, kept
+from provisioner.scheduling.capacity_buffers import is_virtual
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -94,6 +95,7 @@ class Simulation:
         self._moved: Final[dict[str, Pod]] = {}  # one of each shape
         self.destinations: Final[set[str]] = set()
         self.judged: Mapping[str, str] = {}
+        self._expected: Mapping[str, tuple[Pod, ...]] = {}
         self.questions = 0
         self._efforts = _EFFORTS
         self._begin(view, set(closed))
@@ -125,12 +127,18 @@ class Simulation:
                 budget=STEPS,
             )
             self._apply(waiting, first)
+            self._expected = first.existing
             open_ = {str(node.key) for node in view.snapshot.nodes if node.initialized}
             there = {pod.uid: name for name, pods in first.existing.items() if name in open_ for pod in pods}
             self.judged = {pod.uid: there.get(pod.uid, "") for pod in view.snapshot.waiting if pod.unschedulable}
         changes = {name: replace(self._bins[name], closed=True) for name in sorted(closed) if name in self._bins}
         if changes:
             self._update(changes)
+
+    def expects(self, node: NodeView) -> str:
+        """Which pods that wait will take room on a node, as users read it; "" for none. Virtual pods are none."""
+        pods = [pod for pod in self._expected.get(str(node.key), ()) if not is_virtual(pod)]
+        return messages.expects_pods(pods[0].key, len(pods) - 1) if pods else ""
 
     @property
     def prepared(self) -> Prepared:

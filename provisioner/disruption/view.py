@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import InstanceType
@@ -44,6 +44,46 @@ class Settings:
     acceptance: Acceptance = Acceptance.SAVING
 
 
+class Standing(enum.StrEnum):
+    """How a node stands with one reason for disruption that concerns it; exactly one of them is true."""
+
+    UNDER_WAY = "UnderWay"
+    """In a command, or already leaving."""
+    PROPOSED = "Proposed"
+    """To be disrupted now, if it still holds at the last look."""
+    BLOCKED = "Blocked"
+    NOT_DUE = "NotDue"
+    NOT_REACHED = "NotReached"
+    """The time of the pass was up before; it comes first in the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a node.
+
+    Attributes:
+        standing: which of the five.
+        message: why, as users read it.
+        until: when the clock alone changes it; always told of what is not due.
+    """
+
+    standing: Standing
+    message: str = ""
+    until: datetime | None = None
+
+
+class Spared(NamedTuple):
+    """Why a node is no candidate for now, whatever for.
+
+    Attributes:
+        kind: as of `candidates.Obstacle`.
+        message: as users read it.
+    """
+
+    kind: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What a method may look at, at one instant.
@@ -60,9 +100,9 @@ class View:
         validation: how long that must have been.
         under_way: names of the NodeClaims whose disruption has begun, though the snapshot may not show it yet.
         coming: new nodes of commands that have begun in the same pass; the snapshot does not show them yet.
-        spared: names of NodeClaims that are no candidates for now and stay: they replace others, their command was called off, or
-            replacements of their pool failed.
-        restless: names of the NodeClaims that consolidation leaves alone for now, though they may take pods: a moment ago they were
+        spared: by name, NodeClaims that are no candidates for now and stay: they replace others, their command was called off, their pool is paused, or
+            replacements of it failed.
+        restless: by name, NodeClaims that consolidation leaves alone for now, though they may take pods, and until when: a moment ago they were
             initialized, nominated or planned for, or a pod came or went.
         first: names of the NodeClaims that the last pass of the method did not come to; they are judged before all others.
         loops: whose nodes are left alone, since they were launched and removed again and again.
@@ -84,8 +124,8 @@ class View:
     validation: timedelta = VALIDATION
     under_way: frozenset[str] = frozenset()
     coming: tuple[PlannedClaim, ...] = ()
-    spared: frozenset[str] = frozenset()
-    restless: frozenset[str] = frozenset()
+    spared: Mapping[str, Spared] = field(default_factory=dict)
+    restless: Mapping[str, datetime] = field(default_factory=dict)
     first: frozenset[str] = frozenset()
     loops: LoopHolds = NO_HOLDS
     buffered: Callable[[str], bool] = lambda _: False
@@ -107,6 +147,7 @@ class MethodAnswer:
         eligible: how many nodes the method could disrupt, budgets left aside.
         unreached: names of the NodeClaims that the pass ended before; see `View.first`.
         rejected: scores of the moves that a Balanced pool refused.
+        quiet: by NodeClaim, what becomes of each node that concerns the method, but for those that are proposed or `blocked`: nobody is told by an event.
         judged: by UID, each waiting pod that its scheduler has refused, with the key of the initialized node that has a place for it all the same, ""
             for none; empty where nothing was simulated.
     """
@@ -118,3 +159,4 @@ class MethodAnswer:
     unreached: frozenset[str] = frozenset()
     rejected: tuple[Score, ...] = ()
     judged: Mapping[str, str] = field(default_factory=dict)
+    quiet: Mapping[str, Verdict] = field(default_factory=dict)

@@ -32,7 +32,7 @@ from provisioner.disruption.progress import ReplacementState, Verdict
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.prepared import Prepared
-from provisioner.state.cluster import HOLD_TTL
+from provisioner.state.cluster import HOLD_TTL, Cluster
 from provisioner.state.snapshot import NodeView, Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
@@ -736,13 +736,13 @@ def _protected_pods(patch: pytest.MonkeyPatch) -> None:
 
 
 def _protected_nodes(patch: pytest.MonkeyPatch) -> None:
-    known = candidates._of_node
+    known = candidates.of_node
 
     def blind(*args: Any) -> Any:
         found = known(*args)
         return None if found is not None and found[0] is candidates.Obstacle.NODE_PROTECTED else found
 
-    patch.setattr(candidates, "_of_node", blind)
+    patch.setattr(candidates, "of_node", blind)
 
 
 def _saving(patch: pytest.MonkeyPatch) -> None:
@@ -770,7 +770,16 @@ def _spread_of_leaving(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pause(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Disruption, "_spared", lambda self, snapshot, buys: self._commands.spared())
+    patch.setattr(
+        Disruption,
+        "_spared",
+        lambda self, snapshot, buys: dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF),
+    )
+
+
+def _who_waits(patch: pytest.MonkeyPatch) -> None:
+    """Every pod without a node takes room, whatever its scheduler has said."""
+    patch.setattr(Cluster, "_waiting_less", lambda self, _: self._pending.frozen())
 
 
 def _pause_of_commands(patch: pytest.MonkeyPatch) -> None:
@@ -854,6 +863,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "the rule of savings is turned round": (_saving, "it costs|all nodes cost|always something more"),
     "the spread of a node that goes is ignored": (_spread_of_leaving, "has no place|cannot be bound"),
     "a pause is ignored by methods": (_pause, "paused"),
+    "every pod without a node takes room": (_who_waits, "has held back"),
     "a pause is ignored by commands": (_pause_of_commands, "paused"),
     "the last look is left out": (_last_look, "DELETE nodeclaims"),
     "the last look asks no PodDisruptionBudget": (_last_look_at_budgets, "the PodDisruptionBudget of"),

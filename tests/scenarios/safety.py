@@ -775,6 +775,23 @@ ROWS: tuple[Row, ...] = (
         may_orphan,
     ),
     row(
+        "nodes that have ended hold no budget, though a foreign finalizer holds their Nodes",
+        pool(disruption={**NEVER, "budgets": [{"nodes": "50%"}]}),
+        deploy("web", 3),
+        settled(3, 3),
+        on_nodes({"metadata": {"finalizers": [names.TERMINATION_FINALIZER, "example.com/mine"]}}),
+        scale("web", 0),
+        wait("the pods are gone", lambda scene: not scene.every_pod("web")),
+        relabel(),
+        wait(
+            "our finalizer is off all three",
+            lambda scene: [list(one.metadata.finalizers) for one in scene.nodes()] == [["example.com/mine"]] * 3,
+        ),
+        claims_say(names.INSTANCE_TERMINATING, "True", count=3),
+        on_nodes({"metadata": {"finalizers": None}}),
+        gone(),
+    ),
+    row(
         "a foreign finalizer holds the Node object and nothing else",
         pool(disruption=NEVER),
         deploy("web", 1),

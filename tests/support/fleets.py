@@ -14,6 +14,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, PodShape, is_reschedulable
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.candidates import CALLED_OFF
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -239,7 +240,7 @@ class Fleet:
             why_none=ledger.why_none,
             ceiling=ledger.ceiling,
             under_way=going,
-            spared=frozenset(spared),
+            spared=dict.fromkeys(spared, CALLED_OFF),
             first=frozenset(first),
             expired=expired,
             settings=self.settings,

@@ -33,6 +33,14 @@ def _pool(pool: PoolAnswer, reason: str) -> Iterator[str]:
         yield f"  {len(one.instance_types)} refused: {one.message}"
 
 
+_STANDINGS: Final = {
+    "Blocked": "blocked: ",
+    "NotDue": "not due: ",
+    "NotReached": "not reached: ",
+    "UnderWay": "under way: ",
+}
+
+
 def node_text(answer: NodeAnswer) -> str:
     """The answer about a node."""
     lines = [answer.summary, f"  {_about(answer)}"]
@@ -76,7 +84,8 @@ def _place(place: Place) -> str:
 def _method(one: MethodAnswer) -> str:
     if one.disrupts:
         return f"{one.reason}: would be disrupted: {one.message}"
-    return f"{one.reason}: {one.message}{_until(one.until)}"
+    standing = _STANDINGS.get(one.standing, "")
+    return f"{one.reason}: {standing}{one.message}{_until(one.until)}"
 
 
 def _until(at: object) -> str:

@@ -23,7 +23,9 @@ from provisioner.controllers.core.provisioning import policies_of
 from provisioner.controllers.why.instant import NO_MEMORY, Memory
 from provisioner.controllers.why.nodes import still_at
 from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.candidates import REPLACES, paused
 from provisioner.disruption.loops import LoopHolds, Loops
+from provisioner.disruption.node_repair import RepairDecision
 from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.view import VALIDATION, View
 from provisioner.kube import resources
@@ -201,8 +203,10 @@ class Local:
     def view(self, key: str) -> View:
         """What the methods of disruption look at."""
         snapshot = self.snapshot
-        ledger = AllowanceLedger(snapshot, most=self.options.max_disrupting_nodes)
+        ledger = self.budgets()
         commands = [one.record for one in snapshot.commands]
+        replacing = dict.fromkeys((name for one in commands for name in one.replacement_names), REPLACES)
+        still = ((one.key.name, still_at(one)) for one in snapshot.nodes)
         return View(
             snapshot=snapshot,
             prepared=self.prepared,
@@ -211,13 +215,22 @@ class Local:
             ceiling=ledger.ceiling,
             empty_for={one.key.name: VALIDATION for one in snapshot.nodes},
             under_way=frozenset().union(*(one.candidate_names for one in commands)),
-            spared=frozenset().union(*(one.replacement_names for one in commands)),
+            spared=replacing | paused(snapshot, self.pause),
             first=frozenset({key}),
             settings=settings_of(self.options),
             loops=self.loops,
-            restless=frozenset(one.key.name for one in snapshot.nodes if still_at(one) > snapshot.at),
+            restless={name: until for name, until in still if until > snapshot.at},
             types_of=lambda pool: self.types.of(pool) if self.types.manages(pool) else (),
         )
+
+    def budgets(self) -> AllowanceLedger:
+        """What disruption budgets leave."""
+        return AllowanceLedger(self.snapshot, most=self.options.max_disrupting_nodes)
+
+    @property
+    def repairs(self) -> RepairDecision:
+        """Not known: repair policies are the provisioner's."""
+        return RepairDecision()
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """One pod."""

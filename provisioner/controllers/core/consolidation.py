@@ -5,7 +5,7 @@ nothing else is decided; here a node must have been still for as long before it 
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import is_
 from typing import Final
 
@@ -48,19 +48,18 @@ class Stillness:
         """Nobody saw what happened."""
         self._known = {}
 
-    def restless(self, snapshot: Snapshot, now: float) -> frozenset[str]:
-        """NodeClaims of a snapshot on whose node something happened a moment ago, or that were not noted yet."""
-        known = self._known
-        return frozenset(
-            node.key.name
-            for node in snapshot.nodes
-            if node.claim is not None
-            and (
-                (one := known.get(node.key.name)) is None
-                or now - one[2] < STILL_SECONDS
-                or (one[0] is not node and one[1] != _looks(node))
-            )
-        )
+    def restless(self, snapshot: Snapshot, now: float) -> dict[str, datetime]:
+        """NodeClaims of a snapshot on whose node something happened a moment ago, or that were not noted yet, and until when they are left alone."""
+        known, found = self._known, dict[str, datetime]()
+        for node in snapshot.nodes:
+            if node.claim is None:
+                continue
+            one = known.get(node.key.name)
+            fresh = one is None or (one[0] is not node and one[1] != _looks(node))
+            left = STILL_SECONDS if one is None or fresh else STILL_SECONDS - (now - one[2])
+            if left > 0:
+                found[node.key.name] = snapshot.at + timedelta(seconds=left)
+        return found
 
 
 def _looks(node: NodeView) -> tuple[object, ...]:

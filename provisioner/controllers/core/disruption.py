@@ -8,7 +8,7 @@ so it has a thread of its own, and passes of its own (`consolidation`).
 import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -30,6 +30,7 @@ from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
+from provisioner.disruption import candidates
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.acceptance import HORIZON
 from provisioner.disruption.allowance import soonest
@@ -51,7 +52,7 @@ from provisioner.disruption.protections import protections
 from provisioner.disruption.refusals import NONE as NO_REFUSALS
 from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
-from provisioner.disruption.view import VALIDATION, Acceptance, Improved, MethodAnswer, Settings, View
+from provisioner.disruption.view import VALIDATION, Acceptance, Improved, MethodAnswer, Settings, Spared, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -78,8 +79,8 @@ POD_EVENT_INTERVAL = timedelta(seconds=10)
 WORLD_SECONDS: Final = 10.0
 #: Threads of the queue that writes conditions: one call that hangs holds up one of them.
 TELLERS = 4
-#: Why consolidation leaves a node alone is said again after so long. Source: core spec 8.2.
-UNCONSOLIDATABLE_SECONDS: Final = 900.0
+#: Why a node is left alone is said again after so long. Source: core spec 8.2. Differs: Karpenter repeats what blocks a disruption after two minutes.
+BLOCKED_SECONDS: Final = 900.0
 #: What pods say of their disruption is looked at so often.
 PROTECTIONS_SECONDS: Final = 10.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
@@ -254,6 +255,7 @@ class Disruption:
         self._later: dict[str, frozenset[str]] = {}  # by method: who has waited since it last began something
         self._protected: dict[str, str] = {}  # by UID of a pod: what was said of its do-not-disrupt
         self._protections_at: float | None = None
+        self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
         self._refusals, self._refusing = NO_REFUSALS, threading.Lock()
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         self._threads = (
@@ -451,6 +453,7 @@ class Disruption:
         with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         answer = self._note_refusals(answer, view.snapshot)
+        self._answers = {**self._answers, method.name: (method.reason, answer)}
         self._unreached[method.name] = answer.unreached
         self._note_eligible(method, answer.eligible)
         for blocked in answer.blocked:
@@ -474,6 +477,11 @@ class Disruption:
         return (
             replace(answer, recheck_at=soonest(answer.recheck_at, snapshot.at + left)) if left is not None else answer
         )
+
+    def answers(self) -> Mapping[str, MethodAnswer]:
+        """What the last pass of each method made of the nodes of dynamic NodePools, by reason. Any thread may ask."""
+        skipped = (static_drift.METHOD, rebuilding.METHOD)
+        return {reason: answer for name, (reason, answer) in self._answers.items() if name not in skipped}
 
     def refused(self) -> tuple[tuple[Pod, str], ...]:
         """The pods that take no room in simulations, each with the key of the node that has a place for it. Any thread may ask."""
@@ -516,13 +524,17 @@ class Disruption:
     def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
         return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
 
-    def _spared(self, snapshot: Snapshot, *, buys: bool) -> frozenset[str]:
-        """NodeClaims that are no candidates for now: replacements wait for their command; others were called off, or their pool is paused or backs off."""
-        spared = self._commands.spared().union(*(one.record.replacement_names for one in snapshot.commands))
+    def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
+        """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, were called off, or are paused."""
         failing, pause = self._commands.pools_backing_off() if buys else frozenset(), self._pause()
-        if failing or pause != NOTHING:
-            mine = (node for node in snapshot.nodes if node.pool in failing or pause.why(node.pool))
-            spared = spared.union(node.key.name for node in mine)
+        spared: dict[str, Spared] = {}
+        if failing:
+            spared = {node.key.name: candidates.BACKING_OFF for node in snapshot.nodes if node.pool in failing}
+        for command in snapshot.commands:
+            spared |= dict.fromkeys(command.record.replacement_names, candidates.REPLACES)
+        spared |= dict.fromkeys(self._commands.spared(), candidates.CALLED_OFF)
+        if pause != NOTHING:
+            spared |= candidates.paused(snapshot, pause)
         return spared
 
     # ------------------------------------------------------------------ consolidation
@@ -810,11 +822,10 @@ class Disruption:
         node: Node | None = self._cluster.node_of(claim) if claim is not None else None
         if claim is not None and node is not None:
             for reference in (reference_of(claim), node_reference(node)):
-                about = (reference.kind, reference.uid)
-                if blocked.event == UNCONSOLIDATABLE:
-                    self._recorder.publish(reference, *message, about, ttl=UNCONSOLIDATABLE_SECONDS)
-                elif message.text.startswith(NOT_ALL_PODS_FIT):
+                about: tuple[str, ...] = (reference.kind, reference.uid)
+                if message.text.startswith(NOT_ALL_PODS_FIT):
                     # it counts nodes, of which some come or go every second
-                    self._recorder.publish(reference, *message, (*about, NOT_ALL_PODS_FIT))
-                else:
-                    self._recorder.publish(reference, *message)
+                    about += (NOT_ALL_PODS_FIT,)
+                elif blocked.event != UNCONSOLIDATABLE:
+                    about += (message.text,)
+                self._recorder.publish(reference, *message, about, ttl=BLOCKED_SECONDS)

@@ -120,7 +120,7 @@ class ForcefulDisruption:
             return
         snapshot = self._cluster.snapshot()
         # each by itself: what one of them cannot read keeps no node from the others
-        repairs = self._attempt(lambda: self._decide_repairs(snapshot), RepairDecision())
+        repairs = self._attempt(lambda: self.decide_repairs(snapshot), RepairDecision())
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
@@ -139,7 +139,8 @@ class ForcefulDisruption:
             _log.exception(messages.FORCEFUL_PASS_FAILED)
             return otherwise
 
-    def _decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
+    def decide_repairs(self, snapshot: Snapshot) -> RepairDecision:
+        """What is to be done about broken nodes at this instant. Any thread may ask."""
         if not self._policies:
             return RepairDecision()
         found = {node.name: self._cluster.node(node.name) for node in snapshot.nodes if node.name}

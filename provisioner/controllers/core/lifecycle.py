@@ -390,6 +390,9 @@ class Lifecycle:
                 self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
                 return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
             case State.GONE:
+                if len(claim.metadata.finalizers) > 1:  # who holds the claim besides holds no budget with it
+                    claim = self._cluster.claim(claim.metadata.name) or claim
+                    claim = self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
                 self._writer.drop_finalizer(claim)
                 self._terminator.forget(claim)
                 self._metrics.claim_terminated(claim, self._clock.now(), with_instance=True)

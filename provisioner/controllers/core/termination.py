@@ -1,8 +1,9 @@
 """The end of a Node: taint it, drain it through the Eviction API, end its instance, remove its finalizer. Source: core spec 7."""
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +31,7 @@ from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, NotFound
+from provisioner.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
@@ -147,6 +148,8 @@ class Termination:
         if claim is not None:
             self._writer.delete(claim)
             if not is_true(node.status.conditions, names.READY) and self._instance_is_gone(claim):
+                claim = self._cluster.claim(claim.metadata.name) or claim
+                self._say(claim, self._set(claim, claim.status.conditions, messages.INSTANCE_TERMINATING))
                 return self._let_go(node, claim)
         node = self._taints.close(node, ending=True)
         deadline = self._evictions.deadline(claim)
@@ -186,18 +189,26 @@ class Termination:
                 return Result(requeue_after=ending.requeue_after)
             case State.UNDER_WAY:
                 if claim is not None:
-                    claim = self._cluster.claim(claim.metadata.name) or claim
-                    conditions = claim.status.conditions
-                    conditions = self._set(claim, conditions, messages.DRAINED)
-                    if ending.volumes:
-                        conditions = self._set(claim, conditions, messages.volumes_not_awaited(len(ending.volumes)))
-                    elif not is_elapsed(claim):
-                        conditions = self._set(claim, conditions, messages.VOLUMES_DETACHED)
-                    conditions = self._set(claim, conditions, messages.INSTANCE_TERMINATING)
-                    self._writer.status(claim, conditions)
+                    self._say_ended(claim, ending.volumes)
                 return Result(requeue_after=INSTANCE_REQUEUE_SECONDS)
             case State.GONE:
+                if claim is not None:
+                    self._say_ended(claim, ending.volumes)
                 return self._let_go(node, claim)
+
+    def _say_ended(self, claim: NodeClaim, volumes: Sequence[str]) -> None:
+        """Write what has come to pass, however fast the instance was: who else holds the Node or the claim holds no budget with them."""
+        claim = self._cluster.claim(claim.metadata.name) or claim
+        conditions = self._set(claim, claim.status.conditions, messages.DRAINED)
+        if volumes:
+            conditions = self._set(claim, conditions, messages.volumes_not_awaited(len(volumes)))
+        elif not is_elapsed(claim):
+            conditions = self._set(claim, conditions, messages.VOLUMES_DETACHED)
+        self._say(claim, self._set(claim, conditions, messages.INSTANCE_TERMINATING))
+
+    def _say(self, claim: NodeClaim, conditions: tuple[Condition, ...]) -> None:
+        with contextlib.suppress(NotFound, Forbidden, Invalid):  # its Node goes all the same
+            self._writer.status(claim, conditions)
 
     def _pods(self, node: Node, *, stale: bool) -> tuple[Pod, ...]:
         """What a step of the drain is decided from; whether anything is left is asked of the API server at the end in any case.

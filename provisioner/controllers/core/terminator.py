@@ -196,7 +196,7 @@ class Terminator:
             provider.delete(claim)  # a provider that is done at once says so now
         except InstanceNotFoundError:
             self._note(uid, provider_id)
-            return Ending(State.GONE, sight.nodes)
+            return Ending(State.GONE, sight.nodes, volumes=volumes)
         return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
 
     def forget(self, claim: NodeClaim) -> None:

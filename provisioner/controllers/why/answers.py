@@ -110,14 +110,15 @@ class PodAnswer(Answer, frozen=True, kw_only=True):
 
 
 class MethodAnswer(Answer, frozen=True, kw_only=True):
-    """What one reason for voluntary disruption has to say of a node.
+    """What one reason for disruption has to say of a node.
 
     Attributes:
-        reason: Empty, Drifted or Underutilized.
+        reason: Empty, Drifted or Underutilized; Expired, Unhealthy and Interrupted where they concern the node.
+        standing: UnderWay, Proposed, Blocked, NotDue or NotReached; "" where the reason does not concern the node.
         disrupts: whether a fresh look would disrupt the node for it.
         message: what would be done, or why not.
         until: when the clock alone may change that.
-        allowed: nodes of the NodePool that its budgets allow to disrupt for this reason now.
+        allowed: nodes of the NodePool that its budgets allow to disrupt for this reason now; 0 for reasons that ask no budget.
     """
 
     reason: str
@@ -125,6 +126,7 @@ class MethodAnswer(Answer, frozen=True, kw_only=True):
     message: str
     until: datetime | None = None
     allowed: int
+    standing: str = ""
 
 
 class Blocker(Answer, frozen=True, kw_only=True):
@@ -157,6 +159,7 @@ class Drain(Answer, frozen=True, kw_only=True):
         blockers: what holds them.
         volumes: that are still attached.
         conditions: Drained, VolumesDetached, InstanceTerminating as they are written.
+        ended: the instance has ended, so that nothing of ours holds the Node, or the NodeClaim, any more.
         finalizers: of other controllers, on the Node and its NodeClaim.
     """
 
@@ -168,6 +171,7 @@ class Drain(Answer, frozen=True, kw_only=True):
     blockers: tuple[Blocker, ...] = ()
     volumes: tuple[str, ...] = ()
     conditions: tuple[Told, ...] = ()
+    ended: bool = False
     finalizers: tuple[str, ...] = ()
 
 

@@ -8,8 +8,10 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.node_repair import RepairDecision
 from provisioner.disruption.pause import Pause
-from provisioner.disruption.view import View
+from provisioner.disruption.view import MethodAnswer, View
 from provisioner.scheduling.prepared import Prepared
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.errors import UserError
@@ -42,17 +44,15 @@ class Memory:
 
     Attributes:
         leads: whether this is the leader's; a dump has no memory.
-        called_off: NodeClaims whose disruption was called off a moment ago.
-        backing_off: NodePools whose replacements did not become nodes a moment ago.
         behind: what keeps all disruption waiting, in words; "" for nothing.
+        answers: what the last pass of each method made of the nodes, by reason.
         refused: pods that take no room in simulations, since their scheduler refuses them although the Node of this name has a place for them.
         postponed: why the end of a node waits, by NodeClaim.
     """
 
     leads: bool = False
-    called_off: frozenset[str] = frozenset()
-    backing_off: frozenset[str] = frozenset()
     behind: str = ""
+    answers: Mapping[str, MethodAnswer] = field(default_factory=dict)
     refused: tuple[tuple[Pod, str], ...] = ()
     postponed: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,6 +100,15 @@ class Instant(Protocol):
 
     def view(self, key: str) -> View:
         """What the methods of disruption look at; the NodeClaim `key` is judged first. Not for an instant of which the time is up."""
+        ...
+
+    def budgets(self) -> AllowanceLedger:
+        """What disruption budgets leave."""
+        ...
+
+    @property
+    def repairs(self) -> RepairDecision:
+        """What is to be done about broken nodes; nothing where that is not known."""
         ...
 
     def pod(self, namespace: str, name: str) -> Pod | None:

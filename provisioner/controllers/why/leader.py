@@ -10,11 +10,14 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.caches import Caches
-from provisioner.controllers.core.commands import CommandQueue
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.forceful import ForcefulDisruption
 from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.why.instant import Memory
+from provisioner.disruption.budgets import AllowanceLedger
+from provisioner.disruption.node_repair import RepairDecision
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.view import View
 from provisioner.scheduling.prepared import Prepared
@@ -51,7 +54,8 @@ class Known:
 
     caches: Caches
     disruption: Disruption
-    commands: CommandQueue
+    forceful: ForcefulDisruption
+    ledger: BudgetLedger
     growth: GrowthLedger
     postponed: Callable[[], Mapping[str, str]]
     types: LeaderTypes
@@ -91,9 +95,8 @@ class LeaderInstant:
         names = {str(one.key): one.name for one in self.snapshot.nodes}
         return Memory(
             leads=True,
-            called_off=self.known.commands.spared(),
-            backing_off=self.known.commands.pools_backing_off(),
             behind=f"nothing is disrupted while {why}" if why else "",
+            answers=self.known.disruption.answers(),
             refused=tuple((pod, names.get(node, "")) for pod, node in self.known.disruption.refused()),
             postponed=self.known.postponed(),
         )
@@ -118,6 +121,15 @@ class LeaderInstant:
         return self.known.disruption.view(
             self.snapshot, first=frozenset({key}), expired=lambda: self.known.clock.monotonic() >= end
         )
+
+    def budgets(self) -> AllowanceLedger:
+        """What disruption budgets leave."""
+        return self.known.ledger.at(self.snapshot)
+
+    @functools.cached_property
+    def repairs(self) -> RepairDecision:
+        """What is to be done about broken nodes."""
+        return self.known.forceful.decide_repairs(self.snapshot)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """One pod."""

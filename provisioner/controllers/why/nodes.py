@@ -1,9 +1,9 @@
 """Why a node is not disrupted, or what holds its drain: what the methods of disruption make of it now."""
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.command import CommandRecord
+from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import condition, is_true
+from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
 from provisioner.controllers.core.drain import counting_deadline, why_paused
@@ -22,14 +23,16 @@ from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import refused_again, unmet, why_pod
 from provisioner.disruption import costs, emptiness
 from provisioner.disruption.blockers import Cause, blockers
-from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, refusal
+from provisioner.disruption.candidates import PodBudgets, Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
+from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.disruption.messages import NO_CHEAPER_NODE
 from provisioner.disruption.methods import consolidation, drift, static_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.turns import in_turn
+from provisioner.disruption.verdicts import forced, of_method
 from provisioner.disruption.view import MethodAnswer as Asked
-from provisioner.disruption.view import View
+from provisioner.disruption.view import Standing, Verdict, View
 from provisioner.state.snapshot import NodeView
 
 
@@ -54,8 +57,7 @@ _METHODS: Final = (
     _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
     _Method(names.REASON_UNDERUTILIZED, consolidation.propose),
 )
-_OF_PODS: Final = frozenset({"PodProtected", "PodBudget", "SeveralPodBudgets"})
-"""Types of reasons that are about pods, of which consolidation and drift speak themselves: drift may go on although they object."""
+NO_INTERRUPTIONS: Final = InterruptionDecision()
 _NAMED: Final = 10
 """Pods that are named in one answer for what is true of many."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -176,39 +178,30 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     view = instant.view(node.key.name)
     snapshot = view.snapshot
     pools = {one.pool.name: one.pool for one in snapshot.pools}
-    paused = instant.pause.why(node.pool)
     found = refusal(node, view, pools, PodBudgets(snapshot.pod_budgets), awaited_nodes(snapshot), eventual=False)
-    reasons = tuple(_reasons(instant, node, view, found))
+    reasons = tuple(_reasons(instant, found))
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
-        _method(one, one.ask(view), node, pool, view, reasons)
+        _method(one, one.ask(view), node, pool, view, instant.memory.answers.get(one.reason))
         for one in _METHODS
         if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
     )
-    waits = paused or instant.memory.behind
-    if waits:
-        methods = tuple(replace(one, disrupts=False, message=waits) if one.disrupts else one for one in methods)
+    methods += tuple(_forced(instant, node, view))
+    if behind := instant.memory.behind:
+        methods = tuple(
+            replace(one, disrupts=False, message=behind, standing=Standing.BLOCKED.value) if one.disrupts else one
+            for one in methods
+        )
     state = "Candidate" if any(one.disrupts for one in methods) else "Blocked"
     return answer(state, reasons=reasons, methods=methods)
 
 
-def _reasons(instant: Instant, node: NodeView, view: View, found: Refused | None) -> Iterator[Reason]:
-    """Why the node is no candidate: what holds all nodes, then what holds its pool, then the node itself."""
-    memory, key = instant.memory, node.key.name
-    if memory.behind:
-        yield Reason(type="Behind", message=memory.behind)
-    if paused := instant.pause.why(node.pool):
-        yield Reason(type="Paused", message=paused)
-    if node.pool in memory.backing_off:
-        text = "replacements of its NodePool did not become nodes a moment ago, so no node of it is replaced for now"
-        yield Reason(type="BackingOff", message=text)
-    if key in memory.called_off:
-        text = "its disruption was called off a moment ago, so it is left alone for now"
-        yield Reason(type="CalledOff", message=text)
-    if any(key in one.record.replacement_names for one in view.snapshot.commands):
-        yield Reason(type="Replacement", message="it replaces nodes whose disruption is under way")
-    elif found is not None and (found.obstacle is not Obstacle.UNDER_WAY or key in view.under_way):
+def _reasons(instant: Instant, found: Refused | None) -> Iterator[Reason]:
+    """Why the node is no candidate: what holds all nodes, then the node itself or its pool."""
+    if instant.memory.behind:
+        yield Reason(type="Behind", message=instant.memory.behind)
+    if found is not None:
         yield Reason(type=_title(found.obstacle), message=found.message, until=found.until)
 
 
@@ -216,43 +209,53 @@ def _title(obstacle: str) -> str:
     return "".join(part.title() for part in obstacle.split("-"))
 
 
+def _forced(instant: Instant, node: NodeView, view: View) -> Iterator[MethodAnswer]:
+    """What becomes of the node for expiration, repair and interruption, where they concern it."""
+    snapshot = view.snapshot
+    every = ((one.claim.name, interruption_of(one.claim.metadata.annotations)) for one in snapshot.nodes if one.claim)
+    marks = {name: mark for name, mark in every if mark is not None}
+    decision = decide_interruptions(snapshot, marks, instant.budgets()) if node.key.name in marks else NO_INTERRUPTIONS
+    for reason, one in forced(node, snapshot, instant.pause, instant.repairs, marks, decision):
+        yield MethodAnswer(
+            reason=reason,
+            disrupts=one.standing is Standing.PROPOSED,
+            message=one.message,
+            until=one.until,
+            allowed=0,
+            standing=one.standing.value,
+        )
+
+
 def _method(
-    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, reasons: Sequence[Reason]
+    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, known: Asked | None
 ) -> MethodAnswer:
-    key, allowed = node.key.name, view.allowed(node.pool, method.reason)
-    mine = next((one for one in asked.proposals if key in one.candidates), None)
-    if mine is not None:
+    """What a method makes of the node now; what its last pass made of it where there is no time for that (`known`)."""
+    key = node.key.name
+    verdict = of_method(asked, node)
+    if verdict is not None and verdict.standing is Standing.NOT_REACHED and known is not None:
+        before = of_method(known, node)
+        verdict = before if before is not None and before.standing is not Standing.PROPOSED else verdict
+    if verdict is None:
+        verdict = Verdict(Standing.BLOCKED, _why_not(method, node, pool))
+        standing = ""
+    else:
+        standing = verdict.standing.value
+    if verdict.standing is Standing.PROPOSED:
         _, waiting = in_turn(asked.proposals, view.snapshot, _default_keys(view))
         waits = next((str(one) for one in waiting if one.key == key), "")
-        text = waits or _proposal(mine, key)
-        return MethodAnswer(reason=method.reason, disrupts=not waits, message=text, allowed=allowed)
-    message, until = _why_not(method, node, pool, view)
-    blocked = [one.message for one in asked.blocked if one.key == key]
-    pooled = [one.message for one in asked.blocked if not one.key and one.pool == node.pool]
-    if method.reason == names.REASON_UNDERUTILIZED and NO_CHEAPER_NODE in blocked and not message:
-        blocked = [consolidation.held(view, key) or NO_CHEAPER_NODE]
-    if key in asked.unreached:
-        blocked = ["it was not judged, because other nodes took all the time of one pass"]
-    refused = [one.message for one in reasons if method.reason == names.REASON_EMPTY or one.type not in _OF_PODS]
-    # what is about the node itself, then what the method found out, then what holds its whole pool
-    text = message or next(iter((*blocked, *refused, *pooled)), "")
-    if not text and not allowed:
-        text = view.why_none(node.pool, method.reason)
-    text = text or _others_first(asked, node.pool, allowed, view) or "no other node would take its pods at a saving"
-    return MethodAnswer(reason=method.reason, disrupts=False, message=text, until=until, allowed=allowed)
-
-
-def _others_first(asked: Asked, pool: str, allowed: int, view: View) -> str:
-    """That others take what is allowed, where they do; "" where something is left."""
-    going = {name for one in asked.proposals for name in one.candidates}
-    taken = Counter(one.pool for one in view.snapshot.nodes if one.key.name in going and one.ready)
-    if taken[pool] >= allowed:
-        most, whose = allowed, " of its NodePool"
-    elif view.ceiling is not None and taken.total() >= view.ceiling:
-        most, whose = view.ceiling, " of all NodePools (--max-disrupting-nodes)"
-    else:
-        return ""
-    return f"{most} more node{'s' if most > 1 else ''}{whose} may be disrupted now, and others go first"
+        text = waits or _proposal(next(one for one in asked.proposals if key in one.candidates), key)
+        verdict = Verdict(Standing.BLOCKED if waits else Standing.PROPOSED, text)
+        standing = verdict.standing.value
+    if method.reason == names.REASON_UNDERUTILIZED and verdict.message == NO_CHEAPER_NODE:
+        verdict = replaced(verdict, message=consolidation.held(view, key) or NO_CHEAPER_NODE)
+    return MethodAnswer(
+        reason=method.reason,
+        disrupts=verdict.standing is Standing.PROPOSED,
+        message=verdict.message,
+        until=verdict.until,
+        allowed=view.allowed(node.pool, method.reason),
+        standing=standing,
+    )
 
 
 def _default_keys(view: View) -> frozenset[str]:
@@ -260,39 +263,20 @@ def _default_keys(view: View) -> frozenset[str]:
     return view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset()
 
 
-def _why_not(method: _Method, node: NodeView, pool: NodePool | None, view: View) -> tuple[str, datetime | None]:
-    """Why a method does not look at a node at all; "" where it does."""
-    claim, at = node.claim, view.snapshot.at
-    if claim is None or pool is None:
-        return "", None
+def _why_not(method: _Method, node: NodeView, pool: NodePool | None) -> str:
+    """Why a node does not concern a method."""
     if method.reason == names.REASON_DRIFTED:
-        drifted = condition(claim.status.conditions, names.DRIFTED)
-        if drifted is None or drifted.status != names.TRUE:
-            return "it has not drifted", None
-        return "", None
+        return "it has not drifted"
+    if pool is None:
+        return "its NodePool is not there"
     if pool.spec.replicas is not None:
-        return "its NodePool is static", None
+        return "its NodePool is static"
     if method.reason == names.REASON_EMPTY and not is_empty(node.pods):
         count = sum(map(is_reschedulable, node.pods))
-        return f"it is not empty: {count} pod{'s' if count > 1 else ''} would need another place", None
-    policy = pool.spec.disruption.consolidation_policy
-    if method.reason == names.REASON_UNDERUTILIZED and policy == "WhenEmpty":
-        return "consolidationPolicy of its NodePool is WhenEmpty", None
-    due = consolidatable_at(node, pool)
-    if due is None:
-        after = pool.spec.disruption.consolidate_after
-        return f"consolidateAfter of its NodePool is {after}", None
-    if due > at:
-        after = pool.spec.disruption.consolidate_after
-        return f"a pod came or went less than consolidateAfter ({after}) ago", due
-    if method.reason == names.REASON_EMPTY and view.empty_for.get(node.key.name, timedelta(0)) < view.validation:
-        return f"it has not been seen empty for {view.validation.total_seconds():g} s yet", None
-    if method.reason == names.REASON_UNDERUTILIZED and node.key.name in view.restless:
-        text = f"a pod came or went, or the node was initialized, less than {STILL_SECONDS:g} s ago"
-        return text, still if (still := still_at(node)) > at else None
-    if method.reason == names.REASON_UNDERUTILIZED and is_empty(node.pods):
-        return "it is empty, so no pods have to move", None
-    return "", None
+        return f"it is not empty: {count} pod{'s' if count > 1 else ''} would need another place"
+    if consolidatable_at(node, pool) is None:
+        return f"consolidateAfter of its NodePool is {pool.spec.disruption.consolidate_after}"
+    return "it is empty, so no pods have to move"
 
 
 def still_at(node: NodeView) -> datetime:
@@ -415,6 +399,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
         + tuple(_without_a_place(instant, frozenset(key for one in held for key in one.budgets))),
         volumes=instant.attached(node.name) if node.name else (),
         conditions=tuple(told(one) for one in conditions if one.type in _ENDS),
+        ended=any(names.TERMINATION_FINALIZER not in one.finalizers for one in _going(instant, node, claim)),
         finalizers=_finalizers(instant, node, claim),
     )
 
@@ -434,12 +419,16 @@ def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker
         yield Blocker(cause="without-a-place", message=messages.without_a_place(pod.key, why), pods=(pod.key,))
 
 
-def _finalizers(instant: Instant, node: NodeView, claim: NodeClaim | None) -> tuple[str, ...]:
+def _going(instant: Instant, node: NodeView, claim: NodeClaim | None) -> list[ObjectMeta]:
+    """The Node and the NodeClaim, as far as they are being deleted."""
     found = instant.node(node.name) if node.name else None
-    metas = [found.metadata] if found is not None else []
-    metas += [claim.metadata] if claim is not None else []
-    others = {each for meta in metas for each in meta.finalizers if each != names.TERMINATION_FINALIZER}
-    return tuple(sorted(others))
+    metas = [one.metadata for one in (found, claim) if one is not None]
+    return [one for one in metas if one.deletion_timestamp is not None]
+
+
+def _finalizers(instant: Instant, node: NodeView, claim: NodeClaim | None) -> tuple[str, ...]:
+    every = {each for one in _going(instant, node, claim) for each in one.finalizers}
+    return tuple(sorted(every - {names.TERMINATION_FINALIZER}))
 
 
 def _held(drain: Drain) -> str:
@@ -458,8 +447,8 @@ def _held(drain: Drain) -> str:
     written = {one.type: one for one in drain.conditions}
     if (detached := written.get(names.VOLUMES_DETACHED)) is not None and detached.status != names.TRUE:
         return f"; it waits for volumes to detach.{end}"
+    if drain.ended and drain.finalizers:
+        return f"; its instance has ended, and finalizers of other controllers are left: {', '.join(drain.finalizers)}."
     if names.INSTANCE_TERMINATING in written:
         return "; it is drained, and its instance is being terminated."
-    if drain.finalizers:
-        return f"; finalizers of other controllers are left: {', '.join(drain.finalizers)}."
     return "; it is drained, and its instance is terminated next."

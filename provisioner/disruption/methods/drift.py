@@ -13,7 +13,7 @@ from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation import Answer, Simulation
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solution import EFFORT
 from provisioner.state.snapshot import Snapshot
@@ -46,7 +46,7 @@ def propose(view: View) -> MethodAnswer:
     budgets = PodBudgets(view.snapshot.pod_budgets)
     found = candidates(view, budgets, eventual=True, only=has_drifted)
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
-    blocked = list(found.blocked)
+    blocked, quiet = list(found.blocked), found.quiet
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited = unjudged(view)
     closed = {str(one.node.key) for one in drifted}
@@ -55,14 +55,24 @@ def propose(view: View) -> MethodAnswer:
     moving = _moving(view)
     proposals: list[Proposal] = []
     unreached: set[str] = set()
+    short: list[Candidate] = []
     for one in sorted(drifted, key=lambda one: (one.key in view.later, one.key not in view.first)):
-        if one.node.pool in awaited or allowance.lacks(one.node.pool):
+        if one.node.pool in awaited:
+            quiet[one.key] = Verdict(Standing.NOT_DUE, messages.more_drift(one.node.pool), awaited[one.node.pool])
+            continue
+        if allowance.lacks(one.node.pool):
+            short.append(one)
             continue
         if view.expired():
             unreached.add(one.key)
+            quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
             continue
         simulation = simulation or Simulation(view, view.prepared, budgets, closed)
         if str(one.node.key) in simulation.destinations:
+            if why := simulation.expects(one.node):
+                blocked.append(Blocked(one.key, one.node.pool, why))
+            else:
+                quiet[one.key] = Verdict(Standing.BLOCKED, messages.TAKES_PODS)
             continue
         answer = _ask(simulation, one)
         if answer.result is None and len(drifted) > 1:
@@ -88,6 +98,7 @@ def propose(view: View) -> MethodAnswer:
                 late=answer.late,
             )
         )
+    quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),
         (*blocked, *allowance.blocked),
@@ -95,6 +106,7 @@ def propose(view: View) -> MethodAnswer:
         eligible=len(drifted),
         unreached=frozenset(unreached & view.first or unreached),  # whoever waits longest
         judged=simulation.judged if simulation is not None else {},
+        quiet=quiet,
     )
 
 

@@ -33,4 +33,4 @@ def propose(view: View) -> MethodAnswer:
             best = found
     if best is not None:
         work.accept(best, METHOD if len(best.some) > 1 else SINGLE)
-    return replace(work.answer(), blocked=(), eligible=0)
+    return replace(work.answer(), blocked=(), eligible=0, quiet={})

@@ -13,7 +13,7 @@ from provisioner.disruption.candidates import Candidate, PodBudgets, Types, cand
 from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.static_capacity import room_of
-from provisioner.disruption.view import MethodAnswer, View
+from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.requirement import RequirementError, Requirements
@@ -42,42 +42,53 @@ def propose(view: View) -> MethodAnswer:
     awaited = unjudged(view)
     proposals: list[Proposal] = []
     rechecks: list[datetime] = []
+    short: list[Candidate] = []
     eligible = 0
-    blocked = [
-        told
+    mine = [
+        one
         for one in found.refused
         if one.node.pool in pools and one.node.claim is not None and has_drifted(one.node.claim)
-        if (told := one.blocked) is not None
     ]
+    blocked = [told for one in mine if (told := one.blocked) is not None]
+    quiet = {one.node.key.name: one.verdict for one in mine if one.blocked is None}
     for name, pool in sorted(pools.items()):
-        mine = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
-        eligible += len(mine)
-        if not mine or pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
+        those = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
+        eligible += len(those)
+        if not those:
+            continue
+        if pool.metadata.deletion_timestamp is not None or _count(view, name) > (pool.spec.replicas or 0):
+            quiet.update((one.key, Verdict(Standing.BLOCKED, messages.too_many_static(name))) for one in those)
             continue
         if name in awaited:
             rechecks.append(awaited[name])
+            wave = Verdict(Standing.NOT_DUE, messages.more_drift(name), awaited[name])
+            quiet.update((one.key, wave) for one in those)
             continue
         if not is_true(pool.status.conditions, names.READY):
-            blocked += [Blocked(one.key, name, messages.pool_not_ready(name)) for one in mine]
+            blocked += [Blocked(one.key, name, messages.pool_not_ready(name)) for one in those]
             continue
         template = _claim(pool, tuple(types.of_pool(name).values()))
         if isinstance(template, str):
-            blocked += [Blocked(one.key, name, template) for one in mine]
+            blocked += [Blocked(one.key, name, template) for one in those]
             continue
         there = sum(1 for one in view.snapshot.nodes if one.pool == name and one.claim is not None)
         room = room_of(pool, there)
-        for one in mine:
+        for one in those:
             if room is not None and room <= 0:
                 blocked.append(Blocked(one.key, name, messages.pool_reached_its_limit(name)))
-            elif not allowance.lacks(name):
+            elif allowance.lacks(name):
+                short.append(one)
+            else:
                 allowance.take(one.node)
                 room = None if room is None else room - 1
                 proposals.append(_proposal(one, template))
+    quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),
         (*blocked, *allowance.blocked),
         soonest(found.recheck_at, allowance.recheck_at, *rechecks),
         eligible,
+        quiet=quiet,
     )
 
 

@@ -250,6 +250,7 @@ def test_a_node_that_is_young_says_from_when_on_it_may_go(file: pathlib.Path) ->
         "message": "a pod came or went less than consolidateAfter (2h) ago",
         "until": "2026-11-21T14:00:00Z",
         "allowed": 1,
+        "standing": "NotDue",
     }
 
 
@@ -257,7 +258,7 @@ def test_an_empty_node_would_be_deleted_and_a_budget_of_none_keeps_it(file: path
     found = Dump(file, pool(disruption={"consolidateAfter": "0s"}), *existing_node("n")).json("node", "n")
     assert found["state"] == "Candidate"
     assert found["summary"].startswith("Node n would be disrupted now (Empty")
-    assert found["methods"][-1]["message"] == "it is empty, so no pods have to move"
+    assert found["methods"][2]["message"] == "it is empty, so no pods have to move"
     closed = pool(disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})
     found = Dump(file, closed, *existing_node("n")).json("node", "n")
     assert found["state"] == "Blocked"
@@ -397,7 +398,7 @@ def test_consolidation_waits_for_a_node_to_be_still(file: pathlib.Path) -> None:
     found = Dump(file, pool(disruption=GONE_SOON), *moved, wire_pod("web", on="n")).json("node", "n")
     under = next(one for one in found["methods"] if one["reason"] == "Underutilized")
     assert under["until"] == "2026-11-21T13:00:05Z"
-    assert under["message"] == "a pod came or went, or the node was initialized, less than 15 s ago"
+    assert under["message"] == "a pod came or went, or the node was initialized, a moment ago"
 
 
 def test_the_acceptance_of_the_flag_is_asked(file: pathlib.Path) -> None:
@@ -575,8 +576,9 @@ def test_a_drained_node_waits_for_its_volumes_or_for_others_finalizers(file: pat
     going = existing_node(
         "n", deletionTimestamp=NOON.isoformat(), finalizers=[names.TERMINATION_FINALIZER, "example.com/hold"]
     )
-    found = Dump(file, *going).json("node", "n")
-    assert "finalizers of other controllers are left: example.com/hold" in found["summary"]
+    ended = existing_node("n", deletionTimestamp=NOON.isoformat(), finalizers=["example.com/hold"])
+    found = Dump(file, *ended).json("node", "n")
+    assert "its instance has ended, and finalizers of other controllers are left: example.com/hold" in found["summary"]
     attachment = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",

@@ -1125,7 +1125,7 @@ def test_candidates_go_and_replacements_stay(stages: Make) -> None:
     stage.drifted("a", WEB)
     name = begin(stage)
     assert seen[0].under_way == {"a"}, "begun in the same pass"
-    assert seen[0].spared == frozenset()
+    assert seen[0].spared == {}
     stage.disruption.run_once()
     assert seen[-1].under_way == {"a"}
-    assert seen[-1].spared == {name}
+    assert seen[-1].spared.keys() == {name}

@@ -21,6 +21,7 @@ from provisioner.controllers.core.termination import (
 )
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS, VOLUMES_SECONDS
 from provisioner.controllers.metrics import Metrics
+from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import NotFound
 from provisioner.support.metrics import REGISTRY
@@ -144,6 +145,27 @@ def test_of_pods_that_a_budget_refuses_nothing_is_read() -> None:
     for _ in range(10):
         stage.look()
     assert len(stage.server.patience) == asked
+
+
+HELD = "example.com/hold"
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["at once", "already gone"])
+def test_a_node_that_others_hold_says_that_its_instance_has_ended_however_fast_that_was(ready: bool) -> None:
+    """Of three nodes with such a finalizer and a budget of half of them, two went and the third never."""
+    stage = Stage(ready=ready, cloud=FakeInstances(*([ID] if ready else [])))
+    held = stage.server.node("n")
+    metadata = msgspec.structs.replace(held.metadata, finalizers=(names.TERMINATION_FINALIZER, HELD))
+    stage.server.put(msgspec.structs.replace(held, metadata=metadata))
+    stage.look()
+    stage.world.clock.advance(MIN_TAINTED_SECONDS)
+    stage.look()
+    assert stage.server.node("n").metadata.finalizers == (HELD,)
+    told = {one.type: one.status for one in stage.server.claim("c").status.conditions}
+    ends = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
+    assert [told.get(one) for one in ends] == (["True"] * 3 if ready else [None, None, "True"])
+    budget = AllowanceLedger(stage.world.cluster.snapshot()).budget("general", names.REASON_DRIFTED)
+    assert (budget.nodes, budget.consuming) == (0, 0)
 
 
 def test_pods_leave_before_the_instance_is_ended() -> None:

@@ -16,6 +16,7 @@ from provisioner.controllers.why.instant import Instant, Memory
 from provisioner.controllers.why.nodes import why_node
 from provisioner.controllers.why.pods import why_pod
 from provisioner.controllers.why.server import MOST_NAMESPACES, QUESTIONS, USER_TIME, Asked, WhyServer, asked
+from provisioner.disruption.candidates import BACKING_OFF, CALLED_OFF, REPLACES
 from provisioner.kube.client import Client
 from provisioner.kube.lease import LostLease
 from provisioner.scheduling import finishing
@@ -299,23 +300,20 @@ def told(instant: Any, node: str = "n") -> list[str]:
 def test_what_the_leader_remembers_of_a_node_is_told() -> None:
     instant = dumped(*existing_node("n"), wire_pod("web", on="n"))
     assert told(instant) == []
-    for memory, kind in (
-        (Memory(leads=True, called_off=frozenset({"n-claim"})), "CalledOff"),
-        (Memory(leads=True, backing_off=frozenset({"general"})), "BackingOff"),
-        (Memory(leads=True, behind="nothing is disrupted while the watch of pods is behind"), "Behind"),
-    ):
-        assert told(remembering(instant, memory=memory)) == [kind]
+    behind = Memory(leads=True, behind="nothing is disrupted while the watch of pods is behind")
+    assert told(remembering(instant, memory=behind)) == ["Behind"]
     view = instant.view("n-claim")
-    spared = replace(view, spared=frozenset({"n-claim"}))
-    assert told(remembering(instant, view=lambda _: spared)) == [], "who is spared says why by itself"
+    for spared, kind in ((CALLED_OFF, "CalledOff"), (BACKING_OFF, "BackingOff"), (REPLACES, "Replacement")):
+        seen = replace(view, spared={"n-claim": spared})
+        assert told(remembering(instant, view=lambda _, seen=seen: seen)) == [kind]
 
 
 def test_a_node_that_keeps_room_for_a_buffer_says_so() -> None:
     instant = dumped(*existing_node("n"))
-    view = replace(instant.view("n-claim"), buffered=lambda _: True, restless=frozenset({"n-claim"}))
+    view = replace(instant.view("n-claim"), buffered=lambda _: True)
     methods = {one.reason: one.message for one in why_node(remembering(instant, view=lambda _: view), "n").methods}
     assert methods["Empty"] == 'Node "n" has buffer pods'
-    assert methods["Underutilized"].endswith("less than 15 s ago")
+    assert methods["Underutilized"] == "it is empty, so no pods have to move"
 
 
 def test_pods_for_which_nothing_is_launched_for_a_while_say_so() -> None:

@@ -1,0 +1,89 @@
+"""What becomes of a node that a reason for disruption concerns: in a command, proposed, blocked, not due, or not reached; always exactly one. Pure.
+
+A pass of a method answers for every node that concerns it (`MethodAnswer`), expiration, repair and interruption by their decisions. `dovetail why` and
+whoever else wants to know reads the verdict here.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from provisioner.apis.interruption import Interruption
+from provisioner.disruption import messages
+from provisioner.disruption.costs import time_left
+from provisioner.disruption.interruption import InterruptionDecision
+from provisioner.disruption.node_repair import RepairDecision
+from provisioner.disruption.pause import Pause
+from provisioner.disruption.view import MethodAnswer, Standing, Verdict
+from provisioner.state.snapshot import NodeView, Snapshot
+
+EXPIRED, UNHEALTHY, INTERRUPTED = "Expired", "Unhealthy", "Interrupted"
+UNDER_WAY = Verdict(Standing.UNDER_WAY, messages.ALREADY_DISRUPTED)
+
+
+def of_method(answer: MethodAnswer, node: NodeView) -> Verdict | None:
+    """What a method made of a node in one pass; None where the node does not concern it."""
+    key = node.key.name
+    if node.deleting or node.command:
+        return UNDER_WAY
+    if any(key in one.candidates for one in answer.proposals):
+        return Verdict(Standing.PROPOSED)
+    if (quiet := answer.quiet.get(key)) is not None:
+        return quiet
+    return next((Verdict(Standing.BLOCKED, one.message, one.until) for one in answer.blocked if one.key == key), None)
+
+
+def forced(
+    node: NodeView,
+    snapshot: Snapshot,
+    pause: Pause,
+    repairs: RepairDecision,
+    marks: Mapping[str, Interruption],
+    interruptions: InterruptionDecision,
+) -> Iterator[tuple[str, Verdict]]:
+    """What becomes of a node that expires, is unhealthy, or is interrupted: a verdict for each of these that concerns it.
+
+    Args:
+        node: of `snapshot`.
+        snapshot: the instant.
+        pause: holds nodes that expire or are unhealthy; an interruption is their cloud's.
+        repairs: the decision about that instant; empty where nobody knows.
+        marks: interruptions by name of the NodeClaim.
+        interruptions: the decision about these.
+    """
+    claim, key, at = node.claim, node.key.name, snapshot.at
+    if claim is None:
+        return
+    going = claim.metadata.deletion_timestamp is not None
+    paused = pause.why(node.pool)
+    left = time_left(claim, at)
+    if left is not None and going:
+        yield EXPIRED, UNDER_WAY
+    elif left is not None and left.total_seconds() > 0:
+        try:
+            yield EXPIRED, Verdict(Standing.NOT_DUE, messages.not_expired(claim.spec.expire_after), at + left)
+        except OverflowError:
+            pass  # beyond the last date: it never expires
+    elif left is not None:
+        yield EXPIRED, Verdict(Standing.BLOCKED, paused) if paused else Verdict(Standing.PROPOSED, messages.EXPIRED)
+    blocked = {one.key: one.message for one in (*repairs.blocked, *interruptions.blocked)}
+    if any(one.key == key for one in repairs.repair):
+        if going:
+            yield UNHEALTHY, UNDER_WAY
+        else:
+            yield (
+                UNHEALTHY,
+                Verdict(Standing.BLOCKED, paused) if paused else Verdict(Standing.PROPOSED, messages.UNHEALTHY),
+            )
+    elif (due := repairs.not_due.get(key)) is not None:
+        yield UNHEALTHY, Verdict(Standing.NOT_DUE, messages.TOLERATED, due)
+    elif any(one.key == key for one in repairs.blocked):
+        yield UNHEALTHY, Verdict(Standing.BLOCKED, blocked[key])
+    if (mark := marks.get(key)) is None:
+        return
+    if going or key in interruptions.plan or (node.deleting and key not in interruptions.evict):
+        yield INTERRUPTED, UNDER_WAY
+    elif not mark.has_begun(at):
+        yield INTERRUPTED, Verdict(Standing.NOT_DUE, messages.INTERRUPTION_TO_COME, mark.begins)
+    elif any(one.key == key for one in interruptions.blocked):
+        yield INTERRUPTED, Verdict(Standing.BLOCKED, blocked[key])
+    else:
+        yield INTERRUPTED, Verdict(Standing.PROPOSED, messages.INTERRUPTED)
