@@ -849,8 +849,8 @@ ROWS: tuple[Row, ...] = (
         labelled(names.NODEPOOL_LABEL, "{pool}"),
         check(
             lambda scene: (
-                {one.metadata.labels[names.CAPACITY_TYPE_LABEL] for one in (*scene.nodes(), *scene.claims())}
-                in ({"spot"}, {"on-demand"})
+                {one.metadata.labels[names.CAPACITY_TYPE_LABEL] for one in scene.nodes()}
+                == {one.metadata.labels[names.CAPACITY_TYPE_LABEL] for one in scene.claims()}
             ),
             "Node and NodeClaim have the same capacity type",
         ),
