@@ -32,11 +32,12 @@ from provisioner.disruption.progress import ReplacementState, Verdict
 from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.scheduling.prepared import Prepared
+from provisioner.state import views
 from provisioner.state.cluster import HOLD_TTL, Cluster
 from provisioner.state.snapshot import NodeView, Snapshot
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
-from tests.support.upkeep import KINDS, STATIC, Upkeep, nothing
+from tests.support.upkeep import KINDS, STATIC, Upkeep, cpus_of, nothing
 
 THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 if THOROUGH:
@@ -355,6 +356,8 @@ class DisruptionMachine(RuleBasedStateMachine):
             compete = at.may_compete(begun)
             at.come_to_rest(alone=True)
             if compete:
+                for pool in POOLS:
+                    at.edit_pool(pool, cpus=0)
                 # pods that are evicted at once compete: whose place another one took is planned anew, and gets a node
                 self._plans_of_who_waits_expire()
                 at.provide()
@@ -404,10 +407,63 @@ class DisruptionMachine(RuleBasedStateMachine):
         SEEN.update(self.at.seen)
 
 
-def play(examples: int = EXAMPLES, steps: int = STEPS, *, shrink: bool = True) -> None:
+class LimitsMachine(DisruptionMachine):
+    """The same where NodePools have limits, and drains go on at them with real provisioning; what strangers hold is asked of the other lives."""
+
+    @rule(pool=pools, more=st.sampled_from((None, None, -2, 0, 2, 8)))
+    def a_limit_is_made_or_removed(self, pool: str, more: int | None) -> None:
+        """Of so many CPUs more than there are."""
+        self.at.edit_pool(pool, cpus=0 if more is None else max(1, self.at.cpus(pool) + more))
+
+    @rule(name=apps, number=numbers, more=st.sampled_from((0, 0, 1, 2, 4)), strangers=st.integers(0, 2))
+    def a_node_is_drained_at_the_limit(self, name: str, number: int, more: int, strangers: int) -> None:
+        """Under PodDisruptionBudgets that let one pod go at a time, while pods of another app wait longer; and the limits are lifted."""
+        at = self.at
+        if not (node := self._node(number)):
+            return
+        for one in POOLS:
+            at.edit_pool(one, cpus=max(1, at.cpus(one) + more))
+        for one in {pod.labels["app"] for pod in at.on(node)}:
+            at.guard(one, 1)
+        for _ in range(strangers):
+            at.create(name)
+        at.delete_claim(node)
+        at.drain_at_the_limit()
+        for one in POOLS:
+            at.edit_pool(one, cpus=0)
+        for one in APPS:
+            at.guard(one, None)
+
+    @rule(name=apps, kind=kinds, zone=zones)
+    def somebody_takes_what_a_limit_leaves_while_consolidation_looks(self, name: str, kind: str, zone: str) -> None:
+        """What replaces nodes of one NodePool would come to another one, whose limit leaves room for one node."""
+        at = self.at
+        one, other = POOLS
+        self._crowd(one, name)
+        at.edit_pool(one, paused=False, disruption={"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"})
+        at.edit_pool(other, paused=False, cpus=at.cpus(other) + cpus_of(kind))
+        at.look()
+        at.clock.advance(16)
+        at.look()
+        at.meanwhile = lambda: at.add_node(other, kind, zone)
+        at.consolidate()
+        at.meanwhile = nothing
+        at.edit_pool(other, cpus=0)
+
+    def _nobody_holds_what_he_cannot_have(self) -> None:
+        """See the class."""
+
+
+def play(
+    examples: int = EXAMPLES,
+    steps: int = STEPS,
+    *,
+    shrink: bool = True,
+    machine: type[DisruptionMachine] = DisruptionMachine,
+) -> None:
     """Many lives; fails with the shortest one in which a promise is broken."""
     run_state_machine_as_test(
-        DisruptionMachine,
+        machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -436,6 +492,53 @@ def test_a_pod_that_cannot_be_bound_holds_no_node(refused: bool) -> None:
     life.every_promise_is_kept()
     assert life.at.seen["strangers"] == 1
     life.teardown()
+
+
+def guarded_drain() -> tuple[DisruptionMachine, str]:
+    """A node of 4 CPUs with three pods that fill it and of which one may go at a time, and no NodePool may have more CPUs than that."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["WhenEmpty"] * 2, nodes=[(0, "medium", "a", False)], pods=["web"] * 3,
+        of={"web": ("1200m", "nothing"), "db": ("1500m", "nothing"), "job": ("250m", "nothing")},
+    )  # fmt: skip
+    at = life.at
+    (node,) = at.nodes()
+    for pool, cpus in zip(POOLS, (4, 1), strict=True):
+        at.edit_pool(pool, cpus=cpus)
+    at.guard("web", 1)
+    return life, node
+
+
+def test_a_drain_ends_at_a_limit_that_exactly_one_node_fits() -> None:
+    life, node = guarded_drain()
+    at = life.at
+    at.delete_claim(node)
+    at.drain_at_the_limit()
+    life.every_promise_is_kept()
+    assert node not in at.nodes()
+    assert not at.waiting()
+
+
+@pytest.mark.parametrize("missing", ["room below the limit", "instance types"])
+def test_a_drain_ends_when_capacity_returns_after_ten_minutes(missing: str) -> None:
+    life, node = guarded_drain()
+    at = life.at
+    if missing == "instance types":
+        at.cloud.kinds = ()
+    else:
+        at.edit_pool(POOLS[0], cpus=1)
+    at.delete_claim(node)
+    at.drain_at_the_limit()
+    life.every_promise_is_kept()
+    assert node in at.nodes()
+    assert len(at.waiting()) == 1, "the PodDisruptionBudget lets one go"
+    at.clock.advance(600)
+    at.cloud.kinds = KINDS
+    at.edit_pool(POOLS[0], cpus=4)
+    at.drain_at_the_limit()
+    life.every_promise_is_kept()
+    assert node not in at.nodes()
+    assert not at.waiting()
 
 
 def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:
@@ -679,6 +782,12 @@ def test_nodes_that_go_unasked_drain_though_their_pods_are_tied(
     assert [one.name for one in at.claims() if one.metadata.deletion_timestamp is not None] == []
 
 
+def test_every_promise_is_kept_at_limits() -> None:
+    SEEN.clear()
+    play(EXAMPLES if THOROUGH else EXAMPLES // 2, machine=LimitsMachine)
+    assert SEEN["drains at a limit"]
+
+
 def test_every_promise_is_kept_whatever_happens() -> None:
     SEEN.clear()
     play()
@@ -841,6 +950,11 @@ def _turns(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(orchestrator, "in_turn", lambda proposals, *_: (tuple(proposals), ()))
 
 
+def _going_counts(patch: pytest.MonkeyPatch) -> None:
+    """Until it is gone."""
+    patch.setattr(views, "goes", lambda _: False)
+
+
 def _empty(patch: pytest.MonkeyPatch) -> None:
     for module in (emptiness, orchestrator):
         patch.setattr(module, "is_empty", lambda _: True)
@@ -912,3 +1026,9 @@ def is_caught(mutant: str, patch: pytest.MonkeyPatch) -> None:
     mutate(patch)
     with pytest.raises(AssertionError, match=wrong):
         play(MOST, STEPS, shrink=False)
+
+
+def test_a_node_that_goes_and_counts_all_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _going_counts(monkeypatch)
+    with pytest.raises(AssertionError, match=r"the drain of .* stands still"):
+        play(MOST, STEPS, shrink=False, machine=LimitsMachine)

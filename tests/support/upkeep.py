@@ -6,9 +6,10 @@ of NodePools are counted once more from the objects.
 """
 
 import itertools
+import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -28,6 +29,8 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
 from provisioner.controllers.core.planner import Planned, Planner, PlanOutcome
+from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.disruption.consolidation import Consolidation
@@ -45,7 +48,9 @@ from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import Pool as Workers
+from provisioner.values.resources import Resources
 from tests.support import checker, cluster
+from tests.support.batches import claim_creator
 from tests.support.clock import NOON
 from tests.support.cluster import World
 from tests.support.disrupting import METRICS, command_queue
@@ -74,6 +79,9 @@ _ELSEWHERE: Final = re.compile(
 _MOST_FREE: Final = 3
 """Pods on nodes that go for which every place is tried."""
 _OVERDUE: Final = 12
+_STILL: Final = 30
+_STILL_SECONDS: Final = 20.0
+"""So often, and so long each time, nothing happens at a limit; by then no pod waits for time to pass."""
 _PATIENCE: Final = 16
 """Looks in a row at which nothing happens; by then every deadline is over."""
 
@@ -93,13 +101,19 @@ class Content:
 
 
 class Cloud(FakeInstances):
-    """Five types at fixed prices for every pool."""
+    """Five types at fixed prices for every pool.
+
+    Attributes:
+        kinds: they; none of others is left for new nodes.
+    """
+
+    kinds: tuple[InstanceType, ...] = KINDS
 
     well_known_labels = names.WELL_KNOWN_LABELS | WELL_KNOWN
     reservation_label = ""
 
     def instance_types(self, pool: object) -> tuple[InstanceType, ...]:
-        return KINDS
+        return self.kinds
 
 
 class AtOnce:
@@ -195,6 +209,20 @@ class Upkeep:
         consolidations = tuple(self._interrupted(one) for one in CONSOLIDATIONS)
         methods = tuple(self._noted(one) for one in METHODS)
         self.disruption = self._disruption(methods, consolidations, settings)
+        writer = PlanWriter(self.cluster, self.server.writer, cast(Workers, AtOnce()))
+        self.provisioner = Provisioner(
+            self.cluster,
+            claim_creator(self.server.client, self.cluster, writer, chance=random.Random(3)),
+            cast(CloudProvider, self.cloud),
+            self.server.recorder,
+            METRICS,
+            cast(Workers, AtOnce()),
+            self.clock,
+            retry=lambda _: None,
+            chance=random.Random(1),
+            plans=writer,
+            policies=Policies(hostname_domains=1),
+        )
         self.alone = {one.name: self._disruption((one,), (), settings) for one in methods}
 
     def _disruption(self, methods: tuple[Method, ...], more: tuple[Method, ...], settings: Settings) -> Disruption:
@@ -263,6 +291,39 @@ class Upkeep:
         """What all nodes cost, USD per hour."""
         return sum(price_of(one.metadata.labels[names.INSTANCE_TYPE_LABEL]) for one in self.nodes().values())
 
+    def limit(self, pool: str) -> int | None:
+        """How many CPUs the nodes of a NodePool may have; None where nothing limits them."""
+        text = self.pools[pool].spec.limits.get(names.CPU)
+        return None if text is None else int(text)
+
+    def cpus(self, pool: str, without: Collection[str] = ()) -> int:
+        """What nodes of a NodePool may have, those to come included, whatever they become; those that go count for nobody.
+
+        Args:
+            pool: its name.
+            without: NodeClaims that have just begun to go.
+        """
+        claims = {one.name: one for one in self.claims()}
+        for command in self.cluster.commands():
+            if command.record.phase is Phase.COMMITTED:
+                made = [one for one in command.record.replacements if one.name not in claims]
+                claims |= {one.name: msgspec.convert(one.body, NodeClaim, strict=False) for one in made}
+        found = 0
+        for name, claim in claims.items():
+            goes = claim.metadata.deletion_timestamp is not None or name in self.going or name in without
+            if claim.pool == pool and not goes and not self.cluster.is_unneeded(name):
+                types = [claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "")]
+                if not claim.status.provider_id:
+                    listed = (one.values for one in claim.spec.requirements if one.key == names.INSTANCE_TYPE_LABEL)
+                    types = [kind for values in listed for kind in values]
+                found += max(cpus_of(kind) for kind in types)
+        return found
+
+    def allows(self, pool: str, kind: InstanceType) -> bool:
+        """Whether the limit of a NodePool leaves room for a node."""
+        limit = self.limit(pool)
+        return limit is None or self.cpus(pool) + cpus_of(kind.name) <= limit
+
     def is_protected(self, pod: Pod) -> bool:
         """Whether its annotation forbids to disrupt it now: "true", or a number of hours since it started."""
         value = pod.annotations.get(names.DO_NOT_DISRUPT, "")
@@ -292,10 +353,18 @@ class Upkeep:
         self.tell_drift()
 
     def edit_pool(
-        self, name: str, *, paused: bool | None = None, label: str = "", disruption: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        paused: bool | None = None,
+        label: str = "",
+        disruption: Mapping[str, Any] | None = None,
+        cpus: int | None = None,
     ) -> None:
-        """A NodePool is paused or not, labels its nodes otherwise, or says something else of disruption."""
+        """A NodePool is paused or not, labels its nodes otherwise, says something else of disruption, or may have so many CPUs (0: any number)."""
         wire = msgspec.to_builtins(self.pools[name])
+        if cpus is not None:
+            wire["spec"]["limits"] = {names.CPU: str(cpus)} if cpus else {}
         if paused is not None:
             wire["metadata"].setdefault("annotations", {})[names.PAUSED] = "true" if paused else "false"
         if label:
@@ -565,9 +634,9 @@ class Upkeep:
             if pod.name not in self.pods or pod.name in self.planned() or self.pods[pod.name].node_name:
                 continue
             for kind, zone in itertools.product(KINDS, ABC):
-                pool = next((name for name in self.pools if name != STATIC and not self.pause().why(name)), "")
+                pool = next((name for name in self._open_pools() if self.allows(name, kind)), "")
                 if not pool:
-                    break
+                    continue
                 if not all(amount <= kind.allocatable.get(key, 0) for key, amount in pod.shape.requests.items()):
                     continue
                 name = self.add_node(pool, kind.name, zone, old=old)
@@ -582,6 +651,55 @@ class Upkeep:
             if not self.pods[pod.name].node_name:
                 self.remove(pod)
         self.schedule()
+
+    def _open_pools(self) -> list[str]:
+        return [name for name in self.pools if name != STATIC and not self.pause().why(name)]
+
+    def drain_at_the_limit(self) -> None:
+        """Provisioning and drains go on, and nobody gives in: a drain ends as soon as there is a place for each pod that goes."""
+        idle = 0
+        for turn in range(2000):
+            did = self.provisioner.run() is not None and self.ready_next()
+            did = self.ready_next() or did
+            did = self.drain_next(first=idle, node=turn) or did
+            did = self.schedule() or did
+            did = self.go_on() or did
+            idle = 0 if did else idle + 1
+            if idle > _STILL:
+                break
+            self.clock.advance(1.0 if did else _STILL_SECONDS)
+        self.wrong += self._held_for_no_reason()
+        self.seen["drains at a limit"] += 1
+
+    def _held_for_no_reason(self) -> Iterator[str]:
+        """Drains that stand still for want of a place, though there is one.
+
+        Pods that are tied to others over zones are left out: the plan of a drain is legal once all of them are moved, and not after each eviction.
+        """
+        for claim in self.claims():
+            name = claim.metadata.name
+            held = [one for one in self.on(name) if not self.is_protected(one) and self.left(one.labels["app"]) == 0]
+            if claim.metadata.deletion_timestamp is None or self.pause().why(claim.pool):
+                continue
+            for app in sorted({one.labels["app"] for one in held if self._guards[one.labels["app"]]}):
+                mine = [one for one in self.waiting() if one.labels["app"] == app]
+                for pod in [one for one in mine if names.ZONE_LABEL not in topology_keys((one,))]:
+                    yield from (
+                        f"the drain of {name} stands still, though {one} takes {pod.name}" for one in self._places(pod)
+                    )
+
+    def _places(self, pod: Pod) -> Iterator[str]:
+        """New nodes that would take a pod, as things are."""
+        for pool, kind, zone in itertools.product(self._open_pools(), self.cloud.kinds, ABC):
+            if self.allows(pool, kind) and all(
+                amount <= kind.allocatable.get(key, 0) for key, amount in pod.shape.requests.items()
+            ):
+                name = self.add_node(pool, kind.name, zone)
+                world = self.scheduler()
+                refused = world.refusal(pod, world.node(name))
+                self._gone(name)
+                if not refused:
+                    yield f"{kind.name} of {pool} in {zone}"
 
     def ready_next(self) -> bool:
         """The first NodeClaim without a Node gets the one that was planned; whether there was one."""
@@ -795,8 +913,8 @@ class Upkeep:
         Pods without a PodDisruptionBudget leave a node that is being deleted at once, and those that are pending are bound, wherever to, or get a node:
         it is enough that they may go somewhere. A command does not know to what other zones the nodes of another one may come.
         """
-        world = self.worlds.of(before).world
         going = {name for one in begun for name in one.candidates}
+        world = self.worlds.of(_uncharged(before, going)).world
         begun = [one for one in begun if one.method != static_drift.METHOD]  # no pod is on its nodes
         planned = {pod.uid for node in before.nodes for pod in node.assigned}
         free = [pod for pod in before.waiting if pod.uid not in planned and pod.name in self.pods] + [
@@ -892,6 +1010,10 @@ class Upkeep:
             if after >= before - _SLACK:
                 yield f"it costs {after} after {before}"
         yield from self._over_budget(proposal)
+        for pool in {claim.pool for claim in proposal.replacements}:
+            limit, cpus = self.limit(pool), self.cpus(pool, proposal.candidates)
+            if limit is not None and cpus > limit:
+                yield f"nodes of {pool} may come to have {cpus} CPUs, where {limit} may be"
 
     def _moving(self, name: str) -> list[Pod]:
         return [pod for pod in self.on(name) if pod.deleted is None]
@@ -994,6 +1116,21 @@ def _new_nodes(pod: Pod) -> list[Bin]:
 def _nodes_of(one: Proposal) -> set[str]:
     """Who goes, and who takes pods."""
     return {*one.candidates, *one.placements}
+
+
+def _uncharged(snapshot: Snapshot, going: Collection[str]) -> Snapshot:
+    """The instant, where nodes that go are charged to nobody."""
+    charges = [(node.pool, node.charge) for node in snapshot.nodes if node.key.name in going]
+    pools = [
+        replace(one, used=one.used - Resources.total(charge for pool, charge in charges if pool == one.pool.name))
+        for one in snapshot.pools
+    ]
+    return replace(snapshot, pools=tuple(pools))
+
+
+def cpus_of(kind: str) -> int:
+    """Of a type."""
+    return BY_NAME[kind].capacity[names.CPU] // 1000
 
 
 def price_of(kind: str) -> float:
