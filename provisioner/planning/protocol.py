@@ -32,6 +32,9 @@ from provisioner.scheduling.volumes import claim_keys
 
 FRAME_BYTES: Final = 4
 """Before every message: its length, little-endian."""
+ROUNDS: Final = 100
+"""Of ruin and recreate at most, for whoever has the time."""
+SEED: Final = 0
 
 
 class ProtocolError(Exception):

@@ -8,7 +8,15 @@ from provisioner.scheduling.judging import Design, DesignedNode, Fault, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
 
+NEAR: Final = 1.005
+"""Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
 _EPSILON: Final = 1e-9  # USD per hour
+
+
+def is_near(result: Result) -> bool:
+    """Whether scheduling's answer is so near its own bound that nobody looks for a cheaper one. Cost: that of the bound."""
+    least = result.usd_at_least
+    return least is not None and result.usd_per_hour <= least * NEAR
 
 
 def taken(

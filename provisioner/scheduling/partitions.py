@@ -73,7 +73,7 @@ def cheapest(
 
     Cost: some 20 ms at most, counted in steps: equal questions have equal answers.
     """
-    if not result.claims or not are_few(prepared, result):
+    if not result.claims or not are_few(prepared, result) or _is_only_way(prepared, result, max_new):
         return result
     pods = list(result.placed)
     granted = _granted(prepared, prepared.setting(pods, leaving), result)
@@ -99,6 +99,15 @@ def cheapest(
         ):
             return found
     return result
+
+
+def _is_only_way(prepared: Prepared, result: Result, max_new: int | None) -> bool:
+    """Whether there is but one claim to have, and one NodePool for it: then scheduling has found its cheapest instance type."""
+    first, *more = result.claims
+    if more or (len(first.pods) > 1 and max_new != 1):
+        return False
+    weights = {pool.name: pool.weight for pool in prepared.world.pools}
+    return list(weights.values()).count(weights[first.pool]) == 1
 
 
 # --- what scheduling's answer gave its pods ---

@@ -24,11 +24,11 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.controllers.core.planner import NEAR
 from provisioner.disruption.legality import labels_of, taints_of
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.proposal import Proposal
 from provisioner.planning.planner import improve
+from provisioner.scheduling.acceptance import NEAR
 from provisioner.scheduling.partitions import are_few, cheapest
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import PreferencePolicy

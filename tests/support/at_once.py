@@ -52,7 +52,12 @@ def has_relations(scenario: Scenario) -> bool:
 def write_types(path: Path, scenarios: Iterable[Scenario]) -> None:
     """A file for `--instance-types-file-path` with every type of these scenarios; allocatable is what the scenarios say it is."""
     types = {one.name: one for scenario in scenarios for pool in scenario.pools for one in pool.instance_types}
-    path.write_text(json.dumps([_entry(one) for one in types.values()]))
+    write_types_of(path, types.values())
+
+
+def write_types_of(path: Path, types: Iterable[InstanceType]) -> None:
+    """The same with these types."""
+    path.write_text(json.dumps([_entry(one) for one in types]))
 
 
 def _entry(one: InstanceType) -> Document:

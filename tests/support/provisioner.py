@@ -246,6 +246,11 @@ class Plot:
 
     # ------------------------------------------------------------------ looking
 
+    @property
+    def pool_names(self) -> list[str]:
+        """The names of its pools."""
+        return list(self._pools)
+
     def pods(self, app: str = "") -> list[Pod]:
         found = self.client.list(PODS, self.name, label_selector=f"app={app}" if app else "")
         return [one for one in found if one.deleted is None]

@@ -18,6 +18,7 @@ from provisioner.cli.plan.questions import current_of, pods_in, question_of
 from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
 from provisioner.cli.plan.workloads import workload_of
 from provisioner.planning.picture import picture
+from provisioner.planning.protocol import ROUNDS, SEED
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
 
@@ -62,12 +63,12 @@ _MAX_ROUNDS = 100_000
 @click.option(
     "--rounds",
     type=click.IntRange(0, _MAX_ROUNDS),
-    default=60,
+    default=ROUNDS,
     show_default=True,
     help="Maximum number of improvement rounds. If they finish within --seconds, the same input gives the same plan.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random choices."
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True, help="Seed of the random choices."
 )
 @click.option("--greedy", is_flag=True, help="Print the greedy plan without improving it.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)

@@ -13,7 +13,9 @@ from provisioner.apis.pods import Pod
 from provisioner.cli.plan import child
 from provisioner.cli.plan.child import Answered, Asked, environment, prices_of_constraints
 from provisioner.cli.plan.questions import Question
+from provisioner.planning.protocol import ROUNDS, SEED
 from provisioner.planning.relaxing import Priced
+from provisioner.scheduling.acceptance import is_near, weighed
 from provisioner.scheduling.arrays import pack_result, unpack_result
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import are_few, cheapest
@@ -34,8 +36,8 @@ class Settings:
     """How the child looks: see `child.Asked`. Without `improve` it is not asked."""
 
     seconds: float = 3.0
-    rounds: int = 60
-    seed: int = 0
+    rounds: int = ROUNDS
+    seed: int = SEED
     improve: bool = True
     memory_bytes: int = child.MEMORY_BYTES
 
@@ -99,7 +101,7 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
             problem = _objection(prepared, question.pods, greedy, result)
             if problem:
                 fallback = f"the planner's answer was refused: {problem}"
-            elif result.usd_per_hour < greedy.usd_per_hour - _EPSILON:
+            elif not is_near(greedy) and weighed(prepared, result.claims) < weighed(prepared, greedy.claims) - _EPSILON:
                 found, stage = result, answered.stage
             elif answered.refused:
                 fallback = f"a cheaper fleet was refused: {answered.refused}"

@@ -8,8 +8,8 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
-from provisioner.planning.protocol import ProtocolError, proposed
-from provisioner.scheduling.acceptance import taken
+from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError, proposed
+from provisioner.scheduling.acceptance import is_near, taken
 from provisioner.scheduling.partitions import MOST_PODS, are_few, cheapest
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
@@ -19,12 +19,8 @@ from provisioner.support.clock import Clock
 
 LEAST_SECONDS: Final = 0.3
 """Where no more of the batch's time remains, its nodes are launched as scheduling has them."""
-NEAR: Final = 1.005
-"""Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
 SEARCH_SHARE: Final = 0.6
 """Of a batch's time, for the search; the rest is for the question, the answer and the judge."""
-_ROUNDS: Final = 100
-_SEED: Final = 0
 _EPSILON: Final = 1e-9  # USD per hour
 _log = logs.get_logger(__name__)
 
@@ -156,7 +152,7 @@ class Planner:
             return result, least, PlanOutcome.GREEDY
         if are_few(prepared, result):
             return cheapest(prepared, result), least, PlanOutcome.EXACT
-        if least is not None and result.usd_per_hour <= least * NEAR:
+        if is_near(result):
             return result, least, PlanOutcome.NEAR_BOUND
         own = min(seconds, self._patience.seconds(sum(pods), self._types))
         if own <= LEAST_SECONDS:
@@ -167,8 +163,8 @@ class Planner:
             result,
             search_until=now + own * SEARCH_SHARE,
             wait_until=now + own + self._patience.grace,
-            rounds=_ROUNDS,
-            seed=_SEED,
+            rounds=ROUNDS,
+            seed=SEED,
         )
         if isinstance(reply, Refusal):
             return result, least, reply
