@@ -14,11 +14,12 @@ from provisioner.scheduling.binding_order import Stuck, stuck
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.census import Census
 from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.company import guards_of
 from provisioner.scheduling.crowds import Crowding
 from provisioner.scheduling.demands import Count, Demand, Relations, Spread
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter, Term
 from provisioner.scheduling.finishing import finish
-from provisioner.scheduling.offers import PreparedPool, pin
+from provisioner.scheduling.offers import Daemon, PreparedPool, pin
 from provisioner.scheduling.places import Account, Place, Reservations, take_off
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.ports import Port
@@ -49,6 +50,7 @@ class Setting:
         terms: how the question is asked.
         lingering: nodes that leave by this question: they are domains for kube-scheduler until they are gone.
         crowding: how many pods of one owner nodes take; None where no NodePool says so.
+        company: the daemons of nodes to come that have to do with pods of the question.
         pending: by what is counted, how many pods of the question are; filled when it is asked for.
     """
 
@@ -68,6 +70,7 @@ class Setting:
     terms: "Terms"
     lingering: int = 0
     crowding: Crowding | None = None
+    company: Sequence[Daemon] = ()
     pending: dict[Count, int] = field(default_factory=dict)
 
     @property
@@ -384,7 +387,18 @@ class Attempt:
         """Whether a pod of the class has a place as long as no other pod of the problem has one."""
         setting, required, need = self._setting, one.filter, self._setting.needs[one]
         bins = setting.bins
-        return bool(bins.admitting(required) & bins.roomy(need)) or setting.buys(required, need)
+        if bins.admitting(required) & bins.roomy(need):
+            return True
+        return setting.buys(required, need) and not self._kept_away(one)
+
+    def _kept_away(self, one: PodClass) -> bool:
+        """Whether daemons keep a class from every new node that it could have."""
+        placing = self.placing
+        if not placing.company:
+            return False
+        run = self.run_for(one, one.ladder[-1], 0)
+        takers = [account for account in placing.accounts if account.offer.takes(run.required, run.need)]
+        return all(placing.keeps_away(run, account) for account in takers)
 
     @property
     def opened_late(self) -> bool:
@@ -781,8 +795,9 @@ def scope_of(
     bins: Bins,
     census: Census,
     lingering: int = 0,
+    company: Sequence[Daemon] = (),
 ) -> Scope:
-    """Everything that has to be counted for these classes, whose different ladders are `ladders`."""
+    """Everything that has to be counted for these classes, whose different ladders are `ladders`, and what keeps them from daemons."""
     counts: dict[Count, None] = {}
     for ladder in ladders:
         for demand in ladder:
@@ -792,6 +807,8 @@ def scope_of(
         kinds = {id(one.facts.pod): one.facts.pod for one in classes}
         for pod in kinds.values():
             counts.update(dict.fromkeys(census.guarded(pod, namespaces)))
+    if company:
+        counts.update(guards_of(company, {id(one.facts.pod): one.facts.pod for one in classes}.values(), namespaces))
     keys: dict[str, None] = {}
     for count in counts:
         if not count.on_hosts:

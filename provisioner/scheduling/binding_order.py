@@ -102,6 +102,7 @@ class _Order:
     ) -> None:
         self._placing: Final = placing
         self._topology: Final = placing.topology.emptied()
+        placing.bring_along(self._topology)
         self._existing: Final[dict[DomainCounter, tuple[Sequence[int], int]]] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}

@@ -30,6 +30,7 @@ from provisioner.scheduling.reasons import (
     NoOffering,
     NoPools,
     NotApart,
+    NotBesideDaemon,
     NoTerm,
     NothingLeft,
     NotTogether,
@@ -282,6 +283,9 @@ class Explainer:
     def _relation(self, account: Account, run: Run) -> Constraint:
         """Which tie to other pods rules out every domain that the pool can serve."""
         plan, placing = run.plan, self._placing
+        daemon_set = placing.keeps_away(run, account)
+        if daemon_set:
+            return NotBesideDaemon(daemon_set)
         for host in plan.together:
             if host.anywhere or not plan.bootstraps:
                 return NotTogether(host.count.key, ())

@@ -16,13 +16,14 @@ from provisioner.scheduling.attempt import Attempt, Setting
 from provisioner.scheduling.binding_order import Stuck
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
+from provisioner.scheduling.company import choosy_terms
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.limits import LimitLedger
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import Pin, Placing
+from provisioner.scheduling.placing import Pin, Placing, sides_of
 from provisioner.scheduling.ports import clash
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
@@ -327,6 +328,9 @@ class _Judge:
             state = offer.without(state, _over(offer, state, row, account.ledger, node.charge))
         if state is None or row is None or not state.rows >> row & 1:
             return None
+        for terms in choosy_terms(self.placing.company):
+            sides = sides_of(offer, state, terms, [0] * len(self.placing.dimensions.names))
+            state = next((one for one in sides if one.rows >> row & 1), state)
         self.places[len(self.placing.places)] = number
         return self.placing.open_empty(account, state)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
+from provisioner.scheduling.demands import Relations
 from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
 from provisioner.scheduling.limits import Stairs, stairs_of
 from provisioner.scheduling.ports import Ports, any_clash
@@ -26,11 +27,13 @@ SIMULATED_LABELS: Final = frozenset(_SIMULATED)
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """What one DaemonSet takes of the nodes that it runs on."""
+    """What one DaemonSet takes of the nodes that it runs on, and what its pods are to others; its name is for people."""
 
     filter: NodeFilter
     requests: Resources
-    ports: Ports = ()
+    ports: Ports
+    relations: Relations
+    name: str
 
 
 class State:
@@ -283,6 +286,12 @@ class PreparedPool:
         """Whether a new node admits pods with this filter."""
         return self.tolerated(node_filter) and any(
             self.narrowed(self.base, term) is not None for term in node_filter.terms
+        )
+
+    def hosts(self, daemon: Daemon, state: State) -> bool:
+        """Whether a daemon runs on a claim of this state, whatever it becomes."""
+        return self.tolerated(daemon.filter) and any(
+            self.narrowed(state, term) is state for term in daemon.filter.terms if term.new_nodes
         )
 
     def takes(self, node_filter: NodeFilter, need: Need) -> bool:

@@ -14,10 +14,11 @@ from typing import Final, Protocol, TypeVar
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
+from provisioner.scheduling.company import NOTHING, Brought, brought_by, choosy_terms
 from provisioner.scheduling.crowds import Crowding, Crowds
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import PreparedPool, State, pin
+from provisioner.scheduling.offers import Daemon, PreparedPool, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -97,6 +98,8 @@ def _level(amount: int) -> int:
     return amount if shift <= 0 else (shift << _LEVEL_BITS) + (amount >> shift)
 
 
+NONE_THERE: Final = "?"
+"""No DaemonSet brings what the class wants to be with."""
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
 _MOST_WAYS: Final = 8
@@ -114,6 +117,7 @@ class Standing(Protocol):
         many_sizes: hardly two pods are of one size.
         lingering: nodes that leave, and are domains for kube-scheduler until they are gone.
         crowding: how many pods of one owner nodes take; None for any number.
+        company: the daemons of nodes to come that have to do with pods of the question.
     """
 
     @property
@@ -128,6 +132,8 @@ class Standing(Protocol):
     def lingering(self) -> int: ...
     @property
     def crowding(self) -> Crowding | None: ...
+    @property
+    def company(self) -> Sequence[Daemon]: ...
 
     def attached(self, number: int) -> set[Attachment] | None:
         """The volumes that an existing node has attached; None where no pod of the question has any."""
@@ -153,7 +159,9 @@ class Placing:
 
     __slots__ = (  # an object of more than thirty attributes is slow without
         "_attached",
+        "_awaiting",
         "_base",
+        "_brought",
         "_entered",
         "_flats",
         "_full",
@@ -174,6 +182,7 @@ class Placing:
         "cautious",
         "ceilings",
         "closing",
+        "company",
         "crowds",
         "dimensions",
         "forced",
@@ -242,6 +251,9 @@ class Placing:
         self.ports: Final[dict[Port, int]] = dict(ground.ports)
         self.crowds: Final = None if ground.crowding is None else Crowds(ground.crowding)
         self._attached: Final[dict[Attachment, int]] = {}
+        self.company: Final = ground.company
+        self._brought: Final[dict[tuple[Account, State], Brought]] = {}
+        self._awaiting: Final[dict[Axis, int]] = {}  # claims whose daemons are in no domain yet
 
     # ------------------------------------------------------------------ the ground
 
@@ -275,6 +287,68 @@ class Placing:
         for picky in self.topology.picky:
             if self._counts(picky.eligibility, account, state):
                 picky.places |= new
+        if self.company:
+            for i in members(new):
+                for axis in self.accompany(self.brought(account, state), i):
+                    self._awaiting[axis] = self._awaiting.get(axis, 0) | 1 << i
+
+    def brought(self, account: Account, state: State) -> Brought:
+        """What the daemons of a claim of this state are to others."""
+        if not self.company:
+            return NOTHING
+        key = account, state
+        found = self._brought.get(key)
+        if found is None:
+            daemons = [one for one in self.company if account.offer.hosts(one, state)]
+            found = self._brought[key] = brought_by(daemons, self.topology)
+        return found
+
+    def accompany(self, brought: Brought, place: int, only: Axis | None = None) -> set[Axis]:
+        """Count the daemons of a claim, on its host and in its domains (or on one axis alone); the axes on which it has no domain yet."""
+        low = 1 << place
+        for host, pods in brought.hosts.items() if only is None else ():
+            host.add(place, low, pods)
+        waiting = set()
+        for counter, pods in brought.domains.items():
+            axis = counter.axis
+            if only is not None and axis is not only:
+                continue
+            if not axis.fixed & low:
+                waiting.add(axis)
+            elif counter.under.places & low and (domain := axis.domain_of(low)) >= 0:
+                counter.add(domain, pods)
+                for key, held in counter.held.items():  # daemons wait for nobody: they may be there before any pod
+                    counter.held[key] = max(held, counter.counts[domain])
+        return waiting
+
+    def bring_along(self, topology: Topology) -> None:
+        """Count the daemons of every claim by other counters."""
+        for i, place in enumerate(self.claims(), self.now) if self.company else ():
+            if place.account is not None and place.state is not None:
+                offer, state = place.account.offer, place.state
+                self.accompany(brought_by([one for one in self.company if offer.hosts(one, state)], topology), i)
+
+    def unwelcome(self, run: Run, brought: Brought, pins: tuple[Pin, ...], *, together: bool) -> str:
+        """The DaemonSet whose pods keep the class from a new node that has these daemons, or that it misses there; "" where it may open one."""
+        plan = run.plan
+        for host in (*plan.apart, *plan.blocked):
+            if host in brought.hosts:
+                return brought.names[host]
+        for each in plan.axes:
+            for counter in (*each.apart, *each.blocked):
+                if counter in brought.domains:
+                    return brought.names[counter]
+        if not together or (plan.bootstraps and not self.anywhere(plan)):
+            return ""
+        for host in plan.together:
+            if host not in brought.hosts:
+                return NONE_THERE
+        for axis, domain in pins:
+            ap = plan.by_axis.get(axis)
+            for counter in ap.together if ap is not None and domain >= 0 else ():
+                if counter not in brought.domains and not counter.counts[domain]:
+                    return NONE_THERE
+        return ""
 
     def place_at(self, i: int) -> Place:
         """A place by its number; that of an existing node is made once somebody looks at it."""
@@ -617,13 +691,31 @@ class Placing:
             domains = [domain for domain in domains if not other.counts[domain]]
         if together:
             for other in ap.together:
-                domains = [domain for domain in domains if other.counts[domain]]
+                come = self._coming(run, other) if self.company else ()
+                domains = [domain for domain in domains if other.counts[domain] or domain in come]
         for counter, skew, own, least in ap.spreads:
             if counter is even:
                 continue
             top = self.least(run, counter, least) + skew - (1 if own else 0)
             domains = [domain for domain in domains if counter.counts[domain] <= top]
         return list(domains)
+
+    def _coming(self, run: Run, counter: DomainCounter) -> Collection[int]:
+        """The domains to which a new node for the class may bring daemons that a counter counts."""
+        found: set[int] = set()
+        for account in self._takers(run):
+            for term in run.filter.terms:
+                state = account.offer.narrowed(account.offer.base, term)
+                for one in self.company if state is not None else ():
+                    if state is None or not counter.count.include(one.relations.pod, self.topology.namespaces):
+                        continue
+                    if not account.offer.tolerated(one.filter):
+                        continue
+                    for way in one.filter.terms:
+                        there = account.offer.narrowed(state, way)
+                        if there is not None:
+                            found.update(self._domains_of(account, there, counter.axis))
+        return found
 
     def least(self, run: Run, counter: DomainCounter, min_domains: int) -> int:
         """The number in the emptiest domain that counts."""
@@ -923,16 +1015,31 @@ class Placing:
     ) -> int:
         """Pods into places of one domain each axis, first those that are there, then new ones; how many."""
         placed = 0
-        may_open = opening and not (together and run.plan.together)
+        may_open = opening and self.may_open(run, together)
         if may_open and self.scattering:
-            placed = self._open(run, limit, pins)
+            placed = self._open(run, limit, pins, together)
+        if (
+            self.company
+            and together
+            and any(
+                not counter.counts[domain]
+                for axis, domain in pins
+                if domain >= 0 and axis in run.plan.by_axis
+                for counter in run.plan.by_axis[axis].together
+            )
+        ):
+            mask = 0  # only a node to come brings to this domain what the class wants to be with
         if mask and placed < limit:
             candidates = self._candidates(run, together=together) & mask
             if candidates:
                 placed += self.fill(run, candidates, limit - placed, pins)
         if may_open and placed < limit:
-            placed += self._open(run, limit - placed, pins)
+            placed += self._open(run, limit - placed, pins, together)
         return placed
+
+    def may_open(self, run: Run, together: bool) -> bool:
+        """Whether a new node may be one where the class is with those that it wants to be with: only daemons are there from the start."""
+        return not (together and run.plan.together) or bool(self.company)
 
     def fill(self, run: Run, candidates: int, limit: int, pins: tuple[Pin, ...]) -> int:  # noqa: C901 - the hot loop: a call costs more than a branch
         """Pods into these places, the first first; how many. The innermost loop of all."""
@@ -1106,15 +1213,49 @@ class Placing:
         if found is None:
             return ()
         ways: Sequence[State] = (found,)
-        if run.plan.choosy:
+        choosy = run.plan.choosy
+        accompanied = place is None and bool(self.company)
+        if accompanied:
+            choosy = (*choosy, *choosy_terms(self.company))
+        if choosy or accompanied:
             used = [0] * len(self.dimensions.names) if place is None else list(place.load())
             for d, amount in first:
                 used[d] += amount
-            for terms in run.plan.choosy:
-                ways = [side for one in ways for side in _sides(offer, one, terms, used)][:_MOST_WAYS]
+            for terms in choosy:
+                ways = [side for one in ways for side in sides_of(offer, one, terms, used)][:_MOST_WAYS]
+            if accompanied:
+                ways = self._settled_ways(account, ways, used)
         if self._kept:
             kept = (self._harmless(account, one, self._kept, run) for one in ways)
             return [one for one in kept if one is not None]
+        return ways
+
+    def _settled_ways(self, account: Account, ways: Sequence[State], used: Sequence[int]) -> Sequence[State]:
+        """These states, each in every domain in which its daemons are counted: what is counted must be somewhere. Cheapest first."""
+        offer = account.offer
+        for _ in self.axes:
+            found: list[State] = []
+            for one in ways:
+                axis = next(
+                    (
+                        counter.axis
+                        for counter in (*self.brought(account, one).domains, *self.brought(account, one).kept_out)
+                        if len(self._domains_of(account, one, counter.axis)) > 1
+                    ),
+                    None,
+                )
+                if axis is None:
+                    found.append(one)
+                    continue
+                pinned = [
+                    offer.narrowed(one, pin(axis.key, axis.values[domain]))
+                    for domain in self._domains_of(account, one, axis)
+                ]
+                found += [state for state in pinned if state is not None]
+            if found == ways:
+                break
+            prices = {state: offer.price(state, used) for state in found}
+            ways = sorted((state for state in prices if prices[state] < _DEAREST), key=prices.__getitem__)
         return ways
 
     def _take_bin(self, run: Run, place: Place, low: int, first: Need, cap: int) -> int:
@@ -1253,6 +1394,10 @@ class Placing:
         for picky in self.topology.picky:
             if picky.places & low and not self._counts(picky.eligibility, account, state):
                 picky.places &= ~low
+        for axis, waiting in self._awaiting.items():
+            if waiting & low & axis.fixed:
+                self._awaiting[axis] = waiting & ~low
+                self.accompany(self.brought(account, state), low.bit_length() - 1, axis)
 
     def _say(self, state: State, places: int) -> None:
         """Claims have settled on values of labels, so pods that want others need not look at them."""
@@ -1281,7 +1426,7 @@ class Placing:
             return False
         return eligibility.terms is None or any(offer.narrowed(state, term) is not None for term in eligibility.terms)
 
-    def _open(self, run: Run, limit: int, pins: tuple[Pin, ...]) -> int:
+    def _open(self, run: Run, limit: int, pins: tuple[Pin, ...], together: bool = True) -> int:
         """Pods into new claims; how many."""
         placed = 0
         fixed = tuple(one for one in pins if one[1] >= 0)
@@ -1300,10 +1445,57 @@ class Placing:
                 for state in self._ways(run, account, offer.base, term, self.first_need(run)):
                     if self.sparing and self._is_too_empty(run, account, state):
                         continue
-                    placed += self._open_in(run, account, state, limit - placed, cap_all, pins)
+                    cap = cap_all
+                    if self.company:
+                        brought = self.brought(account, state)
+                        if self.unwelcome(run, brought, pins, together=together) or self._keeps_out(account, state):
+                            continue
+                        cap = self._beside(run, account, state, brought, cap)
+                        if cap <= 0:
+                            continue
+                        if brought.domains:  # each node brings more: what is right is asked anew for the next
+                            limit = min(limit, placed + cap)
+                    placed += self._open_in(run, account, state, limit - placed, cap, pins)
                     if placed >= limit:
                         return placed
         return placed
+
+    def keeps_away(self, run: Run, account: Account) -> str:
+        """The DaemonSet whose pods, on each new node that a pool may have for the class, keep it away; "" for none."""
+        found = [
+            self.unwelcome(run, self.brought(account, state), (), together=False)
+            for term in (run.filter.terms if self.company else ())
+            for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
+        ]
+        return found[0] if found and all(found) else ""
+
+    def _keeps_out(self, account: Account, state: State) -> bool:
+        """Whether the pods that are in the domain of a new node would keep its daemons out."""
+        return any(
+            counter.counts[domain]
+            for counter in self.brought(account, state).kept_out
+            for domain in self._domains_of(account, state, counter.axis)
+        )
+
+    def _beside(self, run: Run, account: Account, state: State, brought: Brought, cap: int) -> int:
+        """How many pods spread allows beside the daemons of a new node, there and in its domains."""
+        for (host, _, own, _), top in zip(run.plan.spreads, run.tops, strict=True):
+            left = top - brought.hosts.get(host, 0)
+            if own:
+                cap = min(cap, left)
+            elif left < 0:
+                return 0
+        for ap in run.plan.axes if brought.domains else ():
+            domains = self._domains_of(account, state, ap.axis)
+            for counter, skew, own, least in ap.spreads if len(domains) == 1 else ():
+                if self._enough(self._universe(run, counter), counter, least):
+                    continue  # the emptiest domain may get daemons, too: the whole is judged in the end
+                left = skew - counter.counts[domains[0]] - brought.domains.get(counter, 0)
+                if own:
+                    cap = min(cap, left)
+                elif left < 0:
+                    return 0
+        return cap
 
     def _is_too_empty(self, run: Run, account: Account, state: State) -> bool:
         """Whether a new node with one pod of the class would break a hostname spread of pods that have a place."""
@@ -1409,7 +1601,8 @@ class Placing:
 
     def _on_new_ones(self, run: Run) -> None:
         """On as few new claims as even numbers allow, and those that are there filled as far as even numbers are."""
-        new = self.largest_new(run)
+        beside = self._least_beside(run) if self.company else 0  # daemons that count on each new node
+        new = self.largest_new(run) + beside
         highest, number = new, self.nodes_wanted
         there = _NONE_THERE
         for host, skew, _, least in run.plan.spreads:
@@ -1417,14 +1610,14 @@ class Placing:
             there = self._filled(run, host)
             ceiling = there.lowest + skew if host.eligible & self.usable else new
             if host.count in self.cautious or least - known > run.left:
-                ceiling = min(ceiling, skew)
+                ceiling = min(ceiling, skew + beside)
             highest = min(highest, ceiling, self.ceilings.get(host.count, highest))
             number = max(number, least if least - known <= run.left else 0) - known
-        highest = max(1, highest)
+        highest = max(1 + beside, highest)
         fewest = max(1, number)
-        if there.capped(highest) + fewest * highest < run.left:
-            fewest = -(-(run.left - there.capped(highest)) // highest)
-        if highest < new and fewest > max(1, number, -(-run.left // max(1, new))):
+        if there.capped(highest) + fewest * (highest - beside) < run.left:
+            fewest = -(-(run.left - there.capped(highest)) // (highest - beside))
+        if highest < new and fewest > max(1, number, -(-run.left // max(1, new - beside))):
             self.forced = True
         for ap in run.plan.axes:
             if ap.spreads and fewest > 1:  # as many in each domain
@@ -1432,10 +1625,10 @@ class Placing:
                 fewest = -(-fewest // domains) * domains
         fewest = min(fewest, run.left)
         even = highest  # the least on each with which there is room for all
-        low = 1
+        low = 1 + beside
         while low < even:
             middle = (low + even) // 2
-            if there.capped(middle) + fewest * middle >= run.left:
+            if there.capped(middle) + fewest * (middle - beside) >= run.left:
                 even = middle
             else:
                 low = middle + 1
@@ -1444,11 +1637,25 @@ class Placing:
                 run.allow([top - skew for _, skew, _, _ in run.plan.spreads])
                 end = run.end
                 if opening:
-                    run.end = min(end, run.start + fewest * even)
+                    run.end = min(end, run.start + fewest * (even - beside))
                     run.over = run.left, fewest
                 if opening or there.pods:
                     self.place(run, opening=opening)
                 run.end, run.over = end, (0, 0)
+
+    def _least_beside(self, run: Run) -> int:
+        """How many daemons count at least on each new node, by the hostname spread of the class that counts most."""
+        found = [
+            self.brought(account, state)
+            for account in self._takers(run)
+            for term in run.filter.terms
+            for base in (account.offer.narrowed(account.offer.base, term),)
+            if base is not None
+            for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
+        ]
+        return max(
+            (min((one.hosts.get(host, 0) for one in found), default=0) for host, *_ in run.plan.spreads), default=0
+        )
 
     def _filled(self, run: Run, host: HostCounter) -> "_Filled":
         """What the places that are there already have of the pods of one count, and could have."""
@@ -1525,7 +1732,7 @@ class Placing:
         return bool(loosened)
 
 
-def _sides(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
+def sides_of(offer: PreparedPool, state: State, terms: tuple[Term, ...], used: Sequence[int]) -> Sequence[State]:
     """`state`, narrowed until it is certain whether its node is one that `terms` mean, each way on which `used` fits; cheapest first.
 
     What a spread over some nodes only counts must not depend on what a claim becomes.

@@ -20,8 +20,9 @@ from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.census import NOBODY, Census, Tally, tally_of, tally_of_bin
 from provisioner.scheduling.classes import NOTHING_AVOIDED, LeftOut, PodClass, ahead, classify
+from provisioner.scheduling.company import concerned, is_there, with_daemons
 from provisioner.scheduling.crowds import Crowding, owners_of
-from provisioner.scheduling.demands import facts_of
+from provisioner.scheduling.demands import Demand, facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.judging import Design, Verdict, design_of, judge, settle
 from provisioner.scheduling.offers import Daemon, PreparedPool, pin
@@ -32,6 +33,7 @@ from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
 from provisioner.scheduling.solution import EFFORT, Solution
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, Attachment, attachments_of, claim_keys
+from provisioner.state.daemons import DAEMON_SET
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 
@@ -158,6 +160,8 @@ class Prepared:
         self._tables: Final = tables
         self._stock: Final = stock
         self._daemons: Final = daemons
+        self._due: Final[dict[Daemon, int]] = {}
+        self._guarding: Final = tuple(one for one in daemons if one.relations.guards)
         self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
         well_known = WELL_KNOWN_LABELS | world.well_known
         if world.reservation_label:
@@ -292,11 +296,14 @@ class Prepared:
             gone=gone_now,
         )
         moving, moved = self._moved(pods, gone_now)
+        ladders = ladders_of(classes)
+        company = self._company(classes, ladders)
+        if company:
+            moved = self._accompanied(company, moved, bins)
         census = self._census.changed(moved, passing=True) if moved else self._census
         offers = self._offers(dimensions, drivers)
         need_of = _needs(distinct, dimensions)
         count, load = whole(classes, need_of, len(dimensions.names))
-        ladders = ladders_of(classes)
         after = {number: tally for number, _, tally in moved}
         setting = Setting(
             world=world,
@@ -307,7 +314,7 @@ class Prepared:
             sizes=len(set(map(id, need_of.values()))),
             offers=offers,
             bins=bins,
-            scope=scope_of(world.namespaces, classes, ladders, offers, bins, census, lingering),
+            scope=scope_of(world.namespaces, classes, ladders, offers, bins, census, lingering, company),
             skews=skews_of(ladders),
             ports=self._ports(bins, census),
             in_use=self._in_use(with_volumes, census, moving, after),
@@ -315,8 +322,39 @@ class Prepared:
             terms=terms,
             lingering=lingering,
             crowding=self._crowding(moving, after) if world.most_of_one else None,
+            company=company,
         )
         return setting, left_out
+
+    def _company(self, classes: Sequence[PodClass], ladders: Sequence[Sequence[Demand]]) -> tuple[Daemon, ...]:
+        """The daemons that have to do with pods of the question."""
+        if not self._daemons:
+            return ()
+        counts = {count: None for ladder in ladders for demand in ladder for count in demand.relations.counts}
+        if not counts and not self._guarding:
+            return ()
+        daemons = self._daemons if counts else self._guarding
+        pods = {id(one.facts.pod): one.facts.pod for one in classes} if self._guarding else {}
+        return concerned(daemons, counts, pods.values(), self.world.namespaces)
+
+    def _accompanied(
+        self, company: Sequence[Daemon], moved: Sequence[tuple[int, Tally, Tally]], bins: Bins
+    ) -> list[tuple[int, Tally, Tally]]:
+        """What nodes have less, and the pods of DaemonSets that are still due on them more."""
+        due: dict[int, list[Daemon]] = {}
+        for one in company:
+            places = self._due.get(one)
+            if places is None:  # two threads that make it at once make the same
+                admitting = bins.everything & bins.ground.matching(one.filter.terms)
+                admitting &= bins.ground.tolerating(one.filter.tolerations, one.filter.effects)
+                places = self._due[one] = mask_of(i for i in members(admitting) if not is_there(one, self._tallies[i]))
+            for number in members(places & bins.everything):
+                due.setdefault(number, []).append(one)
+        changes = {number: (before, after) for number, before, after in moved}
+        for number, daemons in due.items():
+            before, after = changes.get(number, (self._tallies[number], self._tallies[number]))
+            changes[number] = before, with_daemons(after, daemons)
+        return [(number, before, after) for number, (before, after) in sorted(changes.items())]
 
     def _crowding(self, moving: Collection[str], after: Iterable[int]) -> Crowding:
         """How many pods of one owner nodes take, and have once those of the question are taken off."""
@@ -646,7 +684,8 @@ def _daemons(shapes: Iterable[PodShape]) -> tuple[Daemon, ...]:
             facts = facts_of(shape)
         except FilterError:
             continue
-        readable.append(Daemon(facts.filter, facts.requests, facts.ports))
+        name = str(shape.derived.get(DAEMON_SET, f"of namespace {shape.namespace}"))
+        readable.append(Daemon(facts.filter, facts.requests, facts.ports, facts.required.relations, name))
     return tuple(readable)
 
 

@@ -269,6 +269,16 @@ class NotApart:
 
 
 @dataclass(frozen=True, slots=True)
+class NotBesideDaemon:
+    """Anti-affinity between the pod and the pods of a DaemonSet, which run on every node that it could have; theirs or its own."""
+
+    daemon_set: str
+
+    def __str__(self) -> str:
+        return f"required pod anti-affinity between it and the pods of DaemonSet {self.daemon_set}, which run on every matching node"
+
+
+@dataclass(frozen=True, slots=True)
 class PortsTaken:
     """Daemons of every matching type take a port of the node that the pod wants."""
 
@@ -358,6 +368,7 @@ Constraint = (
     | WouldUnsettle
     | NotTogether
     | NotApart
+    | NotBesideDaemon
     | PortsTaken
     | VolumesElsewhere
     | ReservationsHeld

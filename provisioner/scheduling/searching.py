@@ -198,10 +198,12 @@ class ChoosingPlacing(Placing):
         self, run: Run, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
     ) -> int:
         there = [1 << i for i in islice(members(self._candidates(run, together=together) & mask), _MOST_PLACES)]
-        may_open = opening and not (together and run.plan.together) and bool(there or limit > 1)
+        may_open = opening and self.may_open(run, together) and bool(there or limit > 1)
         number = self._choices.of(max(1, len(there)) + may_open)
         if number and number >= len(there):
-            return self._open(run, 1, pins) or super()._put(run, mask, limit, pins, opening=opening, together=together)
+            return self._open(run, 1, pins, together) or super()._put(
+                run, mask, limit, pins, opening=opening, together=together
+            )
         if number:
             mask &= -there[number]  # from that place on
         return super()._put(run, mask, limit, pins, opening=opening, together=together)

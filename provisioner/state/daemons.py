@@ -30,6 +30,8 @@ _AUTOMATIC: Final = (
     (names.CORDONED_TAINT_KEY, names.NO_SCHEDULE),
 )
 """Taints that the DaemonSet controller lets every pod of its own tolerate. Source: kubernetes `pkg/controller/daemon/util`."""
+DAEMON_SET: Final = "daemon_set"
+"""Where a shape keeps the name of the DaemonSet whose pods it is of, for people; of DaemonSets with equal pods the first."""
 _TERMS: Final = "daemon_terms"
 """Where the terms are kept on a shape."""
 _ON_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", names.NO_SCHEDULE)
@@ -53,7 +55,9 @@ def daemon_shape(daemon: DaemonSet, admission: Admission = NO_ADMISSION, seen: R
     made = admitted(msgspec.structs.replace(template, spec=placed), namespace, admission)
     if seen is not None:
         made = Admitted(msgspec.structs.replace(made.template, spec=_requesting(made.template.spec, seen)))
-    return made.shape(namespace, daemon=True)
+    shape = made.shape(namespace, daemon=True)
+    shape.derived.setdefault(DAEMON_SET, f"{namespace}/{daemon.metadata.name}")
+    return shape
 
 
 def _requesting(spec: PodSpec, total: Resources) -> PodSpec:

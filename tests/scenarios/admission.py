@@ -45,6 +45,7 @@ from tests.scenarios.steps import (
     bare_pod,
     becomes,
     change_pool,
+    daemons,
     deploy,
     event,
     labelled,
@@ -64,6 +65,14 @@ from tests.scenarios.steps import (
 from tests.support.provisioner import TEAM
 
 ARM64 = {names.STAMP_ARCH: "arm64"}
+
+
+def _to_agent(kind: str) -> dict[str, Any]:
+    """Required affinity or anti-affinity over hosts to the pods of the DaemonSet `agent`."""
+    term = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "agent"}}}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 BOTH = {"key": names.CAPACITY_TYPE_LABEL, "operator": "In", "values": ["on-demand", "spot"]}
 ARM_NODES: Mapping[str, Any] = {
     "requirements": [
@@ -985,6 +994,21 @@ EXTENDER: tuple[Row, ...] = (
         landed,
         group=ADMISSION,
         extender=True,
+    ),
+    row(
+        "pods that want to be with the pods of a DaemonSet get nodes",
+        pool(),
+        daemons(),
+        deploy("near", 3, affinity=_to_agent("podAffinity")),
+        pods_run(3, "near"),
+    ),
+    row(
+        "pods that keep away from the pods of a DaemonSet get no node in vain, and an event names it",
+        pool(),
+        daemons(),
+        deploy("far", 2, affinity=_to_agent("podAntiAffinity")),
+        event("FailedScheduling", "the pods of DaemonSet {ns}/agent", kind="Pod"),
+        lambda scene: scene.throughout(12, lambda: "a node was launched" if scene.claims() else ""),
     ),
     row(
         "pods of priority that come later leave planned pods their room",

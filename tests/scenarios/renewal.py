@@ -176,9 +176,9 @@ def overlay_says(name: str, status: str, reason: str = "") -> Step:
     return wait(f"overlay {name} is Ready={status} {reason}", so)
 
 
-def buffer(name: str, *, cpu: str = "3", **spec: Any) -> Step:
-    """A CapacityBuffer of units of so many CPUs, for this row's nodes."""
-    container = {"name": "main", "image": "none.invalid/none", "resources": {"requests": {"cpu": cpu}}}
+def buffer(name: str, *, cpu: str = "3", given: str = "requests", **spec: Any) -> Step:
+    """A CapacityBuffer of units of so many CPUs, for this row's nodes; they are given as requests or limits."""
+    container = {"name": "main", "image": "none.invalid/none", "resources": {given: {"cpu": cpu}}}
     pod = {
         "containers": [container],
         "nodeSelector": {TEAM: "{pool}"},
@@ -850,6 +850,14 @@ ROWS: tuple[Row, ...] = (
         "a CapacityBuffer keeps no more than its limits",
         pool(disruption=EMPTY),
         buffer("spare", replicas=5, limits={"cpu": "7"}),
+        settled(2, 0),
+        buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=2),
+        holds(10),
+    ),
+    row(
+        "a CapacityBuffer whose template has limits only keeps room for them",
+        pool(disruption=EMPTY),
+        buffer("spare", replicas=2, given="limits"),
         settled(2, 0),
         buffer_says("spare", "Provisioning", "True", "FitsExistingCapacity", units=2),
         holds(10),

@@ -125,6 +125,32 @@ def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> tuple[PodShape, 
     return tuple(one for one in problem.daemons if not one.error and admits(one, labels, pool.taints))
 
 
+def pods_of(daemons: Iterable[PodShape], name: str) -> tuple[Pod, ...]:
+    """The pods of DaemonSets on a node; they wait for nobody, so they are there first."""
+    return tuple(
+        Pod(
+            name=f"daemon-{number}-{name}",
+            namespace=shape.namespace,
+            uid=f"{name}/{number}",
+            shape=shape,
+            labels=shape.labels,
+            node_name=NEW,
+        )
+        for number, shape in enumerate(daemons)
+    )
+
+
+def due_on(problem: Problem, one: Bin) -> tuple[PodShape, ...]:
+    """The DaemonSets of which no pod is on an existing node that they may use."""
+    return tuple(
+        shape
+        for shape in problem.daemons
+        if not shape.error
+        and admits(shape, one.labels, one.taints, one.node_name)
+        and not any(pod.namespace == shape.namespace and shape.labels.items() <= pod.labels.items() for pod in one.pods)
+    )
+
+
 def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
     """What kube-scheduler would see, once it is ready, of a node that nothing runs on yet."""
     daemons = daemons_on(problem, option.pool, option.labels)
@@ -144,6 +170,7 @@ def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
         taints=option.pool.taints,
         node_name=NEW,
         daemons=daemons,
+        pods=pods_of(daemons, name),
         attach=limits,
         overflowing=any(amount < 0 for amount in room.values()),
     )
@@ -165,7 +192,7 @@ def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
         room=dict(one.room),
         taints=one.taints,
         node_name=one.node_name,
-        pods=tuple(pod for pod in one.pods if pod.uid not in asked),
+        pods=(*(pod for pod in one.pods if pod.uid not in asked), *pods_of(due_on(problem, one), one.name)),
         attach=one.attach_limits,
         leaving=one.leaving,
         closed=one.closed,

@@ -64,6 +64,11 @@ def app(name: str) -> Document:
     return {"matchLabels": {"app": name}}
 
 
+AGENT: Document = {"matchLabels": {"daemon": "agent"}}
+DAEMON_OR_WEB: Document = {"key": "gone", "operator": "DoesNotExist"}
+"""Every pod of the namespace."""
+
+
 def near(key: str, selector: Document, **more: Any) -> Document:
     term = {"topologyKey": key, "labelSelector": selector, **more}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -207,6 +212,32 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "daemons on existing nodes are not counted twice": Scenario(
         several(3, "p"), (ONLY_SMALL,), nodes=(node("@-n1", "4"),), daemons={"agent": "1"}, claims=0, free=True
+    ),
+    "pods that want to be with a daemon get nodes": Scenario(
+        several(4, "p", affinity=near(HOSTNAME, AGENT)), (ONLY_SMALL,), daemons={"agent": "100m"}, claims=4
+    ),
+    "pods that want to be with a daemon of an existing node": Scenario(
+        several(2, "p", affinity=near(HOSTNAME, AGENT)),
+        (ONLY_SMALL,),
+        nodes=(node("@-n1", "4"),),
+        daemons={"agent": "100m"},
+        claims=0,
+        free=True,
+    ),
+    "pods that want to be in the zone of a daemon get nodes": Scenario(
+        several(3, "p", affinity=near(ZONE, AGENT)), (ONLY_SMALL,), daemons={"agent": "100m"}, claims=3
+    ),
+    "pods that keep away from a daemon are left": Scenario(
+        (*several(2, "far", affinity=apart(HOSTNAME, AGENT)), pod("p")),
+        (ONLY_SMALL,),
+        daemons={"agent": "100m"},
+        left=frozenset({"far-0", "far-1"}),
+        claims=1,
+    ),
+    "pods that are spread together with a daemon": Scenario(
+        several(6, "web", app="web", topologySpreadConstraints=[even(HOSTNAME, {"matchExpressions": [DAEMON_OR_WEB]})]),
+        (ONLY_MEDIUM,),
+        daemons={"agent": "100m"},
     ),
     "a pod too large for every node is left": Scenario(
         (pod("huge", "64"), pod("p")), (ANY,), left=frozenset({"huge"}), claims=1

@@ -1,0 +1,127 @@
+"""The pods of DaemonSets on nodes to come, by what other pods want of them: affinity, anti-affinity and spread, from either side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.problem import Problem
+from provisioner.scheduling.result import Result
+from provisioner.scheduling.solver import solve
+from provisioner.values.taints import Toleration
+from tests.support import checker
+from tests.support.problems import (
+    ARM,
+    LARGE,
+    MEDIUM,
+    apart,
+    app,
+    near,
+    node,
+    of_app,
+    pods,
+    pool,
+    problem,
+    shape,
+    spread,
+)
+
+HOST, ZONE = names.HOSTNAME_LABEL, names.ZONE_LABEL
+EVERYWHERE = (Toleration(operator="Exists"),)
+AGENT = of_app("agent", "100m", "0", tolerations=EVERYWHERE)
+ON_ARM = of_app("agent", "100m", "0", selector={names.ARCH_LABEL: "arm64"})
+POOL = pool(types=(MEDIUM, LARGE, ARM))
+X86 = pool(types=(MEDIUM, LARGE))
+
+
+def asked(
+    of: Sequence[Pod], *daemons: PodShape, bins: Sequence[Any] = (), pools: Sequence[Any] = (POOL,)
+) -> tuple[Problem, Result]:
+    one = problem(of, *pools, daemons=daemons, bins=bins)
+    found = solve(one)
+    assert not [*checker.violations(one, found)]
+    return one, found
+
+
+def test_pods_that_want_to_be_with_a_daemon_get_nodes() -> None:
+    _, found = asked(pods(10, of_app("near", affinity=near(HOST, app("agent")))), AGENT, pools=(X86,))
+    assert not found.unplaced
+    assert found.claims
+
+
+def test_they_get_nodes_on_which_it_runs() -> None:
+    _, found = asked(pods(4, of_app("near", affinity=near(HOST, app("agent")))), ON_ARM)
+    assert not found.unplaced
+    assert {name for claim in found.claims for name in claim.instance_types} == {"arm"}
+
+
+def test_they_get_none_where_it_does_not() -> None:
+    _, found = asked(pods(2, of_app("near", affinity=near(HOST, app("agent")))), ON_ARM, pools=(X86,))
+    assert not found.claims
+    assert len(found.unplaced) == 2
+
+
+def test_they_go_where_it_is_still_to_come() -> None:
+    _, found = asked(pods(3, of_app("near", affinity=near(HOST, app("agent")))), AGENT, bins=[node("n1")])
+    assert not found.claims
+    assert not found.unplaced
+
+
+def test_it_is_counted_once_where_it_runs() -> None:
+    running = Pod(
+        name="agent-x",
+        namespace="default",
+        uid="agent-x",
+        shape=of_app("agent", "100m", "0", labels={"controller-revision-hash": "1"}),
+        labels={"app": "agent", "controller-revision-hash": "1"},
+        node_name="n1",
+    )
+    constraint = spread(HOST, app("agent"), 1, min_domains=2)
+    own = of_app("web", topology_spread_constraints=(constraint,))
+    _, found = asked(pods(1, own), AGENT, bins=[node("n1", running=[running])])
+    assert not found.claims  # one pod of the DaemonSet is as many as a node may have while there is only one
+
+
+@pytest.mark.parametrize("key", [HOST, ZONE])
+def test_pods_that_keep_away_from_it_get_no_node_in_vain(key: str) -> None:
+    _, found = asked(pods(2, of_app("far", affinity=apart(key, app("agent")))), AGENT)
+    assert not found.claims
+    assert len(found.unplaced) == 2
+    assert "DaemonSet" in " ".join(str(reason) for reason in found.unplaced[0].reasons)
+
+
+def test_pods_that_keep_away_from_it_get_nodes_where_it_does_not_run() -> None:
+    _, found = asked(pods(2, of_app("far", affinity=apart(HOST, app("agent")))), ON_ARM)
+    assert not found.unplaced
+    assert "arm" not in {name for claim in found.claims for name in claim.instance_types}
+
+
+def test_pods_that_it_keeps_away_get_no_node_in_vain() -> None:
+    shy = of_app("agent", "100m", "0", tolerations=EVERYWHERE, affinity=apart(HOST, app("web")))
+    _, found = asked((*pods(2, of_app("web")), *pods(1, of_app("other"), "other")), shy)
+    assert {left.pod.shape.labels["app"] for left in found.unplaced} == {"web"}
+    assert "DaemonSet" in " ".join(str(reason) for reason in found.unplaced[0].reasons)
+
+
+def test_pods_that_want_its_zone_get_nodes() -> None:
+    _, found = asked(pods(3, of_app("near", affinity=near(ZONE, app("agent")))), AGENT)
+    assert not found.unplaced
+
+
+SPREADS: dict[str, tuple[str, int]] = {
+    "over hosts": (HOST, 1),
+    "over hosts, two more": (HOST, 2),
+    "over zones": (ZONE, 1),
+}
+
+
+@pytest.mark.parametrize(("key", "skew"), SPREADS.values(), ids=SPREADS)
+def test_a_spread_that_counts_it_is_kept(key: str, skew: int) -> None:
+    agent = shape("100m", "0", labels={"app": "agent", "part": "x"}, tolerations=EVERYWHERE)
+    constraint = spread(key, LabelSelector(match_labels={"part": "x"}), skew)
+    own = shape(labels={"app": "web", "part": "x"}, topology_spread_constraints=(constraint,))
+    _, found = asked(pods(6, own), agent)
+    assert not found.unplaced
