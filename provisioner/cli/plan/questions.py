@@ -368,6 +368,25 @@ def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
     return replace(world, daemons=(*world.daemons, *(shape for _, shape in sorted(samples.items()))))
 
 
+def _stamped(objects: Objects) -> list[str]:
+    """Namespaces and workloads of which the webhook would change the pods that are still to be made, for people."""
+    there = unexpanded(objects.workloads, objects.pods)
+    made = [one for one in (*objects.loose, *objects.workloads) if id(one) not in there]
+    spaces = {one.namespace for one in made}
+    return [
+        *(
+            f"Namespace {one.metadata.name}"
+            for one in objects.namespaces
+            if one.metadata.name in spaces and names.STAMPS & one.metadata.labels.keys()
+        ),
+        *(
+            f"{one.kind} {one.namespace}/{one.name}"
+            for one in made
+            if names.STAMPS & one.template.metadata.annotations.keys()
+        ),
+    ]
+
+
 def _about(
     pods: Sequence[Pod], waiting: Sequence[Pod], refusing: Sequence[Pod], *, anew: bool, objects: Objects
 ) -> list[str]:
@@ -377,6 +396,11 @@ def _about(
         notes.append(
             f"No NodePool is asked for {', '.join(pod.key for pod in refusing[:_NAMED])}{more}: the required node affinity demands a node "
             f"without the label {names.NODEPOOL_LABEL}."
+        )
+    if stamped := _stamped(objects):
+        more = f" and {len(stamped) - _NAMED} more" if len(stamped) > _NAMED else ""
+        notes.append(
+            f"The plan does not stamp pods as the webhook does; {', '.join(stamped[:_NAMED])}{more} ask{'s' if len(stamped) == 1 else ''} for it."
         )
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:

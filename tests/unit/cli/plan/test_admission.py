@@ -155,3 +155,12 @@ def test_a_pod_that_refuses_node_pools_is_counted_and_named() -> None:
     question, _ = asked(REFUSING, BARE)
     assert (len(question.pods), question.refusing) == (1, 1)
     assert any("default/elsewhere" in note for note in question.notes)
+
+
+def test_who_asks_the_webhook_for_stamps_is_named() -> None:
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {dovetail.dev/arch: arm64}}\n"
+    question, _ = asked(
+        space, BARE.replace("{name: bare}", '{name: bare, annotations: {dovetail.dev/nodepool: "plain"}}')
+    )
+    said = "The plan does not stamp pods as the webhook does; Namespace default, Pod default/bare ask for it."
+    assert said in question.notes
