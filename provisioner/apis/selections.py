@@ -13,9 +13,10 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector
 
 MOST_ELEMENTS: Final = 256
-"""What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads."""
+"""What one list of a pod's constraints may have: node selector terms, tolerations, terms of affinity, spreads, host ports of all containers."""
 MOST_EXPRESSIONS: Final = 512
-"""What all selectors of a pod may have together: entries, expressions, namespaces and keys. Each is held against each node."""
+"""What all selectors of a pod may have together: entries (of the node selector, once for each node selector term), expressions, namespaces and keys.
+Each is held against each node."""
 MOST_VALUES: Final = 2048
 """What these expressions may list together; all instance types of EC2 fit. A value costs less than an expression: it is looked up."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,6 +28,7 @@ def excess(
     affinity: Affinity | None,
     tolerations: Sized,
     spread: tuple[TopologySpreadConstraint, ...],
+    host_ports: Sized = (),
 ) -> str:
     """What there is too much of, and where; "" where everything is within bounds.
 
@@ -45,11 +47,13 @@ def excess(
         ("spec.topologySpreadConstraints", spread),
         (f"spec.affinity.podAffinity.{_REQUIRED}", near),
         (f"spec.affinity.podAntiAffinity.{_REQUIRED}", far),
+        ("spec.containers[*].ports[*].hostPort", host_ports),
     )
     for where, listed in lists:
         if len(listed) > MOST_ELEMENTS:
             return messages.too_many_elements(where, len(listed), MOST_ELEMENTS)
-    said = {"spec.nodeSelector": _Size(len(node_selector)), at_terms: _all(map(_of_term, terms))}
+    # it is part of each term
+    said = {"spec.nodeSelector": _Size(len(node_selector) * max(1, len(terms))), at_terms: _all(map(_of_term, terms))}
     said["spec.topologySpreadConstraints"] = _all(
         _of_selector(one.label_selector, len(one.match_label_keys)) for one in spread
     )

@@ -156,7 +156,7 @@ def shape_of(
             "affinity": _unpinned(spec.affinity) if daemon else spec.affinity,
             "tolerations": spec.tolerations,
             "spread": spec.topology_spread_constraints,
-            "host_ports": _host_ports(spec),
+            "host_ports": host_ports_of(spec),
             "volumes": tuple(volume for volume in spec.volumes if _has_claim(volume)),
             "resource_claims": spec.resource_claims,
             "priority": spec.priority or 0,
@@ -313,7 +313,7 @@ def _has_claim(volume: Volume) -> bool:
     return volume.persistent_volume_claim is not None or volume.ephemeral is not None
 
 
-def _host_ports(spec: PodSpec) -> tuple[ContainerPort, ...]:
+def host_ports_of(spec: PodSpec) -> tuple[ContainerPort, ...]:
     """Ports of the node that the pod takes, sorted; on the host's network every port is one."""
     containers = (*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always"))
     ports = {

@@ -9,6 +9,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.scheduling.binding_order import Stuck, stuck
 from provisioner.scheduling.bins import Bins
@@ -132,7 +134,10 @@ class Setting:
                 by_labels: defaultdict[int, list[PodClass]] = defaultdict(list)  # many classes may have the same
                 for one in self.classes:
                     by_labels[id(one.facts.pod)].append(one)
+                work, cost = self.terms.work, len(self.scope.index.numbers) // _LOOKED_UP_A_STEP
                 for alike in by_labels.values():
+                    if work.limited and not work.step(cost):
+                        break  # nothing is placed any more, so nobody asks
                     some = sum([len(one.pods) for one in alike])
                     for each in self.scope.including(alike[0].facts.pod):
                         self.pending[each] = self.pending.get(each, 0) + some
@@ -168,7 +173,8 @@ class Setting:
 class Work:
     """How much may still be done for one question: so many steps, and until `expired` says that it is enough.
 
-    A step is one class that asks for a place, or one share of its pods in one domain.
+    A step is one class that asks for a place by one of its demands, or one share of its pods in one domain; more where much is looked at
+    (`Run.cost`).
 
     Attributes:
         limited: whether there is an end at all; else steps need not be counted.
@@ -176,7 +182,7 @@ class Work:
         steps: done so far.
     """
 
-    __slots__ = ("_budget", "_expired", "limited", "over", "steps")
+    __slots__ = ("_budget", "_expired", "_looked", "limited", "over", "steps")
 
     def __init__(self, budget: int | None = None, expired: Callable[[], bool] | None = None) -> None:
         self._budget: Final = budget
@@ -184,16 +190,18 @@ class Work:
         self.limited: Final = budget is not None or expired is not None
         self.steps = 0
         self.over = False
+        self._looked = 0
 
-    def step(self) -> bool:
-        """Do one more; False where there is no more."""
+    def step(self, cost: int = 1) -> bool:
+        """Do one more, or one that costs as much as so many; False where there is no more."""
         if self.over:
             return False
-        self.steps += 1
-        if (self._budget is not None and self.steps > self._budget) or (
-            self._expired is not None and not self.steps % _STEPS_A_LOOK and self._expired()
-        ):
+        self.steps += cost
+        if self._budget is not None and self.steps > self._budget:
             self.over = True
+        elif self._expired is not None and self.steps - self._looked >= _STEPS_A_LOOK:
+            self._looked = self.steps
+            self.over = self._expired()
         return not self.over
 
     def look(self) -> bool:
@@ -207,9 +215,14 @@ _STEPS_A_LOOK: Final = 16
 _NO_ZONE: Final = Term(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
 """Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_SIZES: Final = 500
+_MANY_COUNTS: Final = 1_000
 _LOOKS_OF_AN_ATTEMPT: Final = 5_000
 """So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
 _SEVERAL: Final = 2
+_LOOKED_UP_A_STEP: Final = 64
+"""So many counts are compared with the labels of pods, or with running pods, in one step."""
+_MOST_WISHED: Final = 1 << 17
+"""Counts that wishes of all pods may need together."""
 _NEVER: Final = 1 << 40
 """More nodes than there will ever be."""
 
@@ -527,16 +540,18 @@ class Attempt:
         }
 
     def freed(self, broken: Collection[Count]) -> set[PodClass]:
-        """The classes without which nothing is broken: all that have to do with what is, directly or by others."""
+        """The classes without which nothing is broken: all that must have to do with what is, directly or by others, and have places."""
         topology = self.placing.topology
         counters: set[AnyCounter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
+        placed = [one for one in self.classes if self.waiting.get(one, 1)]
+        left = {one: {*self.run_for(one, one.ladder[-1], 0).plan.counters()} for one in placed}
         found: set[PodClass] = set()
         while True:
-            more = {one for one in self.classes if one not in found and not counters.isdisjoint(self.counters(one))}
+            more = {one for one, own in left.items() if not counters.isdisjoint(own)}
             if not more:
                 return found
             found |= more
-            counters |= {counter for one in more for counter in self.counters(one)}
+            counters.update(*[left.pop(one) for one in more])
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
@@ -708,8 +723,12 @@ class Attempt:
             if volumes.unbound and self.without_volume(one):
                 return start
         placing = self.placing
+        paid = 1
         for demand in self._ladder(one):
             run = self.run_for(one, demand, start, zone)
+            if self._work.limited and run.cost > paid and not self._work.step(run.cost - paid):
+                break
+            paid = 0
             if exclusive:
                 run.end = 1
             elif end:
@@ -782,6 +801,21 @@ def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: 
     return sum(counts.values()), load
 
 
+def affordable(classes: list[PodClass]) -> list[PodClass]:
+    """The same, where they wish so much together that it would take all memory, without the wishes of those who wish most."""
+    sizes = {id(one.ladder): sum([len(step.relations.counts) for step in one.ladder[:-1]]) for one in classes}
+    left = _MOST_WISHED
+    if sum(sizes.values()) <= left:
+        return classes
+    kept = set()
+    for key, size in sorted(sizes.items(), key=lambda entry: entry[1]):
+        left -= size
+        if left < 0:
+            break
+        kept.add(key)
+    return [one if id(one.ladder) in kept else msgspec.structs.replace(one, ladder=one.ladder[-1:]) for one in classes]
+
+
 def ladders_of(classes: Iterable[PodClass]) -> list[Sequence[Demand]]:
     """The different ones of all classes."""
     return [*{id(one.ladder): one.ladder for one in classes}.values()]
@@ -794,6 +828,7 @@ def scope_of(
     offers: Sequence[PreparedPool],
     bins: Bins,
     census: Census,
+    work: Work,
     lingering: int = 0,
     company: Sequence[Daemon] = (),
 ) -> Scope:
@@ -809,34 +844,36 @@ def scope_of(
             counts.update(dict.fromkeys(census.guarded(pod, namespaces)))
     if company:
         counts.update(guards_of(company, {id(one.facts.pod): one.facts.pod for one in classes}.values(), namespaces))
-    keys: dict[str, None] = {}
-    for count in counts:
-        if not count.on_hosts:
-            keys[count.key] = None
-        if count.eligibility is not None:
-            keys.update(dict.fromkeys(count.eligibility.keys))
+    keys = {count.key for count in counts if not count.on_hosts}
+    keys.update(*{count.eligibility.keys for count in counts if count.eligibility is not None})
     scope = Scope(bins, census, namespaces, counts, lingering)
+    named = _named_values(ladders, keys)
     for key in sorted(keys):
         places = bins.by_label(key)
         values = {value for value in places if value is not None}
         for offer in offers:
             values.update(offer.domains(offer.base, key))
-        values.update(_named_values(ladders, key))
+        values.update(named[key])
         even = {offer.even(key) for offer in offers}
         axis = scope.axes[key] = Axis(key, values, uneven=len(even) > 1 or None in even)
         axis.settle_in(places)
+    for number, count in enumerate(counts):  # of a few, once somebody looks
+        if number and not number % _LOOKED_UP_A_STEP and not work.step():
+            break
+        if len(counts) > _MANY_COUNTS:
+            (scope.spots if count.on_hosts else scope.sums)(count)
     return scope
 
 
-def _named_values(ladders: Iterable[Sequence[Demand]], key: str) -> set[str]:
-    """Values of a label that a class names; a pool may let its nodes have any."""
-    filters = {demand.filter for ladder in ladders for demand in ladder if not demand.filter.easy}
-    found: set[str] = set()
-    for node_filter in filters:
+def _named_values(ladders: Iterable[Sequence[Demand]], keys: Collection[str]) -> dict[str, set[str]]:
+    """By label, the values of it that a class names; a pool may let its nodes have any."""
+    found: dict[str, set[str]] = {key: set() for key in keys}
+    filters = {id(demand.filter): demand.filter for ladder in ladders for demand in ladder if not demand.filter.easy}
+    for node_filter in filters.values() if found else ():
         for term in node_filter.terms:
-            asked = term.requirements.get(key)
-            if asked is not None and not asked.complement:
-                found.update(asked.values)
+            for key, asked in term.requirements.items():
+                if key in found and not asked.complement:
+                    found[key].update(asked.values)
     return found
 
 

@@ -14,7 +14,7 @@ from provisioner.scheduling.topology import ALL, DomainCounter, Topology
 from provisioner.scheduling.topology_plan import Plan
 
 _MOST_LOOKS: Final = 100_000
-"""Pods and places that are looked at in one order, before it counts as not found."""
+"""Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
 
 
 class _Alike:
@@ -153,7 +153,7 @@ class _Order:
 
     def refusal(self, some: _Alike) -> str:
         """What keeps one more of them from being bound now; "" for nothing."""
-        self._looks += 1
+        self._looks += some.plan.cost
         plan, place, low = some.plan, some.place, some.low
         for host in (*plan.apart, *plan.blocked):
             if host.counts.get(place):

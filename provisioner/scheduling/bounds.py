@@ -6,13 +6,15 @@ from typing import Final
 from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.filters import NodeFilter
+from provisioner.scheduling.filters import TRIVIAL, NodeFilter
 from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.vectors import Need, Vector
 
 _SLACK: Final = 1 - 1e-9
 """Taken off for the rounding of sums."""
 _NOWHERE: Final = float("inf")
+_MOST_TERMS: Final = 16
+"""Of a filter, that are looked at; of more, none: nodes that nobody chose cost no more."""
 
 
 class LowerBound:
@@ -133,7 +135,7 @@ class _Kinds:
                     node
                     for offer in self._offers
                     if offer.tolerated(node_filter)
-                    for term in node_filter.terms
+                    for term in (node_filter.terms if len(node_filter.terms) <= _MOST_TERMS else (TRIVIAL,))
                     for node in offer.kinds(term)
                 ]
             )

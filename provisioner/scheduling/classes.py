@@ -1,7 +1,7 @@
 """From pods to classes: equal pods are judged once, in an order that does not depend on the order of input."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -14,7 +14,7 @@ from provisioner.scheduling.crowds import owner_of
 from provisioner.scheduling.demands import FACTS, Count, Demand, Facts, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import NAME_FIELD, TRIVIAL, FilterError, NodeFilter, Term, check_counts
 from provisioner.scheduling.problem import DevicePolicy, PreferencePolicy, World
-from provisioner.scheduling.reasons import PodGated, PodInvalid, Reason, UnsupportedConstraint
+from provisioner.scheduling.reasons import NOT_TRIED, PodGated, PodInvalid, Reason, UnsupportedConstraint
 from provisioner.scheduling.selecting import label_set
 from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, VolumeDemand, VolumeError, volume_demand
 from provisioner.values.requirement import Operator, Requirement
@@ -26,8 +26,23 @@ _gated = attrgetter("gated")
 _uid = attrgetter("uid")
 _created = attrgetter("created")
 _age = attrgetter("created", "uid")
+_READ_A_LOOK: Final = 400
+"""So many elements of pods are read between two looks at the clock."""
 _FEW: Final = 8
 """So many are sorted quicker by two attributes at once than by one after the other."""
+
+
+def said(shape: PodShape) -> int:
+    """How many elements the lists have that say where pods of a shape may run."""
+    lists: list[Sized] = [shape.spread, shape.tolerations, shape.host_ports, shape.volumes]
+    affinity = shape.affinity
+    if affinity is not None:
+        if affinity.node_affinity is not None:
+            required = affinity.node_affinity.required
+            lists += [affinity.node_affinity.preferred, () if required is None else required.node_selector_terms]
+        for some in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            lists += [] if some is None else [some.required, some.preferred]
+    return sum(map(len, lists))
 
 
 def _by_age(pods: list[Pod]) -> None:
@@ -116,6 +131,7 @@ def classify(
     named: frozenset[str] = frozenset(),
     settled: Mapping[str, Term] = NOTHING_SETTLED,
     avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
+    over: Callable[[], bool] = bool,
 ) -> tuple[list[PodClass], list[LeftOut]]:
     """Group pods by class, in order of `sort_key`; apart, those that cannot be tried.
 
@@ -126,10 +142,11 @@ def classify(
         named: labels that differ between brothers of a class and that pods on existing nodes look at.
         settled: as of `volume_demand`.
         avoided: by UID, names of the nodes that a pod keeps off.
+        over: time is up: what was not read then is left out.
 
     Cost: O(pods) look-ups of interned shapes, O(classes log classes); only pods with volumes are looked at one by one.
     """
-    return _Classifier(world, taints, settled, avoided).classified(pods, named)
+    return _Classifier(world, taints, settled, avoided, over).classified(pods, named)
 
 
 class _Classifier:
@@ -139,7 +156,10 @@ class _Classifier:
         taints: Iterable[Sequence[Taint]],
         settled: Mapping[str, Term],
         avoided: Mapping[str, frozenset[str]],
+        over: Callable[[], bool],
     ) -> None:
+        self._look: Final = over
+        self._unlooked, self._late = 0, False
         self.problem: Final = problem
         self.settled: Final = settled
         self.avoided: Final = avoided
@@ -172,6 +192,9 @@ class _Classifier:
             for shape, pods in self._spread_by_default(members) if defaults else ((members[0].shape, members),):
                 facts: Facts | None = shape.derived.get(FACTS)  # type: ignore[assignment]  # a call costs more than a lookup
                 if facts is None or not facts.plannable:
+                    if self._over(said(shape)):
+                        self.left_out.append(LeftOut(shape, tuple(pods), NOT_TRIED))
+                        continue
                     facts = self._readable(shape, pods)
                 if facts is not None:
                     parts.append((facts, shape, pods))
@@ -189,11 +212,20 @@ class _Classifier:
         self.left_out.sort(key=lambda one: (sort_key(one.shape), str(one.reason)))
         return self.tried, self.left_out
 
+    def _over(self, read: int) -> bool:
+        """Whether time is up; so much more is about to be read."""
+        self._unlooked += 1 + read
+        if self._unlooked >= _READ_A_LOOK:
+            self._unlooked = 0
+            self._late = self._look()
+        return self._late
+
     def _readable(self, shape: PodShape, pods: Sequence[Pod]) -> Facts | None:
         reason: Reason
         try:
             check_counts(shape)
             facts = facts_of(shape)
+            self.ladder_of(facts.ties)
         except FilterError as error:
             reason = PodInvalid(str(error))
         else:
@@ -229,7 +261,10 @@ class _Classifier:
             return
         by_demand: dict[VolumeDemand, list[Pod]] = {}
         bad: dict[str, list[Pod]] = {}
-        for pod in pods:
+        for number, pod in enumerate(pods):
+            if self._over(len(shape.volumes)):
+                self.left_out.append(LeftOut(shape, tuple(pods[number:]), NOT_TRIED))
+                break
             try:
                 by_demand.setdefault(volume_demand(pod, self.problem.storage, self.settled), []).append(pod)
             except VolumeError as error:

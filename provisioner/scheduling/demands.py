@@ -6,13 +6,13 @@ first with every wish, the last with none.
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint
+from provisioner.apis.core import PodAffinityTerm, TopologySpreadConstraint, WeightedPodAffinityTerm
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, normalized_label
 from provisioner.apis.pods import PodShape
@@ -23,14 +23,19 @@ from provisioner.scheduling.selecting import Expressions, LabelSet, Peers, label
 from provisioner.values.resources import CPU, MEMORY
 from provisioner.values.taints import Toleration
 
+T = TypeVar("T")
 _HONOR: Final = "Honor"
 _IGNORE: Final = "Ignore"
 _MOST_WISHES: Final = 64
-"""Of each kind, the heaviest: each of them may take another attempt, and a tenant may write thousands."""
+"""Of each kind, the heaviest: a tenant may write thousands."""
+_MOST_JOINED: Final = 512
+"""Requirements that all node preferences may repeat: each of them stands beside everything that the pod requires of a node."""
+_MOST_STEPS: Final = 16
+"""Of a ladder: each takes another attempt."""
 
 
-class Eligibility(msgspec.Struct, frozen=True, cache_hash=True):
-    """Which nodes count for a spread constraint.
+class Eligibility(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
+    """Which nodes count for a spread constraint; equal ones are one object as a rule.
 
     Attributes:
         terms: any one must match the node; None where the pod's node affinity does not matter.
@@ -71,7 +76,10 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
         """Whether a pod with these labels is one of the peers."""
         if pod.unjudged and self.surely:
             return False
-        return all(one.include(pod, namespaces) for one in self.peers)
+        peers = self.peers
+        if len(peers) == 1:  # as a rule, and quicker
+            return peers[0].include(pod, namespaces)
+        return all(one.include(pod, namespaces) for one in peers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +162,7 @@ class Wishes:
 
 _counts: Final[WeakValueDictionary[tuple[object, ...], Count]] = WeakValueDictionary()
 _relations: Final[WeakValueDictionary[tuple[object, ...], Relations]] = WeakValueDictionary()
+_eligibilities: Final[WeakValueDictionary[Eligibility, Eligibility]] = WeakValueDictionary()
 
 
 def _count(key: str, peers: tuple[Peers, ...], *, owners: bool = False, surely: bool = False) -> Count:
@@ -175,27 +184,61 @@ def _related(
     return _relations.get(fields) or _relations.setdefault(fields, Relations(*fields))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    """A spread constraint as it is read, whatever others there are."""
+
+    stated: TopologySpreadConstraint
+    key: str
+    peers: tuple[Peers, ...]
+    own: bool
+
+    @property
+    def wish(self) -> bool:
+        """Whether it may be given up."""
+        return self.stated.when_unsatisfiable == "ScheduleAnyway"
+
+
+@dataclass(frozen=True, slots=True)
 class _Wishes:
-    """What is still wished on one step; the heaviest of a kind is given up first."""
+    """What is still wished on one step; the heaviest of a kind is given up first.
 
-    nodes: list[tuple[int, Term]] = field(default_factory=list)
-    together: list[tuple[int, PodAffinityTerm]] = field(default_factory=list)
-    apart: list[tuple[int, PodAffinityTerm]] = field(default_factory=list)
-    spreads: list[TopologySpreadConstraint] = field(default_factory=list)
+    Attributes:
+        last: how many of them the next step is without.
+    """
+
+    together: Sequence[Count] = ()
+    apart: Sequence[Count] = ()
+    nodes: Sequence[Term] = ()
+    spreads: Sequence[_Constraint] = ()
     taints: bool = False
+    last: int = 1
 
-    def give_up(self) -> bool:
-        """Drop one wish, in Karpenter's order; False where none was left. Source: core spec 3.5."""
-        for weighted in (self.together, self.apart, self.nodes):
-            if weighted:
-                weighted.pop(0)
-                return True
-        if self.spreads:
-            self.spreads.pop(0)
-            return True
-        taints, self.taints = self.taints, False
-        return taints
+    def steps(self) -> Iterable["_Wishes"]:
+        """Fewer and fewer of them, in Karpenter's order, PreferNoSchedule alone at last. Source: core spec 3.5.
+
+        Differs: of more than `_MOST_STEPS`, several are given up at once, so what all steps hold together grows with the wishes, not with
+        their square.
+        """
+        wished = len(self.together) + len(self.apart) + len(self.nodes) + len(self.spreads)
+        number = min(wished, _MOST_STEPS)
+        given = 0
+        for step in range(1, number + 1):
+            end = wished * step // number
+            apart = max(0, given - len(self.together))
+            nodes = max(0, apart - len(self.apart))
+            spreads = max(0, nodes - len(self.nodes))
+            yield _Wishes(
+                self.together[given:],
+                self.apart[apart:],
+                self.nodes[nodes:],
+                self.spreads[spreads:],
+                self.taints,
+                end - given,
+            )
+            given = end
+        if self.taints:
+            yield _Wishes(taints=True)
 
 
 class Ties:
@@ -261,98 +304,94 @@ class Ties:
         """All of them at once, but for PreferNoSchedule."""
         if self.plain:
             return _NO_WISHES
-        wishes = self._wishes(soft_taints=False)
-        hard = [one for one in self._spread if one.when_unsatisfiable != "ScheduleAnyway"]
-        together = self._peers([term for _, term in wishes.together], "podAffinity.preferred")
-        apart = self._peers([term for _, term in wishes.apart], "podAntiAffinity.preferred")
-        return Wishes(
-            tuple([term for _, term in wishes.nodes]),
-            tuple([_count(key, (one,)) for key, one in together]),
-            tuple([_count(key, (one,)) for key, one in apart]),
-            self._spreads(wishes.spreads, also=hard),
-        )
+        wishes = self._wishes
+        return Wishes(tuple(wishes.nodes), tuple(wishes.together), tuple(wishes.apart), self._spreads(wishes.spreads))
 
     @functools.cached_property
     def per_pod_labels(self) -> frozenset[str]:
         """Labels that differ between brothers of a class and that its terms look at."""
-        found: frozenset[str] = frozenset()
-        for demand in self.ladder:
-            for count in demand.relations.counts:
-                for one in count.peers:
-                    found |= one.per_pod_labels
-        return found
+        hard, wishes = self.required.relations, self._wishes
+        peers = [one for count in (*hard.counts, *wishes.together, *wishes.apart) for one in count.peers]
+        peers += [one for spread in wishes.spreads for one in spread.peers]
+        return frozenset[str]().union(*[one.per_pod_labels for one in peers])
 
     def _ladder(self, *, soft_taints: bool) -> tuple[Demand, ...]:
-        wishes = self._wishes(soft_taints=soft_taints)
-        steps = [self._demand(wishes)]
-        while wishes.give_up():
-            steps.append(self._demand(wishes))
-        return tuple(steps)
+        wishes = replace(self._wishes, taints=soft_taints)
+        return (*map(self._demand, wishes.steps()), self.required)
 
-    def _wishes(self, *, soft_taints: bool) -> _Wishes:
-        wishes = _Wishes(taints=soft_taints)
-        wishes.spreads = [one for one in self._spread if one.when_unsatisfiable == "ScheduleAnyway"]
+    @functools.cached_property
+    def _wishes(self) -> _Wishes:
+        """All that count; taints are another's to say."""
+        nodes: list[tuple[int, Term]] = []
+        near: Iterable[WeightedPodAffinityTerm] = ()
+        far: Iterable[WeightedPodAffinityTerm] = ()
         affinity = self._affinity
-        if affinity is None:
-            return wishes
-        if affinity.node_affinity is not None:
+        if affinity is not None and affinity.node_affinity is not None:
             where = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-            wishes.nodes = [
+            nodes = [
                 (one.weight, read_term(one.preference, f"{where}[{number}].preference"))
                 for number, one in enumerate(affinity.node_affinity.preferred)
                 if one.preference.match_expressions or one.preference.match_fields
             ]
-        if affinity.pod_affinity is not None:
-            wishes.together = [(one.weight, one.pod_affinity_term) for one in affinity.pod_affinity.preferred]
-        if affinity.pod_anti_affinity is not None:
-            wishes.apart = [(one.weight, one.pod_affinity_term) for one in affinity.pod_anti_affinity.preferred]
-        for weighted in (wishes.nodes, wishes.together, wishes.apart):
-            weighted.sort(key=lambda entry: -entry[0])
-            del weighted[_MOST_WISHES:]
-        del wishes.spreads[_MOST_WISHES:]
-        return wishes
+        if affinity is not None and affinity.pod_affinity is not None:
+            near = affinity.pod_affinity.preferred
+        if affinity is not None and affinity.pod_anti_affinity is not None:
+            far = affinity.pod_anti_affinity.preferred
+        spreads = [one for one in self._constraints if one.wish]
+        return _Wishes(
+            self._preferred(near, "podAffinity.preferred", surely=True),
+            self._preferred(far, "podAntiAffinity.preferred"),
+            _heaviest(nodes)[
+                : max(1, _MOST_JOINED // max(1, sum([len(term.requirements) for term in self.filter.terms])))
+            ],
+            spreads[:_MOST_WISHES],
+        )
+
+    def _preferred(self, terms: Iterable[WeightedPodAffinityTerm], where: str, *, surely: bool = False) -> list[Count]:
+        heaviest = _heaviest((one.weight, one.pod_affinity_term) for one in terms)
+        return [_count(key, (one,), surely=surely) for key, one in self._peers(heaviest, where)]
 
     def _demand(self, wishes: _Wishes) -> Demand:
         own = self.filter
         if wishes.taints:
             own = NodeFilter(own.terms, own.tolerations, soft_taints=True)
-        if wishes.nodes:  # the heaviest alone, as Karpenter does; the next once it is given up
-            own = own.narrowed((wishes.nodes[0][1],))
-        return Demand(own, self._relations(wishes))
+        if wishes.nodes:  # the heaviest alone, as Karpenter does, or any of those that the next step is without
+            own = own.narrowed(wishes.nodes[: wishes.last])
+        together, apart, guards = self._between_pods
+        return Demand(
+            own,
+            _related(
+                self.pod,
+                self._hard_spreads + self._spreads(wishes.spreads),
+                tuple(dict.fromkeys((*together, *wishes.together))),
+                tuple(dict.fromkeys((*apart, *wishes.apart))),
+                guards,
+            ),
+        )
 
-    def _relations(self, wishes: _Wishes) -> Relations:
+    @functools.cached_property
+    def _between_pods(self) -> tuple[Sequence[Count], Sequence[Count], tuple[Count, ...]]:
+        """Required affinity, anti-affinity, and the latter seen from the other side."""
+        near: Sequence[PodAffinityTerm] = ()
+        far: Sequence[PodAffinityTerm] = ()
         affinity = self._affinity
-        required_together: Sequence[PodAffinityTerm] = ()
-        required_apart: Sequence[PodAffinityTerm] = ()
-        if affinity is not None:
-            if affinity.pod_affinity is not None:
-                required_together = affinity.pod_affinity.required
-            if affinity.pod_anti_affinity is not None:
-                required_apart = affinity.pod_anti_affinity.required
-        spreads = [one for one in self._spread if one.when_unsatisfiable != "ScheduleAnyway"]
-        guards = self._peers(required_apart, "podAntiAffinity.required")
-        peers = self._peers(required_together, "podAffinity.required")
+        if affinity is not None and affinity.pod_affinity is not None:
+            near = affinity.pod_affinity.required
+        if affinity is not None and affinity.pod_anti_affinity is not None:
+            far = affinity.pod_anti_affinity.required
+        guards = self._peers(far, "podAntiAffinity.required")
+        peers = self._peers(near, "podAffinity.required")
         everyone = tuple(dict.fromkeys(one for _, one in peers))
-        together = [_count(key, everyone, surely=True) for key, _ in peers]
-        wished = self._peers([term for _, term in wishes.together], "podAffinity.preferred")
-        together += [_count(key, (one,), surely=True) for key, one in wished]
-        unwished = self._peers([term for _, term in wishes.apart], "podAntiAffinity.preferred")
-        return _related(
-            self.pod,
-            self._spreads(spreads) + self._spreads(wishes.spreads, also=spreads),
-            tuple(dict.fromkeys(together)),
-            tuple(dict.fromkeys(_count(key, (one,)) for key, one in (*guards, *unwished))),
+        return (
+            [*dict.fromkeys(_count(key, everyone, surely=True) for key, _ in peers)],
+            [*dict.fromkeys(_count(key, (one,)) for key, one in guards)],
             tuple(dict.fromkeys(_count(key, (one,), owners=True) for key, one in guards)),
         )
 
-    def _spreads(
-        self, constraints: Sequence[TopologySpreadConstraint], also: Sequence[TopologySpreadConstraint] = ()
-    ) -> tuple[Spread, ...]:
-        if not constraints:
-            return ()
-        keys = tuple(sorted({normalized_label(one.topology_key) for one in (*constraints, *also)}))
+    @functools.cached_property
+    def _constraints(self) -> list[_Constraint]:
         found = []
-        for number, one in enumerate(constraints):
+        for number, one in enumerate(self._spread):
             where = f"spec.topologySpreadConstraints[{number}]"
             if one.max_skew < 1:
                 raise FilterError(messages.max_skew_not_positive(where))
@@ -360,20 +399,50 @@ class Ties:
                 raise FilterError(messages.topology_key_missing(where))
             selector = read_selector(one.label_selector, f"{where}.labelSelector")
             peers = Peers(frozenset((self.pod.namespace,)), self._with_keys(selector, one.match_label_keys))
-            key = normalized_label(one.topology_key)
-            count = _counted((key, (peers,), False, True, self._eligibility(one, keys), False))
-            wish = one.when_unsatisfiable == "ScheduleAnyway"
-            own, stated = peers.include(self.pod, {}), one.min_domains is not None
-            found.append(Spread(count, one.max_skew, one.min_domains or 1, own, wish, stated))
+            own = peers.include(self.pod, {})
+            found.append(_Constraint(one, normalized_label(one.topology_key), (peers,), own))
+        return found
+
+    @functools.cached_property
+    def _hard_spreads(self) -> tuple[Spread, ...]:
+        return self._spreads([one for one in self._constraints if not one.wish])
+
+    @functools.cached_property
+    def _hard_keys(self) -> frozenset[str]:
+        return frozenset([one.key for one in self._constraints if not one.wish])
+
+    def _spreads(self, constraints: Sequence[_Constraint]) -> tuple[Spread, ...]:
+        """These constraints, of one kind; hard ones do not look at the labels of those that may be given up."""
+        if not constraints:
+            return ()
+        keys = tuple(sorted(self._hard_keys.union([one.key for one in constraints])))
+        eligible: dict[
+            tuple[bool, bool, bool], Eligibility | None
+        ] = {}  # most are alike, and one for all is quicker to tell
+        found = []
+        for one in constraints:
+            stated = one.stated
+            others = any(key not in (one.key, HOSTNAME_LABEL) for key in keys)
+            kind = stated.node_affinity_policy == _IGNORE, stated.node_taints_policy == _HONOR, others
+            if kind not in eligible:
+                eligible[kind] = self._eligibility(kind[0], kind[1], keys if others else ())
+            count = _counted((one.key, one.peers, False, True, eligible[kind], False))
+            found.append(
+                Spread(
+                    count, stated.max_skew, stated.min_domains or 1, one.own, one.wish, stated.min_domains is not None
+                )
+            )
         return tuple(dict.fromkeys(found))
 
-    def _eligibility(self, one: TopologySpreadConstraint, keys: tuple[str, ...]) -> Eligibility | None:
-        terms = None if one.node_affinity_policy == _IGNORE or self.filter.unconditional else self.filter.terms
-        tolerations = self.filter.tolerations if one.node_taints_policy == _HONOR else None
-        others = tuple(key for key in keys if key not in (normalized_label(one.topology_key), HOSTNAME_LABEL))
+    def _eligibility(self, ignoring: bool, honoring: bool, keys: Sequence[str]) -> Eligibility | None:
+        """`keys`: of all constraints; the hostname's domains are Nodes, which all have it, and each constraint looks at its own anyway."""
+        terms = None if ignoring or self.filter.unconditional else self.filter.terms
+        tolerations = self.filter.tolerations if honoring else None
+        others = tuple([key for key in keys if key != HOSTNAME_LABEL])
         if terms is None and tolerations is None and not others:
             return None
-        return Eligibility(terms, tolerations, others)
+        found = Eligibility(terms, tolerations, others)
+        return _eligibilities.setdefault(found, found)
 
     def _peers(self, terms: Iterable[PodAffinityTerm], where: str) -> list[tuple[str, Peers]]:
         found = []
@@ -402,6 +471,11 @@ class Ties:
 
 
 _NO_WISHES: Final = Wishes()
+
+
+def _heaviest(weighted: Iterable[tuple[int, T]]) -> list[T]:
+    """The heaviest first, of equals the first."""
+    return [one for _, one in sorted(weighted, key=lambda entry: -entry[0])[:_MOST_WISHES]]
 
 
 def _rank(shape: PodShape) -> int:

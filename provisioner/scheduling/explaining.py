@@ -13,7 +13,7 @@ from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.limits import LimitLedger
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.ports import Ports, clash
+from provisioner.scheduling.ports import Ports
 from provisioner.scheduling.reasons import (
     BinsRefuse,
     Constraint,
@@ -358,12 +358,7 @@ class Explainer:
             if count:
                 found.append((words, count))
 
-        taken = 0
-        for port in run.ports:
-            for other, places in placing.ports.items():
-                if clash(port, other):
-                    taken |= places
-        add(messages.NO_FREE_PORTS, taken)
+        add(messages.NO_FREE_PORTS, placing.ports.clashing(run.ports))
         add(messages.ENOUGH_PODS_OF_OWNER, run.crowd.full if run.crowd else 0)
         apart = blocked = spread = away = 0
         named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}

@@ -177,7 +177,9 @@ def check_counts(shape: PodShape) -> None:
     """
     found = shape.derived.get(_EXCESS)
     if found is None:
-        found = shape.derived[_EXCESS] = excess(shape.node_selector, shape.affinity, shape.tolerations, shape.spread)
+        found = shape.derived[_EXCESS] = excess(
+            shape.node_selector, shape.affinity, shape.tolerations, shape.spread, shape.host_ports
+        )
     if found:
         raise FilterError(found)
 

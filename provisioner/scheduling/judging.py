@@ -24,7 +24,6 @@ from provisioner.scheduling.limits import LimitLedger
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing, sides_of
-from provisioner.scheduling.ports import clash
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
@@ -262,10 +261,9 @@ class _Judge:
         """Pods of one class onto a place that is there."""
         low = 1 << number
         self.places[number] = node
-        for port in run.ports:
-            if count > 1 or any(clash(port, other) and places & low for other, places in self.placing.ports.items()):
-                self.faults.append(Fault(node, run.pods.pods[0], messages.PORT_IS_TAKEN))
-                return
+        if run.ports and (count > 1 or self.placing.ports.clashing(run.ports) & low):
+            self.faults.append(Fault(node, run.pods.pods[0], messages.PORT_IS_TAKEN))
+            return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):
             self.faults.append(Fault(node, run.pods.pods[0], messages.VOLUME_IS_IN_USE))

@@ -12,7 +12,7 @@ from provisioner.scheduling.catalogue import Catalogue, Priced
 from provisioner.scheduling.demands import Relations
 from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
 from provisioner.scheduling.limits import Stairs, stairs_of
-from provisioner.scheduling.ports import Ports, any_clash
+from provisioner.scheduling.ports import Ports, TakenPorts
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.vectors import ATTACHABLE, UNLIMITED, Dimensions, Need, Thresholds, Vector, frontier, most
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -141,7 +141,7 @@ class PreparedPool:
             key for key, one in self.template.items() if one.single_value is None and not catalogue.knows(key)
         )
         rows = self._rows(self.template)
-        self._ports: Final[list[tuple[Ports, int]]] = []
+        self._ports: Final = TakenPorts({})
         self.everywhere: Final = _together(
             one.requests
             for one in daemons
@@ -187,11 +187,7 @@ class PreparedPool:
         """Types whose daemons take one of these ports."""
         answer = self._clashing.get(ports)
         if answer is None:
-            answer = 0
-            for taken, rows in self._ports:
-                if any_clash(ports, taken):
-                    answer |= rows
-            self._clashing[ports] = answer
+            answer = self._clashing[ports] = self._ports.clashing(ports)
         return answer
 
     def without(self, state: State, rows: int) -> State | None:
@@ -448,7 +444,8 @@ class PreparedPool:
         goes with the template and with the type's own requirements.
         """
         hosts = [self._hosts(one.filter, rows) for one in daemons]
-        self._ports.extend((one.ports, host) for one, host in zip(daemons, hosts, strict=True) if one.ports)
+        for one, host in zip(daemons, hosts, strict=True):
+            self._ports.take(one.ports, host)
         shared: dict[tuple[int, ...], Resources] = {}
         overheads = {}
         for row in members(rows):

@@ -18,14 +18,14 @@ from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LAB
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.attempt import Setting
-from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.classes import PodClass, said
 from provisioner.scheduling.demands import Demand
 from provisioner.scheduling.filters import TRIVIAL, Term
 from provisioner.scheduling.finishing import expected_usd
 from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import BOUGHT
-from provisioner.scheduling.ports import any_clash
+from provisioner.scheduling.ports import TakenPorts
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -43,6 +43,8 @@ _MOST_JUDGED: Final = 600
 """Pods that are judged, those of each partition anew; at least one partition is."""
 _MOST_FALLBACKS: Final = 6
 """Wishes that are given up until scheduling's own answer keeps all that are left."""
+_MOST_SAID: Final = 512
+"""Elements of the lists by which all pods together say where they may run; with more, each judgement is dear."""
 _NOWHERE: Final = float("inf")
 _EPSILON: Final = 1e-9  # USD per hour
 
@@ -76,6 +78,8 @@ def cheapest(
     if not result.claims or not are_few(prepared, result) or _is_only_way(prepared, result, max_new):
         return result
     pods = list(result.placed)
+    if sum(map(said, {id(pod.shape): pod.shape for pod in pods}.values())) > _MOST_SAID:
+        return result
     granted = _granted(prepared, prepared.setting(pods, leaving), result)
     if granted is None:
         return result
@@ -281,7 +285,7 @@ class _Search:
     def _clash(self, one: _Item, other: _Item) -> bool:
         """Whether a pod of each can never be on one node."""
         left, right = one.one, other.one
-        if one.weight != other.weight or any_clash(left.facts.ports, right.facts.ports):
+        if one.weight != other.weight or TakenPorts(dict.fromkeys(left.facts.ports, 1)).clashing(right.facts.ports):
             return True
         scope = self._setting.scope
         if scope.empty:

@@ -27,7 +27,7 @@ from provisioner.scheduling.places import (
     opened,
     take,
 )
-from provisioner.scheduling.ports import Port, clash
+from provisioner.scheduling.ports import Port, TakenPorts
 from provisioner.scheduling.topology import (
     ALL,
     Axis,
@@ -56,8 +56,8 @@ class Meter(Protocol):
     @property
     def limited(self) -> bool: ...
 
-    def step(self) -> bool:
-        """Do one more; False where there is no more."""
+    def step(self, cost: int = 1) -> bool:
+        """Do one more, or one that costs as much as so many; False where there is no more."""
 
     def look(self) -> bool:
         """Whether it is over, with a look at the clock where there is one."""
@@ -102,6 +102,8 @@ NONE_THERE: Final = "?"
 """No DaemonSet brings what the class wants to be with."""
 _DEAREST: Final = float("inf")
 _MUCH: Final = 1 << 40
+_DEEP: Final = 2
+"""From so many axes on, what leads to no place costs steps, too: there are as many ways as domains of all of them, multiplied."""
 _MOST_WAYS: Final = 8
 """Sides of spreads over some nodes only that are tried for one claim."""
 _MOST_FILLED: Final = 512
@@ -248,7 +250,7 @@ class Placing:
         )
         self._said: Final[dict[str, dict[str, int]]] = {}
         self._saying: Final[dict[str, int]] = {}
-        self.ports: Final[dict[Port, int]] = dict(ground.ports)
+        self.ports: Final = TakenPorts(ground.ports)
         self.crowds: Final = None if ground.crowding is None else Crowds(ground.crowding)
         self._attached: Final[dict[Attachment, int]] = {}
         self.company: Final = ground.company
@@ -611,9 +613,10 @@ class Placing:
         together: bool,
     ) -> int:
         """Share pods out over the domains of one axis after another; how many were placed."""
-        if depth == len(axes):
-            if self.work.limited and not self.work.step():
-                return 0
+        last = depth == len(axes)
+        if self.work.limited and (last or depth >= _DEEP) and not self.work.step(run.cost if last else 1):
+            return 0
+        if last:
             return self._put(run, mask, limit, pins, opening=opening, together=together)
         ap = axes[depth]
         axis = ap.axis
@@ -893,6 +896,8 @@ class Placing:
             by_points: dict[tuple[Vector, ...], list[int]] = {}
             for account in self._ground(node_filter)[1]:
                 offer = account.offer
+                if axis.key not in offer.well_known and not offer.domains(offer.base, axis.key):
+                    continue  # no pod can make its nodes have that label
                 for term in node_filter.terms:
                     state = offer.narrowed(offer.base, term)
                     if state is None:
@@ -1004,11 +1009,7 @@ class Placing:
             for host, _ in plan.guarded:
                 for held in host.held.values():
                     mask &= ~held
-        for port in run.ports:
-            for taken, places in self.ports.items():
-                if clash(port, taken):
-                    mask &= ~places
-        return mask
+        return mask & ~self.ports.clashing(run.ports) if run.ports else mask
 
     def _put(
         self, run: Run, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
@@ -1136,8 +1137,7 @@ class Placing:
         plan = run.plan
         if not run.soft and plan.guarded:
             self._raise(run, touched, count)
-        for port in run.ports:
-            self.ports[port] = self.ports.get(port, 0) | touched
+        self.ports.take(run.ports, touched)
         for axis, domain in pins:
             ap = plan.by_axis.get(axis)
             if ap is None or domain < 0:

@@ -1,6 +1,7 @@
 """Ports of the node that pods take, and which of them exclude each other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from provisioner.apis.core import ContainerPort
 
@@ -19,11 +20,33 @@ def ports_of(host_ports: Iterable[ContainerPort]) -> Ports:
     )
 
 
-def clash(left: Port, right: Port) -> bool:
-    """Whether both cannot be taken on one node: same number and protocol, and the addresses overlap."""
-    return left[:2] == right[:2] and (left[2] == right[2] or not left[2] or not right[2])
+class TakenPorts:
+    """The places, or instance types, on which ports are taken, as sets.
 
+    Two exclude each other if number and protocol are the same and the addresses overlap.
+    """
 
-def any_clash(left: Ports, right: Ports) -> bool:
-    """Whether any two of them exclude each other."""
-    return any(clash(one, other) for one in left for other in right)
+    __slots__ = ("_anywhere", "_places")
+
+    def __init__(self, places: Mapping[Port, int]) -> None:
+        self._places: Final = dict(places)
+        self._anywhere: Final[dict[tuple[int, str], int]] = {}
+        """By number and protocol, at any address."""
+        for (number, protocol, _), some in places.items():
+            self._anywhere[number, protocol] = self._anywhere.get((number, protocol), 0) | some
+
+    def take(self, ports: Ports, places: int) -> None:
+        """These ports on some more places."""
+        for port in ports:
+            self._places[port] = self._places.get(port, 0) | places
+            self._anywhere[port[:2]] = self._anywhere.get(port[:2], 0) | places
+
+    def clashing(self, ports: Ports) -> int:
+        """The places on which one of these cannot be taken any more. Cost: O(ports)."""
+        found = 0
+        for number, protocol, address in ports:
+            if not address:
+                found |= self._anywhere.get((number, protocol), 0)
+            else:
+                found |= self._places.get((number, protocol, address), 0) | self._places.get((number, protocol, ""), 0)
+        return found

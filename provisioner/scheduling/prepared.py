@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import Setting, Terms, Work, ladders_of, scope_of, skews_of, whole
+from provisioner.scheduling.attempt import Setting, Terms, Work, affordable, ladders_of, scope_of, skews_of, whole
 from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
@@ -275,7 +275,9 @@ class Prepared:
         gone_now = mask_of(self._numbers[name] for name in gone if name in self._numbers)
         taints: dict[tuple[Taint, ...], None] = dict.fromkeys(pool.taints for pool in world.pools)
         taints.update(dict.fromkeys(some for some, places in self._ground.by_taints.items() if places & ~gone_now))
-        classes, left_out = classify(world, tuple(taints), pods, named, self._settled(pods, gone_now), avoided)
+        settled, over = self._settled(pods, gone_now), terms.work.look
+        classes, left_out = classify(world, tuple(taints), pods, named, settled, avoided, over)
+        classes = affordable(classes)
         if first:
             classes = ahead(classes, first)
         with_volumes = [one for one in classes if one.volumes is not NO_VOLUMES]
@@ -314,7 +316,7 @@ class Prepared:
             sizes=len(set(map(id, need_of.values()))),
             offers=offers,
             bins=bins,
-            scope=scope_of(world.namespaces, classes, ladders, offers, bins, census, lingering, company),
+            scope=scope_of(world.namespaces, classes, ladders, offers, bins, census, terms.work, lingering, company),
             skews=skews_of(ladders),
             ports=self._ports(bins, census),
             in_use=self._in_use(with_volumes, census, moving, after),

@@ -30,6 +30,8 @@ _TURNS: Final = (False, True, False, True)
 pods scattered."""
 _FEW: Final = 12
 """So many classes may all matter to one that has no place."""
+_NARROWED_A_STEP: Final = 16
+"""So many terms are held against a NodePool each in one step."""
 _MOST_WORK: Final = 400
 """Classes that are placed by the attempts of a search all together."""
 
@@ -47,11 +49,13 @@ class Solution:
 
     def _captives_first(self) -> None:
         """Of one priority, those first that no pool takes: they have nothing but existing nodes."""
-        needs = self.setting.needs
+        needs, work = self.setting.needs, self.setting.terms.work
         known: dict[tuple[NodeFilter, Need], bool] = {}
         for one in self.classes:
             question = one.filter, needs[one]
             if question not in known:
+                if not work.step(len(question[0].terms) * len(self.setting.offers) // _NARROWED_A_STEP):
+                    return
                 known[question] = self.setting.buys(*question)
         if not all(known.values()):
             self.classes.sort(key=lambda one: (one.facts.order[0], known[one.filter, needs[one]]))

@@ -22,6 +22,8 @@ Question = tuple[NodeFilter, int, Ports, tuple[str, ...]] | tuple[NodeFilter, in
 """Where does such a pod fit: (filter, identity of the need, ports of the node, the driver of each volume to attach); without ports,
 volumes and nodes that it keeps off, the first two."""
 T = TypeVar("T", HostCounter, DomainCounter)
+A_STEP: Final = 16
+"""So many counters, terms, ports or volumes are looked at in one step."""
 _DomainSpread = tuple[DomainCounter, int, bool, int]
 
 
@@ -84,6 +86,7 @@ class Plan:
         ties: whether anything besides hosts has to know where its pods are.
         considerate: whether the pods leave room for the spread of others while they can.
         choosy: the terms of each spread that counts the pods on some nodes only.
+        cost: how many steps a look at all of this is worth.
     """
 
     __slots__ = (
@@ -96,6 +99,7 @@ class Plan:
         "caps",
         "choosy",
         "considerate",
+        "cost",
         "even",
         "guarded",
         "holds",
@@ -170,7 +174,7 @@ class Plan:
             else:
                 counter = topology.domain(count)
                 on(counter.axis).adds.append(counter)
-        spread_by = [spread.count for spread in relations.spreads]
+        spread_by = {spread.count for spread in relations.spreads}
         self.guarded: Final = _wanted(effects.hosts, skews, spread_by)
         self.considerate = bool(self.guarded)
         for plan in axes.values():
@@ -183,6 +187,7 @@ class Plan:
         self.choosy: Final = effects.choosy
         self.hostless: Final = not (self.spreads or self.together or self.apart or self.blocked or self.guarded)
         self.plain: Final = self.hostless and not (self.axes or self.adds)
+        self.cost: Final = 1 + (0 if self.plain else sum(1 for _ in self.counters()) // A_STEP)
 
     def counters(self) -> Iterable[Counter]:
         """Everything that counts the pods, or by which they are placed."""
@@ -233,6 +238,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
         easy: no term, port, volume or choosy spread has to be looked at on a claim.
         crowd: where pods of the same owner are, where a NodePool counts them.
         soft: whether to leave room for the spread of other pods.
+        cost: how many steps a look for a place is worth.
         over: of how many pods, and on how many new nodes these are to be shared out evenly; (0, 0) to fill one after another.
     """
 
@@ -251,6 +257,7 @@ class Run(msgspec.Struct, eq=False, gc=False):
     caps: Sequence[tuple[HostCounter, int]]
     easy: bool
     ties: bool
+    cost: int = 1
     crowd: Crowd | None = None
     soft: bool = True
     over: tuple[int, int] = (0, 0)
@@ -313,5 +320,6 @@ def run_of(
         plan.caps,
         node_filter.easy and not ports and not attached and not plan.choosy,
         plan.ties or bool(ports),
+        plan.cost + (len(node_filter.terms) + len(ports) + len(attached)) // A_STEP,
         crowd,
     )

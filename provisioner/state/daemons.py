@@ -15,7 +15,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import excess
-from provisioner.apis.shapes import unreadable_shape
+from provisioner.apis.shapes import host_ports_of, unreadable_shape
 from provisioner.apis.templates import NO_ADMISSION, Admission, Admitted, admitted
 from provisioner.values.requirement import Requirement, RequirementError, Requirements
 from provisioner.values.resources import Resources
@@ -48,7 +48,9 @@ def daemon_shape(daemon: DaemonSet, admission: Admission = NO_ADMISSION, seen: R
     """
     template, namespace = daemon.spec.template, daemon.metadata.namespace
     spec = template.spec
-    error = excess(spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+    error = excess(
+        spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, host_ports_of(spec)
+    )
     if error:
         return unreadable_shape(namespace, {}, error)
     placed = msgspec.structs.replace(spec, tolerations=spec.tolerations + _automatic(spec))

@@ -61,6 +61,13 @@ _MAX_ROUNDS = 100_000
     help="Maximum time to search for a plan that is cheaper than the greedy one.",
 )
 @click.option(
+    "--solve-deadline",
+    type=click.FloatRange(0.1, _MAX_SECONDS),
+    default=10.0,
+    show_default=True,
+    help="Maximum time for the greedy plan in seconds, like the provisioner's flag of this name; the remaining pods are not planned.",
+)
+@click.option(
     "--rounds",
     type=click.IntRange(0, _MAX_ROUNDS),
     default=ROUNDS,
@@ -84,6 +91,7 @@ def command(
     current: bool,
     compare: tuple[Path, Path] | None,
     seconds: float,
+    solve_deadline: float,
     rounds: int,
     seed: int,
     greedy: bool,
@@ -103,7 +111,7 @@ def command(
         _read(objects, path)
     if kubeconfig or context:
         live.read(objects, kubeconfig, context, clock)
-    settings = Settings(seconds, rounds, seed, improve=not greedy)
+    settings = Settings(seconds, rounds, seed, improve=not greedy, solve_seconds=solve_deadline)
     report = reported(objects, catalogue, compare or (), settings, clock, current=current)
     if output == "json":
         click.echo(json.dumps(as_json(report), indent=2))

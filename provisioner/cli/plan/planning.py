@@ -20,7 +20,9 @@ from provisioner.scheduling.arrays import pack_result, unpack_result
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import are_few, cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
+from provisioner.support.clock import SystemClock
 
 GREEDY: Final = "greedy"
 EXACT: Final = "exact"
@@ -33,13 +35,14 @@ _EPSILON: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the child looks: see `child.Asked`. Without `improve` it is not asked."""
+    """How the child looks: see `child.Asked`. Without `improve` it is not asked. `solve_seconds`: as the provisioner's `--solve-deadline`."""
 
     seconds: float = 3.0
     rounds: int = ROUNDS
     seed: int = SEED
     improve: bool = True
     memory_bytes: int = child.MEMORY_BYTES
+    solve_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +85,15 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
         ask: gives the planner's answer, or why there is none; a process of its own by default.
     """
     prepared = prepare(question.world)
-    greedy = prepared.solve(question.pods)
-    least, stage, fallback, in_time = greedy.usd_at_least, GREEDY, "", True
+    greedy = prepared.solve(question.pods, expired=_expired_in(settings.solve_seconds))
+    least, stage, fallback = greedy.usd_at_least, GREEDY, ""
+    planned_all = in_time = not any(NOT_TRIED in one.reasons for one in greedy.unplaced)
     priced: tuple[Priced, ...] = ()
     found = greedy
     if settings.improve and greedy.claims and are_few(prepared, greedy):
         found = cheapest(prepared, greedy)
         stage = EXACT
-        priced = prices_of_constraints(prepared, question.pods, found, _cheapest_of, _never)
+        priced = prices_of_constraints(prepared, question.pods, found, _cheapest_of, _expired_in(settings.seconds))
     elif settings.improve and greedy.claims:
         answered = (ask or ask_child)(_asked(question, greedy, settings))
         if isinstance(answered, str):
@@ -97,7 +101,7 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
         else:
             result = unpack_result(answered.result, question.pods, question.templates)
             least = max(least or 0.0, answered.usd_at_least)
-            in_time, priced = answered.in_time, answered.priced
+            in_time, priced = planned_all and answered.in_time, answered.priced
             problem = _objection(prepared, question.pods, greedy, result)
             if problem:
                 fallback = f"the planner's answer was refused: {problem}"
@@ -115,8 +119,10 @@ def _cheapest_of(prepared: Prepared, _pods: Sequence[Pod], result: Result) -> Re
     return cheapest(prepared, result)
 
 
-def _never() -> bool:
-    return False
+def _expired_in(seconds: float) -> Callable[[], bool]:
+    clock = SystemClock()
+    end = clock.monotonic() + seconds
+    return lambda: clock.monotonic() >= end
 
 
 def missing_modules() -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """What a class demands, and in which order it gives its wishes up."""
 
+import itertools
+
 import pytest
 
 from provisioner.apis.core import (
@@ -13,7 +15,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.names import HOSTNAME_LABEL, ZONE_LABEL
-from provisioner.scheduling.demands import _MOST_WISHES, Demand, deduced_selector, facts_of
+from provisioner.scheduling.demands import _MOST_STEPS, _MOST_WISHES, Demand, Ties, deduced_selector, facts_of
 from provisioner.scheduling.filters import FilterError
 from provisioner.scheduling.selecting import label_set
 from tests.support.problems import shape, term
@@ -101,10 +103,57 @@ def test_the_deduced_selector_is_that_of_services_and_controller() -> None:
     assert deduced_selector(pod, ({"app": "db"},), None) is None
 
 
+def of_wishes(together: int, spreads: int = 0, nodes: int = 0) -> Ties:
+    wishes = tuple(wish(1 + number // 10, f"key-{number}") for number in range(together))
+    zones = tuple(
+        PreferredSchedulingTerm(weight=100 - number, preference=term((ZONE_LABEL, "In", [f"zone-{number}"])))
+        for number in range(nodes)
+    )
+    soft = tuple(
+        TopologySpreadConstraint(topology_key=f"soft-{number}", when_unsatisfiable="ScheduleAnyway", label_selector=WEB)
+        for number in range(spreads)
+    )
+    affinity = Affinity(pod_affinity=PodAffinity(preferred=wishes), node_affinity=NodeAffinity(preferred=zones))
+    wants = affinity if together or nodes else None
+    return facts_of(shape(labels={"app": "web"}, affinity=wants, topology_spread_constraints=soft)).ties
+
+
 def test_of_many_wishes_the_heaviest_are_tried() -> None:
-    wishes = tuple(wish(1 + number // 10, f"key-{number}") for number in range(_MOST_WISHES * 2))
-    ladder = facts_of(shape(affinity=Affinity(pod_affinity=PodAffinity(preferred=wishes)))).ties.ladder
-    assert len(ladder) == _MOST_WISHES + 1
+    ladder = of_wishes(_MOST_WISHES * 2).ladder
     tried = {one.key for one in ladder[0].relations.together}
+    assert len(tried) == _MOST_WISHES
     assert f"key-{_MOST_WISHES * 2 - 1}" in tried
     assert "key-0" not in tried
+
+
+@pytest.mark.parametrize("affine", [0, 1])
+def test_of_many_soft_spreads_the_first_are_tried_with_affinity_or_without(affine: int) -> None:
+    (first, *_), last = of_wishes(affine, spreads=_MOST_WISHES * 2).ladder, of_wishes(affine).required
+    assert [one.count.key for one in first.relations.spreads] == [f"soft-{number}" for number in range(_MOST_WISHES)]
+    assert not last.relations.spreads
+
+
+def test_wishes_of_an_ordinary_pod_are_given_up_one_by_one() -> None:
+    ladder = of_wishes(_MOST_STEPS // 2, spreads=_MOST_STEPS // 2).ladder
+    left = [len(one.relations.together) + len(one.relations.spreads) for one in ladder]
+    assert left == [*range(_MOST_STEPS, -1, -1)]
+
+
+@pytest.mark.parametrize(("together", "spreads"), [(17, 0), (0, 17), (40, 3), (_MOST_WISHES, _MOST_WISHES)])
+def test_many_wishes_are_given_up_several_at_once_in_the_same_order(together: int, spreads: int) -> None:
+    ladder = of_wishes(together, spreads).ladder
+    assert len(ladder) == _MOST_STEPS + 1
+    orders = [
+        [*(one.key for one in step.relations.together), *(one.count.key for one in step.relations.spreads)]
+        for step in ladder
+    ]
+    for before, after in itertools.pairwise(orders):
+        assert before[len(before) - len(after) :] == after
+        assert 0 < len(before) - len(after) <= -(-(together + spreads) // _MOST_STEPS)
+    assert not orders[-1]
+
+
+def test_each_of_many_node_preferences_is_one_that_some_step_admits() -> None:
+    ladder = of_wishes(0, nodes=_MOST_WISHES).ladder
+    admitted = [str(one.requirements) for step in ladder[:-1] for one in step.filter.terms]
+    assert admitted == [f"{ZONE_LABEL} In [zone-{number}]" for number in range(_MOST_WISHES)]

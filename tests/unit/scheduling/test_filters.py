@@ -5,9 +5,12 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
+    Container,
+    ContainerPort,
     NodeAffinity,
     PodAffinity,
     PodAffinityTerm,
+    PodSpec,
     PreferredSchedulingTerm,
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
@@ -15,6 +18,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import MOST_ELEMENTS, MOST_EXPRESSIONS, MOST_VALUES
+from provisioner.apis.shapes import shape_of
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import ANYWHERE, FilterError, NodeFilter, check_counts, node_filter
 from provisioner.scheduling.solver import solve
@@ -103,7 +107,15 @@ def long_lists(count: int) -> dict[str, PodShape]:
         "podAffinity": shape(affinity=Affinity(pod_affinity=PodAffinity(required=peers))),
         "podAntiAffinity": shape(affinity=Affinity(pod_anti_affinity=PodAffinity(required=peers))),
         "topologySpreadConstraints": shape(topology_spread_constraints=spreads),
+        "hostPort": listening(count),
     }
+
+
+def listening(count: int) -> PodShape:
+    """A pod of two containers that take so many ports of the node together."""
+    ports = [ContainerPort(host_port=1 + number) for number in range(count)]
+    containers = (Container(name="one", ports=tuple(ports[::2])), Container(name="two", ports=tuple(ports[1::2])))
+    return shape_of(PodSpec(containers=containers), namespace="default", labels={})
 
 
 @pytest.mark.parametrize("kind", long_lists(0))
@@ -187,6 +199,14 @@ def test_selectors_of_so_many_values_that_everybody_would_wait_are_refused(where
     check_counts(by_values(MOST_VALUES)[where])
     assert refusal(by_values(MOST_VALUES + 1)[where]) == (
         f"{where}: has 2049 of the 2049 values in the pod's selectors; pods with at most 2048 are planned"
+    )
+
+
+def test_the_node_selector_counts_once_for_each_node_selector_term() -> None:
+    selector = {f"key-{number}": "x" for number in range(16)}
+    check_counts(shape(selector=selector, terms=[term((ZONE, "Exists", []))] * 30))  # 480 and 30
+    assert "spec.nodeSelector: has 496 of the 527 expressions" in refusal(
+        shape(selector=selector, terms=[term((ZONE, "Exists", []))] * 31)
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from provisioner.apis.core import ContainerPort
-from provisioner.scheduling.ports import any_clash, ports_of
+from provisioner.scheduling.ports import TakenPorts, ports_of
 
 CASES: dict[str, tuple[ContainerPort, ContainerPort, bool]] = {
     "the same port": (ContainerPort(host_port=80), ContainerPort(host_port=80), True),
@@ -18,5 +18,8 @@ CASES: dict[str, tuple[ContainerPort, ContainerPort, bool]] = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_ports(case: tuple[ContainerPort, ContainerPort, bool]) -> None:
     left, right, want = case
-    assert any_clash(ports_of([left]), ports_of([right])) is want
-    assert any_clash(ports_of([right]), ports_of([left])) is want
+    for one, other in ((left, right), (right, left)):
+        taken = TakenPorts(dict.fromkeys(ports_of([one]), 1))
+        assert bool(taken.clashing(ports_of([other]))) is want
+        taken.take(ports_of([one]), 0b10)
+        assert taken.clashing(ports_of([other])) == (0b11 if want else 0)
