@@ -1609,11 +1609,15 @@ class Placing:
             known = self.node_count(host)
             there = self._filled(run, host)
             ceiling = there.lowest + skew if host.eligible & self.usable else new
-            if host.count in self.cautious or least - known > run.left:
+            if host.count in self.cautious:
                 ceiling = min(ceiling, skew + beside)
+            if least - known > run.left:
+                ceiling = min(ceiling, skew)
             highest = min(highest, ceiling, self.ceilings.get(host.count, highest))
             number = max(number, least if least - known <= run.left else 0) - known
-        highest = max(1 + beside, highest)
+        if beside and highest <= beside:
+            return  # the daemons alone are as many as a node may have
+        highest = max(1, highest)
         fewest = max(1, number)
         if there.capped(highest) + fewest * (highest - beside) < run.left:
             fewest = -(-(run.left - there.capped(highest)) // (highest - beside))
