@@ -40,8 +40,8 @@ class StateDriftError(AssertionError):
     """What the state keeps is not what follows from the facts; says where. A defect of ours."""
 
 
-def rebuilt(cluster: Cluster) -> Cluster:
-    """Another state that was told the facts of this one at once. Call under its lock.
+def rebuilt(cluster: Cluster, now: float) -> Cluster:
+    """Another state that was told the facts of this one at once, at one moment of the monotonic clock. Call under its lock.
 
     What no object tells is taken over: which pods are assigned where, which launches were refused, samples of DaemonSets, when pods were seen, came
     and went.
@@ -66,15 +66,16 @@ def rebuilt(cluster: Cluster) -> Cluster:
     fresh._plans._surging, fresh._plans._launches = cluster._plans._surging, cluster._plans._launches
     fresh._plans.assignments = _assignments_of(cluster._plans.assignments)
     for pod in fresh._pods.all():
-        fresh._refresh_pending(pod.uid)
+        fresh._refresh_pending(pod.uid, now)
     return fresh
 
 
 def differences(cluster: Cluster) -> Iterator[str]:
     """Where a state is not what follows from its facts, in words; nothing where it is sound."""
     with cluster._lock:
-        fresh = rebuilt(cluster)
-        ours, theirs = Cluster.snapshot(cluster), fresh.snapshot()
+        at, now = cluster._clock.now(), cluster._clock.monotonic()  # once: to make a state anew takes a while
+        fresh = rebuilt(cluster, now)
+        ours, theirs = cluster._snapshot(at, now), fresh._snapshot(at, now)
         for part in _PARTS:
             yield from _compared(f"snapshot.{part}", getattr(ours, part), getattr(theirs, part))
         for claim in cluster._joining.claims.values():

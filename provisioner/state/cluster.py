@@ -142,19 +142,21 @@ class Cluster:
             self._note_pod_event(known, pod, alive=alive)
             now = self._clock.monotonic()
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
+            self._time_passed(now)  # here, too: of a standby nobody takes a snapshot, and its pods come and go
             if alive and not pod.node_name and pod.deleted is None:
                 self._sights.seen(pod, now)
             else:
                 self._sights.gone(pod.uid)
-            self._refresh_pending(pod.uid)
+            self._refresh_pending(pod.uid, now)
             return effects
 
     def reported(self, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
         with self._lock:
+            now = self._clock.monotonic()
             for uid in uids:
                 if self._sights.report(uid):
-                    self._refresh_pending(uid)
+                    self._refresh_pending(uid, now)
 
     def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
         """A Node was added, changed or removed."""
@@ -527,26 +529,28 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """One frozen instant. Cost: what changed since the last one, and copying a pointer for each node and pending pod."""
         with self._lock:
-            self._refresh()
-            at, now = self._clock.now(), self._clock.monotonic()
-            for uid in self._sights.due(now):
-                self._refresh_pending(uid)
-            stopped = self._plans.misses.stopped(now)
-            return Snapshot(
-                at=at,
-                nodes=self._views.frozen(),
-                pools=self._usage.frozen(),
-                daemons=self._daemons.shapes(),
-                pending=self._pending.frozen(),
-                waiting=self._waiting_less(stopped),
-                leaving=self._leaving.pods(at),
-                around=self._around.frozen(),
-                avoided=self._plans.misses.avoided(now),
-                stopped=stopped,
-                pod_budgets=self._protection.frozen(),
-                commands=self._commands.frozen(),
-                early=any(uid in self._pending and uid not in self._waiting for uid in self._sights.early()),
-            )
+            return self._snapshot(self._clock.now(), self._clock.monotonic())
+
+    def _snapshot(self, at: datetime, now: float) -> Snapshot:
+        """The instant that both clocks tell; everything in it that time alone changes is of this one."""
+        self._refresh()
+        self._time_passed(now)
+        stopped = self._plans.misses.stopped(now)
+        return Snapshot(
+            at=at,
+            nodes=self._views.frozen(),
+            pools=self._usage.frozen(),
+            daemons=self._daemons.shapes(),
+            pending=self._pending.frozen(),
+            waiting=self._waiting_less(stopped),
+            leaving=self._leaving.pods(at),
+            around=self._around.frozen(),
+            avoided=self._plans.misses.avoided(now),
+            stopped=stopped,
+            pod_budgets=self._protection.frozen(),
+            commands=self._commands.frozen(),
+            early=any(uid in self._pending and uid not in self._waiting for uid in self._sights.early()),
+        )
 
     # ------------------------------------------------------------------ entering
 
@@ -630,12 +634,17 @@ class Cluster:
     def _assignment_changed(self, key: NodeKey, uid: str) -> None:
         self._dirty.add(key)
         if uid:
-            self._refresh_pending(uid)
+            self._refresh_pending(uid, self._clock.monotonic())
             pod = self._pods.get(uid)
             if pod is not None and pod.node_name:
                 self._leaving.assignment_changed(self._joining.key_of_name(pod.node_name))
 
-    def _refresh_pending(self, uid: str) -> None:
+    def _time_passed(self, now: float) -> None:
+        """Pods that wait with nothing but time wait from their moment on."""
+        for uid in self._sights.due(now):
+            self._refresh_pending(uid, now)
+
+    def _refresh_pending(self, uid: str, now: float) -> None:
         pod = self._pods.get(uid)
         if pod is None or not is_pending(pod) or self._plans.assignments.of_pod(uid) is not None:
             self._pending.drop(uid)
@@ -644,7 +653,7 @@ class Cluster:
             return
         rank = pod.created, uid
         self._pending.put(uid, rank, pod)
-        if self._sights.waits_from(pod) > self._clock.monotonic():
+        if self._sights.waits_from(pod) > now:
             self._waiting.drop(uid)
             self._preempting.discard(uid)
             return

@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -33,8 +34,9 @@ from provisioner.state.checking import CheckedCluster, StateDriftError, differen
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
-from tests.support.clock import NOON
+from tests.support.clock import NOON, RunningClock
 from tests.support.cluster import TYPES, World, claim, node, pod, pool
+from tests.support.problems import shape
 
 NAMES = ("a", "b", "c")
 PROVIDER_IDS = ("", "kwok://a", "kwok://b")
@@ -252,6 +254,21 @@ def write_command(candidates: list[str], replacement: str, number: int, *, going
     return step
 
 
+def come(uid: str, scheduler: str, *, gated: bool, awaiting: bool) -> Step:
+    """An unbound pod that nobody has refused yet."""
+    labels = {names.IMAGE_ARCH_PENDING: "true"} if awaiting else {}
+
+    def step(world: World) -> object:
+        one = pod(uid, shape=shape(cpu="1", scheduler_name=scheduler), gated=gated, labels=labels)
+        return world.cluster.pod_changed(world.cluster.pod(uid), one)
+
+    return step
+
+
+def report(uids: list[str]) -> Step:
+    return lambda world: world.cluster.reported(uids)
+
+
 def wait(seconds: float) -> Step:
     def step(world: World) -> object:
         world.clock.advance(seconds)
@@ -312,11 +329,32 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(sell, st.integers(0, 2)),
     st.just(lambda world: world.cluster.snapshot()),
 )
+moments: st.SearchStrategy[Step] = st.one_of(
+    st.builds(
+        come,
+        st.sampled_from(PODS),
+        st.sampled_from((names.DEFAULT_SCHEDULER_NAME, names.DEFAULT_SCHEDULER_NAME, "volcano")),
+        gated=st.sampled_from((False, False, True)),
+        awaiting=st.booleans(),
+    ),
+    st.builds(report, some_pods),
+    st.builds(wait, st.sampled_from((0.0, 0.2, 4.6))),
+)
 
 
-def started() -> World:
+class Hurried(World):
+    """A world whose time passes while it is looked at, and in which kube-scheduler is given a while; compared by who asks for it alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = RunningClock(0.07)
+        self.cluster = Cluster(lambda _: self.types, self.clock, grace=timedelta(milliseconds=300))  # type: ignore[assignment]
+        self.cluster.settle()
+
+
+def started(kind: type[World] = World) -> World:
     """A world in which something goes on: two nodes, one of which goes with a pod on it, a claim in flight, pods that wait."""
-    world = World()  # compares itself after every event
+    world = kind()  # compares itself after every event
     world.cluster.pool_changed(None, pool(limits={"cpu": "64"}))
     world.existing_node("a")
     world.existing_node("b")
@@ -335,6 +373,14 @@ def test_what_is_kept_by_increments_is_what_follows_from_the_facts(history: list
     for step in history:
         step(world)  # raises StateDriftError where they differ
     assert not list(differences(world.cluster))
+
+
+@given(st.lists(st.one_of(steps, *[moments] * 6), min_size=5, max_size=40))
+def test_time_that_passes_while_states_are_compared_is_no_difference(history: list[Step]) -> None:
+    world = started(Hurried)
+    for step in history:
+        step(world)
+        assert not list(differences(world.cluster))
 
 
 @given(histories)

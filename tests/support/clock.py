@@ -37,3 +37,23 @@ class FakeClock:
             raise ValueError(f"time does not go back by {-seconds} s")
         with self._lock:
             self._seconds += seconds
+
+
+class RunningClock(FakeClock):
+    """One that moves on whenever somebody looks at it, as a real one does: two looks are never the same instant.
+
+    Args:
+        step: seconds a look.
+    """
+
+    def __init__(self, step: float) -> None:
+        super().__init__()
+        self._step = step
+
+    def now(self) -> datetime:
+        self.advance(self._step)
+        return super().now()
+
+    def monotonic(self) -> float:
+        self.advance(self._step)
+        return super().monotonic()

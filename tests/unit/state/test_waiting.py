@@ -11,6 +11,7 @@ from provisioner.apis.core import Affinity
 from provisioner.apis.pods import Pod
 from provisioner.state import waiting as module
 from provisioner.state.checking import CheckedCluster
+from provisioner.state.cluster import Cluster
 from provisioner.state.waiting import Sight, waits_from
 from tests.support.cluster import TYPES, World, bound, claim, pod, refused
 from tests.support.problems import shape
@@ -103,6 +104,18 @@ def test_a_bound_pod_is_forgotten() -> None:
     world.add(one)
     world.cluster.pod_changed(one, bound(one, "a"))
     assert (world.waiting(), world.cluster._sights._known) == ([], {})
+
+
+def test_pods_that_came_and_went_are_forgotten_though_nobody_takes_a_snapshot() -> None:
+    world = Graced()
+    world.cluster = Cluster(lambda _: TYPES, world.clock, grace=GRACE)  # type: ignore[assignment]  # as of a standby
+    for number in range(1000):
+        one = awaiting(f"p{number}")
+        world.add(one)
+        world.cluster.pod_changed(one, None)
+        world.clock.advance(1)
+    sights = world.cluster._sights
+    assert len(sights._graces) + len(sights._deferrals) < 10
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
