@@ -5,7 +5,9 @@ From the moment a command is written its candidates count for nobody, so a quest
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Final
 
+from provisioner.apis import names
 from provisioner.apis.pool_limits import USD
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes, Pool
@@ -13,6 +15,8 @@ from provisioner.scheduling.result import PlannedClaim
 from provisioner.scheduling.spending import spent
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
+
+_NODE: Final = Resources.of({names.NODES: 1})
 
 
 def limits_after(
@@ -54,7 +58,7 @@ def _after(pool: Pool, gone: Collection[NodeView], new: Collection[PlannedClaim]
     if USD in change:
         change[USD] = spent(gone, types)
     for claim in new:
-        kinds = [types[name].capacity for name in claim.instance_types if name in types]
+        kinds = [types[name].capacity + _NODE for name in claim.instance_types if name in types]
         for name in change:
             change[name] -= max((one.amount(name) for one in kinds), default=claim.charge.amount(name))
     return replace(pool, remaining=left + Resources.of(change))

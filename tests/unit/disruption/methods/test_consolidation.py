@@ -112,6 +112,15 @@ def test_one_node_becomes_two_where_that_is_cheaper() -> None:
     assert one.saving_usd_per_hour == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(("most", "going"), [("2", 0), ("3", 1), ("4", 2)])
+def test_nodes_that_become_two_keep_the_limit_on_nodes_together(most: str, going: int) -> None:
+    dear = instance_type("dear", "4", "8Gi", 0.5, zones=ABC, capacity_types=("on-demand",))
+    fleet = Fleet([pool(limits={"nodes": most})], types=(SMALL, dear))
+    for name in "ab":
+        fleet.node(name, several(2, name, shape("1500m", "1Gi")), kind=dear)
+    assert len(consolidation.propose(fleet.view()).proposals) == going
+
+
 def test_two_nodes_that_cost_as_much_are_no_replacement() -> None:
     fleet = Fleet(types=(SMALL, MEDIUM))
     fleet.node("a", several(4, "w"), kind=MEDIUM)
