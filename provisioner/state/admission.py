@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from provisioner.apis.core import LimitRange, PriorityClass, RuntimeClass
-from provisioner.apis.templates import Admission
+from provisioner.apis.templates import Admission, ContainerDefaults, container_defaults
 
 Admitting: TypeAlias = LimitRange | RuntimeClass | PriorityClass
 """One of the objects that decide what a template becomes."""
@@ -15,36 +15,40 @@ class AdmissionKeeper:
 
     def __init__(self) -> None:
         self._ranges: dict[str, dict[str, LimitRange]] = {}  # namespace -> name -> LimitRange
+        self._defaults: dict[str, ContainerDefaults] = {}  # of them together, by namespace
         self._runtimes: dict[str, RuntimeClass] = {}
         self._priorities: dict[str, PriorityClass] = {}
         self._frozen: Admission | None = Admission()
 
-    def changed(self, old: Admitting | None, new: Admitting | None) -> None:
-        """One was added, changed or removed."""
+    def changed(self, old: Admitting | None, new: Admitting | None) -> bool:
+        """One was added, changed or removed; whether any template may be something else now. Cost: O(the LimitRanges of its namespace)."""
         match new or old:
             case LimitRange(metadata=meta):
                 mine = self._ranges.setdefault(meta.namespace, {})
                 _put(mine, meta.name, new)
-                if not mine:
+                before, now = self._defaults.get(meta.namespace), container_defaults(mine.values()) if mine else None
+                if now is None:
                     del self._ranges[meta.namespace]
+                if now == before:
+                    return False
+                _put(self._defaults, meta.namespace, now)
             case RuntimeClass(metadata=meta):
                 _put(self._runtimes, meta.name, new)
             case PriorityClass(metadata=meta):
                 _put(self._priorities, meta.name, new)
             case None:
-                return
+                return False
         self._frozen = None
+        return True
 
-    def of(self, namespace: str) -> Admission:
-        """What counts in one namespace, for now. Cost: O(its LimitRanges)."""
-        ranges = {namespace: tuple(self._ranges.get(namespace, {}).values())}
-        return Admission(ranges, self._runtimes, self._priorities)
+    def now(self) -> Admission:
+        """What counts; it changes with the next call of `changed`."""
+        return Admission(self._defaults, self._runtimes, self._priorities)
 
     def frozen(self) -> Admission:
         """What counts everywhere; the same object while nothing changes."""
         if self._frozen is None:
-            ranges = {namespace: tuple(some.values()) for namespace, some in self._ranges.items()}
-            self._frozen = Admission(ranges, dict(self._runtimes), dict(self._priorities))
+            self._frozen = Admission(dict(self._defaults), dict(self._runtimes), dict(self._priorities))
         return self._frozen
 
 
@@ -56,7 +60,7 @@ def admission_of(objects: Iterable[Admitting]) -> Admission:
     return keeper.frozen()
 
 
-def _put(kept: dict[str, Any], name: str, new: Admitting | None) -> None:
+def _put(kept: dict[str, Any], name: str, new: object) -> None:
     if new is None:
         kept.pop(name, None)
     else:

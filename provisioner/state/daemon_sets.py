@@ -77,7 +77,8 @@ class DaemonSets:
 
     def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
         """What admission goes by was added, changed or removed; whether any DaemonSet's pods are others now."""
-        self.admission.changed(old, new)
+        if not self.admission.changed(old, new):
+            return False
         one = new or old
         namespace = one.metadata.namespace if isinstance(one, LimitRange) else None
         changed = [owner for owner in self._sets if namespace in (None, owner.namespace) and self._reshape(owner)]
@@ -140,7 +141,7 @@ class DaemonSets:
         daemon = self._sets.get(owner)
         if daemon is None:
             return False
-        admission, sample = self.admission.of(owner.namespace), self._samples.get(owner)
+        admission, sample = self.admission.now(), self._samples.get(owner)
         shape = daemon_shape(daemon, admission)
         if sample is not None and sample.requests is not None and sample.requests != shape.requests:
             shape = daemon_shape(daemon, admission, sample.requests)

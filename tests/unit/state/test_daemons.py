@@ -10,12 +10,15 @@ from provisioner.apis.core import DaemonSet, LimitRange
 from provisioner.apis.pods import PodShape
 from provisioner.apis.selections import MOST_EXPRESSIONS
 from provisioner.apis.shapes import unreadable_shape
+from provisioner.apis.templates import MOST_DEFAULTS
 from provisioner.state.admission import admission_of
+from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.requirement import Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import shape, term
+from tests.support.work import Lines
 
 LABELS = {"kubernetes.io/os": "linux", "tier": "gold"}
 TAINT = Taint(key="dedicated", value="batch", effect="NoSchedule")
@@ -103,6 +106,32 @@ REQUESTS: dict[str, tuple[DaemonSet, list[LimitRange], dict[str, int]]] = {
 @pytest.mark.parametrize(("one", "ranges", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_daemon_is_expected_to_request(one: DaemonSet, ranges: list[LimitRange], wanted: dict[str, int]) -> None:
     assert dict(daemon_shape(one, admission_of(ranges)).requests) == wanted
+
+
+def test_twice_as_many_limit_ranges_take_at_most_two_and_a_half_times_the_work() -> None:
+    counts = []
+    for size in (16, 32):
+        sets = DaemonSets()
+        sets.changed(None, daemon(*({} for _ in range(20))))
+        amounts = [{f"example.com/r{number}-{each}": "1" for each in range(10)} for number in range(size)]
+        ranges = [limit_range(f"r{number:02}", default=some) for number, some in enumerate(amounts)]
+        with Lines() as lines:
+            changed = [sets.admission_changed(None, one) for one in ranges]
+        counts.append(lines.count)
+        assert changed[0]
+        assert len(sets.shapes()[0].requests) == MOST_DEFAULTS + 1  # pods
+    assert counts[1] <= 2.5 * counts[0]
+
+
+def test_a_limit_range_that_changes_no_default_changes_no_daemon() -> None:
+    sets = DaemonSets()
+    sets.changed(None, daemon({}))
+    first, second = (limit_range(name, defaultRequest={"cpu": "1"}) for name in "ab")
+    assert sets.admission_changed(None, first)
+    assert not sets.admission_changed(None, second)
+    assert not sets.admission_changed(first, None)
+    assert sets.admission_changed(second, None)
+    assert dict(sets.shapes()[0].requests) == {"pods": 1}
 
 
 def test_what_a_real_pod_requests_wins() -> None:
