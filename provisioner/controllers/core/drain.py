@@ -315,8 +315,10 @@ class Evictions:
             return DONE
         if by is not None:
             return self._delete(pod, by)
-        if self._is_held(pod) or self._clock.monotonic() - self._given_at.get(uid, 0.0) > GIVEN_SECONDS:
+        if self._is_held(pod):
             return Result(failed=True)
+        if (since := self._clock.monotonic() - self._given_at.get(uid, float("-inf"))) > GIVEN_SECONDS:
+            return Result(failed=since < LEAVING_SECONDS)  # longer than any pause of a drain: none wants it any more
         if self._holds(pod, claim, deadline_of(claim) if claim is not None else None):
             return DONE
         try:

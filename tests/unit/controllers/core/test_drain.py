@@ -303,6 +303,19 @@ def test_a_pod_that_is_gone_is_forgotten() -> None:
     assert asking.server.evictions._given == {}
 
 
+def test_a_refused_pod_that_no_drain_wants_any_more_is_forgotten() -> None:
+    """Its node was taken back, or it finished where the caches saw it: no answer of the API server would ever say so."""
+    asking = Asking()
+    asking.server.refuse["p"] = 429
+    asking.ask(pod("p", node="n"))
+    asking.world.clock.advance(LEAVING_SECONDS + 1)
+    for _ in range(2):
+        asking.server.evictions.queue.add("p")
+        asking.server.work_off()
+    assert asking.server.evictions._given == {}
+    assert asking.server.evictions.queue.failures("p") == 0
+
+
 @pytest.mark.parametrize(
     ("status", "said", "want"),
     [
