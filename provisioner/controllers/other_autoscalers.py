@@ -47,13 +47,14 @@ class OtherAutoscalers:
         Raises:
             ApiError: the API server did not answer; what was known last holds.
         """
+        found, autoscaler = "", False
         try:
             found = self._karpenter.look()
             autoscaler = self._cluster_autoscaler()
         except Forbidden as error:
             if not self._forbidden:
                 _log.warning(messages.MAY_NOT_READ_LEASES, error=str(error))
-            self._forbidden, found, autoscaler = True, "", False
+            self._forbidden = True
         if found and found != self.problem:
             _log.warning(messages.KARPENTER_RUNS_BESIDE, reason=found)
         elif self.problem and not found:

@@ -1,11 +1,9 @@
 """Whether Karpenter itself runs in this cluster, by its Lease at the API server."""
 
-import contextlib
-
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE, KarpenterLeases
 from provisioner.kube import messages
 from provisioner.kube.client import Client
-from provisioner.kube.errors import NotFound
+from provisioner.kube.errors import Forbidden, NotFound
 from provisioner.kube.resources import LEASES
 from provisioner.support.clock import Clock
 
@@ -28,11 +26,18 @@ class OtherKarpenter:
         """Where another Karpenter leads, as a sentence with the remedy; "" for nowhere. Cost: a call for each of two or three namespaces.
 
         Raises:
-            ApiError: the server refused.
+            Forbidden: a Lease may not be read, and no other shows that Karpenter leads.
+            ApiError: the server did not answer.
         """
-        found = []
+        found, forbidden = [], None
         for namespace in self._leases.namespaces:
-            with contextlib.suppress(NotFound):
+            try:
                 found.append(self._client.get(LEASES, KARPENTER_LEASE, namespace))
+            except NotFound:
+                continue
+            except Forbidden as error:
+                forbidden = error
         where = self._leases.beside(found, self._clock.monotonic())
+        if not where and forbidden is not None:
+            raise forbidden
         return messages.karpenter_runs(where) if where else ""

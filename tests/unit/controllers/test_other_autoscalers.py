@@ -25,6 +25,7 @@ class Cluster:
 
     def __init__(self, *held: str, flags: Sequence[str] = ()) -> None:
         self.held: Collection[str] = held
+        self.refused: Collection[str] = ()
         self.status = 404
         self.clock = FakeClock()
         client = Client(FakeApi(respond=self.respond), self.clock)
@@ -32,7 +33,8 @@ class Cluster:
 
     def respond(self, sent: Sent) -> FakeAnswer:
         if not any(sent.path.endswith(one) for one in self.held):
-            return FakeAnswer(status=self.status, data=b"{}")
+            refused = any(sent.path.endswith(one) for one in self.refused)
+            return FakeAnswer(status=403 if refused else self.status, data=b"{}")
         namespace = sent.path.split("/")[5]
         body = {**HELD, "metadata": {"name": "x", "namespace": namespace}}
         return FakeAnswer(data=json.dumps(body).encode())
@@ -81,3 +83,10 @@ def test_without_the_permission_nothing_is_held_up() -> None:
     cluster = Cluster()
     cluster.status = 403
     assert cluster.problem() == ""
+
+
+@pytest.mark.parametrize("refused", [AUTOSCALER, ELSEWHERE, "/namespaces/karpenter/leases/karpenter-leader-election"])
+def test_one_lease_that_may_not_be_read_hides_no_karpenter_that_leads(refused: str) -> None:
+    cluster = Cluster(KARPENTER, flags=["--karpenter-namespace=scaling"])
+    cluster.refused = [refused]
+    assert cluster.problem().startswith("Karpenter runs in namespace kube-system")
