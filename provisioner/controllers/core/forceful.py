@@ -150,22 +150,17 @@ class ForcefulDisruption:
     def _as_first_seen(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Condition, ...]]:
         """Conditions of Nodes that a policy names, each since this process first saw it as it is: kubelets have clocks of their own."""
         kinds, now = {one.condition_type for one in self._policies}, self._clock.now()
-        before, self._conditions = self._conditions, {}
+        before, seen = self._conditions, dict[tuple[str, str, str, datetime | None], datetime]()
         found: dict[str, tuple[Condition, ...]] = {}
         for name, node in nodes.items():
-            mine = tuple(one for one in node.status.conditions if one.type in kinds)
-            for one in mine:
-                key = node.metadata.uid, one.type, one.status, one.last_transition_time
-                self._conditions[key] = before.get(key, now)
-            found[name] = tuple(
-                msgspec.structs.replace(
-                    one,
-                    last_transition_time=self._conditions[
-                        node.metadata.uid, one.type, one.status, one.last_transition_time
-                    ],
-                )
-                for one in mine
-            )
+            uid, mine = node.metadata.uid, []
+            for one in node.status.conditions:
+                if one.type in kinds:
+                    key = uid, one.type, one.status, one.last_transition_time
+                    seen[key] = before.get(key, now)
+                    mine.append(msgspec.structs.replace(one, last_transition_time=seen[key]))
+            found[name] = tuple(mine)
+        self._conditions = seen  # at once: other threads may ask meanwhile
         return found
 
     def reconcile(self, name: str) -> Result:

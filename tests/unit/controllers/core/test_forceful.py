@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.conditions import CLAIM_CONDITIONS
+from provisioner.apis.core import Node, NodeStatus
 from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import RepairPolicy
@@ -215,6 +216,40 @@ def test_a_broken_node_is_repaired_so_long_after_it_was_seen_whatever_its_kubele
     stage.world.clock.advance(1)
     turn(forceful)
     assert stage.goes("a")
+
+
+def test_who_asks_why_meanwhile_gets_the_same_answer_and_changes_none(
+    stages: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any thread may ask, also between two Nodes of another one's question."""
+    stage, forceful = stages(*"abcdefghijkl", policies=(POLICY,))
+    break_node(stage, forceful, "a", "b")
+    stage.world.clock.advance(600)
+    snapshot = stage.world.cluster.snapshot()
+    answers: list[list[str]] = []
+
+    class Interrupted:
+        """A Node; whoever comes to its conditions first lets another one ask."""
+
+        def __init__(self, real: Node) -> None:
+            self.metadata, self.real = real.metadata, real
+
+        @property
+        def status(self) -> NodeStatus:
+            if not answers:
+                answers.append([])
+                answers[0] = [one.key for one in forceful.decide_repairs(snapshot).repair]
+            return self.real.status
+
+    find = stage.world.cluster.node
+
+    def found(name: str) -> Node | Interrupted | None:
+        real = find(name)
+        return Interrupted(real) if real is not None and name == "b" else real
+
+    monkeypatch.setattr(stage.world.cluster, "node", found)
+    answers.append([one.key for one in forceful.decide_repairs(snapshot).repair])
+    assert answers == [["a", "b"], ["a", "b"]]
 
 
 @pytest.mark.parametrize("at", TIMES.values(), ids=TIMES)
