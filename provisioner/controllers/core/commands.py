@@ -418,6 +418,7 @@ class CommandQueue:
                         if self._clock.monotonic() - memory.postponed_at >= OUTDATED_SECONDS:
                             return self._call_off(command, memory, why, record)
                         return Result(requeue_after=AGAIN_SECONDS)
+                    memory.postponed_at = None
                     self._mark(record, following.names)
                 case Step.CREATE:
                     self._create(record, memory, following.names)

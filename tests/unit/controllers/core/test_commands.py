@@ -279,6 +279,27 @@ def test_a_node_that_the_caches_do_not_show_as_it_is_is_not_closed_and_its_comma
     assert BEHIND in said(stage, "DisruptionBlocked")[0]
 
 
+def test_caches_that_were_behind_before_and_are_for_a_moment_call_nothing_off_that_was_bought(stage: Stage) -> None:
+    def go_on(seconds: float, postpone: str) -> None:
+        stage.server.postpone = postpone
+        stage.world.clock.advance(seconds)
+        stage.commands.queue.add("a")
+        stage.settle()
+
+    stage.server.postpone = BEHIND
+    stage.disruption.run_once()
+    stage.settle()
+    go_on(1, "")
+    assert stage.replacements(), "it is bought"
+    stage.server.put(node("a", labels={names.NODEPOOL_LABEL: "general"}))  # opened by somebody else
+    asked = len(stage.server.patience)
+    go_on(OUTDATED_SECONDS, BEHIND)
+    assert len(stage.server.patience) > asked
+    assert said(stage, "DisruptionBlocked") == []
+    go_on(1, "")
+    assert stage.taints() == [names.DISRUPTED_TAINT.key], "it is closed again"
+
+
 def test_what_is_bought_waits_until_the_caches_show_the_node_as_it_is(stage: Stage) -> None:
     name = begin(stage)
     stage.server.postpone = BEHIND
