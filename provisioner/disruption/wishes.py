@@ -240,6 +240,8 @@ class _Domains:
         if count.eligibility is not None:
             eligible &= scope.eligible[count.eligibility]
         self.hosts: Final = eligible.bit_count()
+        places = {} if count.on_hosts else setting.bins.by_label(count.key)
+        self.nodes: Final = Counter({value: (some & eligible).bit_count() for value, some in places.items() if value})
         staying: dict[str, int]
         if count.on_hosts:
             bins = setting.bins.bins
@@ -268,7 +270,8 @@ class _Domains:
     def skews(self, spread: Spread, more: int) -> tuple[int, int]:
         """How uneven they are, before and after; `more` nodes come than go. A host that goes counts as one that is left without pods."""
         if not self._count.on_hosts:
-            values = [value for value in self.before | self.after if value and _counts(spread.count, value)]
+            known = self.before | self.after | self.nodes  # one with nodes alone is one without pods
+            values = [value for value in known if value and _counts(spread.count, value)]
             then, now = ([pods[value] for value in values] for pods in (self.before, self.after))
             return max(then, default=0) - min(then, default=0), max(now, default=0) - min(now, default=0)
         found = []

@@ -126,6 +126,21 @@ def test_a_pod_moves_that_wishes(wishes: dict[str, Any]) -> None:
     assert gone(consolidation.propose(fleet.view())) == [("from",)]
 
 
+def test_a_zone_without_pods_counts_for_their_spread() -> None:
+    """Two, two and none are no more uneven than maxSkew; three, one and none are."""
+    web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(ZONE, 2),))
+    full = shape("1300m", "512Mi")
+    fleet = Fleet([pool(limits={"cpu": "1"})])
+    fleet.node("from", [running("web-0", web)], kind=SMALL, zone="b")
+    fleet.node("stays", [running("web-1", web), running("x", full)], kind=SMALL, zone="b", do_not_disrupt=True)
+    fleet.node("to", several(2, "web-a", web), kind=MEDIUM, zone="a", do_not_disrupt=True)
+    assert gone(consolidation.propose(fleet.view())) == [("from",)]
+    fleet.node("else", [running("y", full)], kind=SMALL, zone="c", room=EMPTY, do_not_disrupt=True)
+    answer = consolidation.propose(fleet.view())
+    assert gone(answer) == []
+    assert "ScheduleAnyway) over topology.kubernetes.io/zone" in told(answer)["from"]
+
+
 def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
     fleet = Fleet()
     fleet.node("from", several(1, "w"), kind=SMALL)
