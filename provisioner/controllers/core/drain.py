@@ -310,8 +310,7 @@ class Evictions:
             return DONE  # the drain asks again when that changes
         node = self._cluster.node(pod.node_name)
         claim = self._cluster.claim_of(node) if node is not None else None
-        if paused := self.paused(claim):
-            self._say_paused(claim, pod.node_name, paused)
+        if self.held_by_pause(claim, pod.node_name):
             return DONE
         if by is not None:
             return self._delete(pod, by)
@@ -362,14 +361,17 @@ class Evictions:
         """What pauses the drain of this claim's Node now; "" where nothing does."""
         return why_paused(claim, self._pause(), self._clock.now())
 
-    def _say_paused(self, claim: NodeClaim | None, node_name: str, why: str) -> None:
-        node = self._cluster.node(node_name)
+    def held_by_pause(self, claim: NodeClaim | None, node_name: str) -> bool:
+        """Whether a pause holds the drain of this Node now; events of Node and NodeClaim say which."""
+        paused = self.paused(claim)
+        node = self._cluster.node(node_name) if paused else None
         for one in (
             reference_of(claim) if claim is not None else None,
             node_reference(node) if node is not None else None,
         ):
-            if one is not None:
-                self._recorder.publish(one, *messages.disruption_blocked(why))
+            if paused and one is not None:
+                self._recorder.publish(one, *messages.disruption_blocked(paused))
+        return bool(paused)
 
     def _delete(self, pod: Pod, deadline: datetime) -> Result:
         left = max(1, int((deadline - self._clock.now()).total_seconds()))

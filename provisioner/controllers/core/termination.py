@@ -235,6 +235,8 @@ class Termination:
         if not drain.waiting:
             return False
         due = self._evictions.due(drain.evict)
+        if due and self._evictions.held_by_pause(claim, node.metadata.name):
+            due = ()  # else each look would read in vain
         if due and (listed or not self._postponed(claim, node, patience=DECIDED_SECONDS)):
             self._evictions.add(due)  # before anything is told: what cannot be written keeps no pod
         if deadline is not None:

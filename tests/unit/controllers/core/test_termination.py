@@ -354,6 +354,27 @@ def test_a_pause_holds_a_drain_beyond_its_deadline() -> None:
     assert "DELETE pods/web" in stage.server.done
 
 
+def test_a_paused_drain_asks_the_api_server_nothing_and_says_what_it_waits_for() -> None:
+    """Looks come every second, of each Node: with a hundred Nodes their reads would take all that the client may send."""
+    stage = Stage(annotations={names.ENDED_FOR: "expired"})
+    stage.server.bind("web", "n")
+    stage.world.add(pod("web", node="n"))
+    stage.server.pause = Pause(everything=True)
+    stage.look()
+    stage.server.patience.clear()
+    stage.server.recorder.messages.clear()
+    for _ in range(3):
+        stage.look()
+        stage.server.work_off()
+    assert stage.server.patience == []
+    assert any("paused" in message for message in stage.server.recorder.messages)
+    stage.server.pause = NOTHING
+    stage.look()
+    stage.server.work_off()
+    assert stage.server.patience
+    assert "POST evictions/web" in stage.server.done
+
+
 def test_a_kubelet_that_writes_nonsense_into_its_status_does_not_keep_its_node() -> None:
     stage = Stage()
     stage.server.tell = False  # a watch skips what it cannot decode
