@@ -131,7 +131,7 @@ class Caches:
             self._reflect(resources.PRIORITYCLASSES, self.cluster.admission_changed, SurroundingChanged),
         )
         self.all: tuple[Reflector[Any], ...] = (*self.awaited, self.settings, *buffers, *admission)
-        self._prober = Prober(self.all)
+        self._prober = Prober(self.all, clock)
         #: What voluntary disruption is decided from.
         self.behind_disruption: tuple[Reflector[Any], ...] = (*machinery, budgets, self.settings)
 

@@ -14,8 +14,11 @@ from typing import Final, Protocol
 from provisioner.kube import messages
 from provisioner.kube.errors import ApiError
 from provisioner.support import heartbeat, logs
+from provisioner.support.clock import Clock
 
 PROBE_SECONDS: Final = 10.0
+#: Between the end of a round of probes and the next, however long it took.
+SHORTEST_PAUSE_SECONDS: Final = 1.0
 #: A watch that has not reached a probe of this age is behind. Bookmarks of a kind in which nothing happens come every 60 to 62 s.
 BEHIND_SECONDS: Final = 75.0
 #: After that time a bookmark should have come. It does not where a stream was cut a moment ago, or where etcd reports no progress: then what is
@@ -71,8 +74,8 @@ class Probed(Protocol):
 class Prober:
     """Probes watches in one thread, one after another. Cost: one small list for each of them every `PROBE_SECONDS`."""
 
-    def __init__(self, watches: Iterable[Probed]) -> None:
-        self._watches = tuple(watches)
+    def __init__(self, watches: Iterable[Probed], clock: Clock) -> None:
+        self._watches, self._clock = tuple(watches), clock
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch-probes", daemon=True)
 
@@ -86,18 +89,24 @@ class Prober:
 
     def _run(self) -> None:
         pulse = heartbeat.pulse("probes of watches")
-        while not self._stopping.wait(PROBE_SECONDS):
+        wait = PROBE_SECONDS
+        while not self._stopping.wait(wait):
             pulse.beat()
-            self.run_once()
+            wait = self.run_once()
 
-    def run_once(self) -> None:
-        """Probe each watch; one that fails keeps none of the others from it."""
+    def run_once(self) -> float:
+        """Probe each watch; one that fails keeps none of the others from it. Seconds until the next round, which counts from when this one began.
+
+        From its end, rounds of an API server that answers slowly would come too seldom to compare a late watch before it counts as behind.
+        """
+        began = self._clock.monotonic()
         for watch in self._watches:
             if self._stopping.is_set():
-                return
+                break
             try:
                 watch.probe()
             except ApiError as error:
                 _log.debug(messages.PROBE_FAILED, resource=str(watch.resource), error=str(error))
             except Exception:  # noqa: BLE001 - the thread outlives a probe that fails
                 _log.exception(messages.PROBE_FAILED, resource=str(watch.resource))
+        return max(SHORTEST_PAUSE_SECONDS, PROBE_SECONDS - (self._clock.monotonic() - began))

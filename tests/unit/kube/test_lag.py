@@ -48,7 +48,7 @@ class World:
     def probes(self, seconds: float) -> None:
         """For so long nothing happens but probes."""
         for _ in range(round(seconds / PROBE_SECONDS)):
-            Prober([self.watch]).run_once()
+            Prober([self.watch], self.clock).run_once()
             self.clock.advance(PROBE_SECONDS)
 
 
@@ -154,9 +154,27 @@ def test_a_watch_that_is_not_synced_is_not_probed_and_one_that_fails_keeps_no_ot
     failing = World()
     failing.api.respond = lambda _: refusal(500)
     last = World()
-    Prober([new, failing.watch, last.watch]).run_once()
+    Prober([new, failing.watch, last.watch], clock).run_once()
     assert len(last.lists) == 1
     assert failing.watch.lag() == 0
+
+
+class Slow:
+    """A watch of an API server that takes its time."""
+
+    resource = "slow"
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def probe(self) -> None:
+        self._clock.advance(self._seconds)
+
+
+@pytest.mark.parametrize(("each", "pause"), [(0.0, 10.0), (0.3, 7.0), (2.0, 1.0)])
+def test_probes_come_every_ten_seconds_however_long_their_answers_take(each: float, pause: float) -> None:
+    clock = FakeClock()
+    assert Prober([Slow(clock, each) for _ in range(10)], clock).run_once() == pytest.approx(pause)
 
 
 def test_the_oldest_probe_counts_and_few_are_remembered() -> None:
