@@ -188,7 +188,7 @@ class ExtenderProgram:
             field_selector=f"metadata.name={LEASE_NAME}",
             handlers=[Feed(self.reporter.lease_changed)],
         )
-        self._prober = Prober(self._watched)
+        self._prober = Prober(self._watched, clock)
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
         answerer = Answerer(self.board, self.reporter)
         self.app: Flask = create_app(answerer, self.board.problem, config.prefix)

@@ -87,7 +87,7 @@ class ClusterFacts:
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
-        self._prober = Prober((self._leases,))  # whether a pod is given to our scheduler depends on it
+        self._prober = Prober((self._leases,), clock)  # whether a pod is given to our scheduler depends on it
         self._images: ImageSource | None = None
         self._shares = ShareLedger(clock)
         self._shared: Reflector[SharedPod] | None = None
