@@ -404,6 +404,14 @@ def wish_given_up(pod: str, wish: str) -> str:
     return f"pod {pod} would lose its {wish}; to allow this, remove the preference or set --preference-policy=Ignore"
 
 
+def wishes_uncounted(pod: str) -> str:
+    """Part of `would_save`."""
+    return (
+        f"pod {pod} may lose a preference: the pods that would move have too many preferences about other pods to compare them all; "
+        "to allow this, remove some of them or set --preference-policy=Ignore"
+    )
+
+
 def node_affinity_wished(asked: str) -> str:
     """Part of `wish_given_up`."""
     return f"preferred node affinity ({asked})"

@@ -31,7 +31,7 @@ from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.legality import opened
 from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.demands import Count, Spread, Wishes, facts_of
-from provisioner.scheduling.filters import Term, label_value
+from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -39,6 +39,13 @@ from provisioner.values.requirement import Requirement
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint, Toleration, first_untolerated
 
 _SOFT: Final = (PREFER_NO_SCHEDULE,)
+_MOST_LOOKS: Final = 1 << 20
+"""What is counted times the different labels of pods that move; with more, wishes about other pods are not looked at, and nothing moves for money."""
+_MOST_KEPT: Final = 16
+"""Of one shape, for so many different wishes had at most is remembered what it becomes."""
+
+
+_NO_WISHES: Final = Wishes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,11 @@ class _Way:
 
     @property
     def wishes(self) -> Wishes:
-        return facts_of(self.pod.shape).ties.wishes
+        """None of a pod that cannot be read: the solver says why it has no place."""
+        try:
+            return facts_of(self.pod.shape).ties.wishes
+        except FilterError:
+            return _NO_WISHES
 
 
 def given_up(
@@ -67,7 +78,7 @@ def given_up(
         result: where their pods come to.
         types: of the pools.
 
-    Cost: what pods look alike is looked at once; where wishes are about other pods, what a question costs before it is tried.
+    Cost: what pods look alike is looked at once; where wishes are about other pods, what a question costs before it is tried, and `_MOST_LOOKS`.
     """
     weights = {pool.name: pool.weight for pool in prepared.world.pools}
     homes = {pod.uid: one for one in some for pod in one.pods}
@@ -99,20 +110,25 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
         return {}
     ways = [_Way(pod, home, home, None) for one in some for home in (bins[str(one.node.key)],) for pod in one.pods]
     domains = _domains_of(prepared, ways)
-    found = {}
+    pods = {}
     for way in ways:
         wishes, shape = way.wishes, way.pod.shape
         has = _Has(
             tuple([term.matches(way.home.labels, way.home.node_name) for term in wishes.nodes]),
-            tuple([domains(count).others(way)[0] > 0 for count in wishes.together]),
-            tuple([domains(count).others(way)[0] <= 0 for count in wishes.apart]),
-            tuple([domains(one.count).skews(one, 0)[0] <= one.max_skew for one in wishes.spreads]),
+            tuple([(found := domains(one)) is not None and found.others(way)[0] > 0 for one in wishes.together]),
+            tuple([(found := domains(one)) is not None and found.others(way)[0] <= 0 for one in wishes.apart]),
+            tuple(
+                [
+                    (found := domains(one.count)) is not None and found.skews(one, 0)[0] <= one.max_skew
+                    for one in wishes.spreads
+                ]
+            ),
             tuple([one for one in way.home.taints if one.effect == PREFER_NO_SCHEDULE]),
         )
         own = _narrowed(shape, has)
         if own is not shape:
-            found[way.pod.uid] = changed(way.pod, shape=own)
-    return found
+            pods[way.pod.uid] = changed(way.pod, shape=own)
+    return pods
 
 
 class _Has(NamedTuple):
@@ -131,6 +147,8 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
         return shape
     known: dict[_Has, PodShape] = shape.derived.setdefault("kept", {})  # type: ignore[assignment]
     if has not in known:
+        if len(known) >= _MOST_KEPT:
+            known.clear()
         affinity = shape.affinity or Affinity()
         soft = [one for one in shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
         left_out = [one for one, holds in zip(soft, has.spreads, strict=False) if not holds]
@@ -233,9 +251,10 @@ def _surely(term: Term, claim: PlannedClaim, types: Mapping[str, InstanceType]) 
 class _Domains:
     """How many pods of one count are in each domain, before and after a move."""
 
-    def __init__(self, setting: Setting, count: Count, ways: Sequence[_Way]) -> None:
+    def __init__(self, setting: Setting, count: Count, meant: Sequence[_Way]) -> None:
+        """`meant`: the ways of pods that are counted."""
         self._count: Final = count
-        namespaces, scope = setting.world.namespaces, setting.scope
+        scope = setting.scope
         eligible = setting.bins.everything
         if count.eligibility is not None:
             eligible &= scope.eligible[count.eligibility]
@@ -250,13 +269,12 @@ class _Domains:
         else:
             values = scope.axes[count.key].values
             staying = dict(zip(values, scope.sums(count) or [0] * len(values), strict=True))
-        self.meant: Final = {way.pod.uid for way in ways if count.include(facts_of(way.pod.shape).pod, namespaces)}
+        self.meant: Final = {way.pod.uid for way in meant}
         self.before: Final = Counter(staying)
         self.after: Final = Counter(staying)
-        for way in ways:
-            if way.pod.uid in self.meant:
-                self.before[self.of(way.home)] += 1
-                self.after[self.of(way.goal)] += 1
+        for way in meant:
+            self.before[self.of(way.home)] += 1
+            self.after[self.of(way.goal)] += 1
 
     def of(self, one: Bin) -> str:
         """The domain of a node; "" for none."""
@@ -290,34 +308,54 @@ def _counts(count: Count, value: str) -> bool:
     return any(one is None or one.has(value) for one in asked)
 
 
-def _domains_of(prepared: Prepared, ways: Sequence[_Way]) -> Callable[[Count], _Domains]:
-    """Counts domains when they are asked for; each once."""
-    known: dict[Count, _Domains] = {}
-    setting: Setting | None = None
+def _domains_of(prepared: Prepared, ways: Sequence[_Way]) -> Callable[[Count], _Domains | None]:
+    """Counts domains when they are asked for; each once. None for what a question about these pods does not count."""
+    known: dict[Count, _Domains | None] = {}
+    counted: tuple[Setting, Mapping[Count, Sequence[_Way]]] | None = None
 
-    def domains(count: Count) -> _Domains:
-        nonlocal setting
-        setting = setting or prepared.setting([way.pod for way in ways])
+    def domains(count: Count) -> _Domains | None:
+        nonlocal counted
+        counted = counted or _counted(prepared, ways)
         if count not in known:
-            known[count] = _Domains(setting, count, ways)
+            setting, meant = counted
+            known[count] = _Domains(setting, count, meant[count]) if count in meant else None
         return known[count]
 
     return domains
 
 
-def _of_pods(domains: Callable[[Count], _Domains], alike: Iterable[_Way], more: int) -> str:
+def _counted(prepared: Prepared, ways: Sequence[_Way]) -> tuple[Setting, Mapping[Count, Sequence[_Way]]]:
+    """A question about these pods, and whom each thing means that it counts; nothing where that takes too long."""
+    setting = prepared.setting([way.pod for way in ways])
+    scope = setting.scope
+    labels = {pod.uid: one.facts.pod for one in setting.classes for pod in one.pods}
+    meant: dict[Count, list[_Way]] = {count: [] for count in scope.index.numbers}
+    if len(meant) * len(set(labels.values())) > _MOST_LOOKS:
+        return setting, {}
+    for way in ways:
+        if way.pod.uid in labels:
+            for count in scope.including(labels[way.pod.uid]):
+                meant[count].append(way)
+    return setting, meant
+
+
+def _of_pods(domains: Callable[[Count], _Domains | None], alike: Iterable[_Way], more: int) -> str:
     for way in alike:
         wishes, pod = way.wishes, way.pod.key
+        counts = (*wishes.together, *wishes.apart, *[one.count for one in wishes.spreads])
+        found = {count: one for count in counts if (one := domains(count)) is not None}
+        if len(found) < len(set(counts)):
+            return messages.wishes_uncounted(pod)
         for count in wishes.together:
-            then, now = domains(count).others(way)
+            then, now = found[count].others(way)
             if then > 0 >= now:
                 return messages.wish_given_up(pod, messages.pod_affinity_wished(count.key))
         for count in wishes.apart:
-            then, now = domains(count).others(way)
+            then, now = found[count].others(way)
             if then <= 0 < now:
                 return messages.wish_given_up(pod, messages.pod_anti_affinity_wished(count.key))
         for spread in wishes.spreads:
-            then, now = domains(spread.count).skews(spread, more)
+            then, now = found[spread.count].skews(spread, more)
             if now > max(then, spread.max_skew):
                 return messages.wish_given_up(pod, messages.spread_wished(spread.count.key))
     return ""

@@ -17,6 +17,10 @@ from provisioner.apis.core import (
     WeightedPodAffinityTerm,
 )
 from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import PodShape
+from provisioner.apis.shapes import unreadable_shape
+from provisioner.disruption import wishes as wishes_of
+from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.messages import NO_CHEAPER_NODE
 from provisioner.disruption.methods import consolidation
 from provisioner.scheduling.problem import PreferencePolicy
@@ -25,7 +29,8 @@ from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
-from tests.support.problems import instance_type, shape, term
+from tests.support.problems import instance_type, shape, term, uses
+from tests.support.work import Lines
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
 SOFT = Taint(key="example.com/reserved", value="", effect="PreferNoSchedule")
@@ -148,6 +153,74 @@ def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
     assert gone(consolidation.propose(fleet.view())) == []
     fleet.policies = replace(fleet.policies, preferences=PreferencePolicy.IGNORE)
     assert gone(consolidation.propose(fleet.view())) == [("from",)]
+
+
+UNPLANNABLE = {
+    "that cannot be read": unreadable_shape("default", {"app": "web"}, "no quantity"),
+    "with a volume that is not there": shape(
+        "1m", labels={"app": "web"}, affinity=Affinity(pod_anti_affinity=peers(ZONE)), volumes=uses("gone")
+    ),
+    "with a claim that is not there, and a soft spread": shape(
+        "1m", labels={"app": "web"}, topology_spread_constraints=(softly(ZONE),), volumes=uses("gone")
+    ),
+}
+
+
+@pytest.mark.parametrize("of", UNPLANNABLE.values(), ids=UNPLANNABLE.keys())
+def test_other_nodes_go_beside_that_of_a_pod(of: PodShape) -> None:
+    fleet = Fleet()
+    fleet.node("held", [running("odd", of)])
+    fleet.node("full", several(2, "x"), do_not_disrupt=True)
+    fleet.node("free", several(1, "y"), kind=SMALL)
+    assert gone(consolidation.propose(fleet.view())) == [("free",)]
+
+
+def wishing(pods: int) -> Fleet:
+    """Each pod wishes to be apart from eight apps of its own, of which no other pod knows."""
+    fleet = Fleet()
+    for node in range(2):
+        some = []
+        for number in range(node, pods, 2):
+            terms = [peers(HOST, f"app-{number}-{each}").preferred[0] for each in range(8)]
+            affinity = Affinity(pod_anti_affinity=PodAffinity(preferred=tuple(terms)))
+            some.append(running(f"w-{number}", shape("1m", "1Mi", labels={"app": f"w-{number}"}, affinity=affinity)))
+        fleet.node(f"n{node}", some, kind=MEDIUM)
+    return fleet
+
+
+def test_twice_as_many_pods_with_wishes_take_at_most_two_and_a_half_times_the_work() -> None:
+    counts = []
+    for pods in (40, 80):
+        view = wishing(pods).view()
+        prepared = wishing(pods).prepared()
+        bins = {one.name: one for one in prepared.world.bins}
+        some = [
+            Candidate(node, node.claim, pool(), node.pods, None, 0.0, 0.0) for node in view.snapshot.nodes if node.claim
+        ]
+        with Lines() as lines:
+            assert wishes_of.kept(prepared, bins, some) == {}
+        counts.append(lines.count)
+    assert counts[1] <= 2.5 * counts[0]
+
+
+def test_nothing_moves_for_money_where_wishes_are_too_many_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(gone(consolidation.propose(wishing(4).view()))) == 1
+    monkeypatch.setattr(wishes_of, "_MOST_LOOKS", 2 * 8 * 2 - 1)  # of two pods, eight things each
+    assert gone(consolidation.propose(wishing(4).view())) == []
+    assert "too many preferences about other pods" in consolidation.held(wishing(4).view(), "n0")
+
+
+def test_few_of_the_ways_to_have_wishes_are_remembered() -> None:
+    one = shape(affinity=prefers(*[(f"k{number}", "v") for number in range(6)]))
+    for number in range(64):
+        has = tuple(bool(number >> each & 1) for each in range(6))
+        found = wishes_of._narrowed(one, wishes_of._Has(has, (), (), (), ()))
+        own = found.affinity.node_affinity if found.affinity is not None else None
+        assert own is not None
+        assert (own.required is None) == (not any(has))
+    kept = one.derived["kept"]
+    assert isinstance(kept, dict)
+    assert len(kept) <= 16
 
 
 # --- weights ---
