@@ -18,7 +18,6 @@ from msgspec.structs import replace as changed
 from provisioner.apis.core import (
     Affinity,
     NodeAffinity,
-    NodeSelector,
     NodeSelectorTerm,
     PodAffinity,
     PreferredSchedulingTerm,
@@ -101,8 +100,8 @@ def given_up(
 def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate]) -> dict[str, Pod]:
     """By UID, the pods of nodes that have wishes, with those alone that they have there: what a move for money is asked for.
 
-    Preferred node affinity is required then: of several preferences the solver would look at one only. Whoever lacks a wish does not get a
-    new node for it.
+    Preferred node affinity is one preference then: of several the solver would look at one only. Required, it would change which nodes the
+    pod's spreads count. Whoever lacks a wish does not get a new node for it.
 
     Cost: as of `given_up`.
     """
@@ -156,7 +155,7 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
             shape,
             key=f"{shape.key} with {has}",
             affinity=Affinity(
-                node_affinity=_required(affinity.node_affinity, has.nodes),
+                node_affinity=_as_one(affinity.node_affinity, has.nodes),
                 pod_affinity=_of_peers(affinity.pod_affinity, has.together),
                 pod_anti_affinity=_of_peers(affinity.pod_anti_affinity, has.apart),
             ),
@@ -167,22 +166,17 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
     return known[has]
 
 
-def _required(own: NodeAffinity | None, has: Iterable[bool]) -> NodeAffinity | None:
+def _as_one(own: NodeAffinity | None, has: Iterable[bool]) -> NodeAffinity | None:
     if own is None:
         return None
     listed = [one for one in own.preferred if one.preference.match_expressions or one.preference.match_fields]
     some = [one.preference for one, holds in zip(sorted(listed, key=_weight), has, strict=False) if holds]
-    if not some:
-        return NodeAffinity(required=own.required)
-    expressions = tuple([each for one in some for each in one.match_expressions])
-    names = tuple([each for one in some for each in one.match_fields])
-    terms = (NodeSelectorTerm(),) if own.required is None else own.required.node_selector_terms
-    joined = [
-        NodeSelectorTerm(match_expressions=one.match_expressions + expressions, match_fields=one.match_fields + names)
-        for one in terms
-        if own.required is None or one.match_expressions or one.match_fields
-    ]
-    return NodeAffinity(required=NodeSelector(node_selector_terms=tuple(joined)))
+    whole = NodeSelectorTerm(
+        match_expressions=tuple([each for one in some for each in one.match_expressions]),
+        match_fields=tuple([each for one in some for each in one.match_fields]),
+    )
+    preferred = (PreferredSchedulingTerm(weight=1, preference=whole),) if some else ()
+    return NodeAffinity(required=own.required, preferred=preferred)
 
 
 def _of_peers(own: PodAffinity | None, has: Iterable[bool]) -> PodAffinity | None:

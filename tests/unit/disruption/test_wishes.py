@@ -29,7 +29,7 @@ from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
-from tests.support.problems import instance_type, shape, term, uses
+from tests.support.problems import instance_type, shape, spread, term, uses
 from tests.support.work import Lines
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
@@ -144,6 +144,18 @@ def test_a_zone_without_pods_counts_for_their_spread() -> None:
     answer = consolidation.propose(fleet.view())
     assert gone(answer) == []
     assert "ScheduleAnyway) over topology.kubernetes.io/zone" in told(answer)["from"]
+
+
+@pytest.mark.parametrize("wishes", [{}, {"affinity": prefers(("example.com/disk", "ssd"))}])
+def test_a_wish_that_is_kept_changes_nothing_of_a_spread_that_must_hold(wishes: dict[str, Any]) -> None:
+    """Two, two and one in zones a, b and c: one more in b is too many, also where only two nodes are as the pod prefers."""
+    web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(spread(ZONE, WEB),), **wishes)
+    fleet = Fleet()
+    fleet.node("from", [running("web-0", web)], kind=SMALL, labels={"example.com/disk": "ssd"})
+    fleet.node("to", several(1, "x"), zone="b", labels={"example.com/disk": "ssd"}, do_not_disrupt=True)
+    for name, zone, count in (("a", "a", 1), ("b", "b", 2), ("c", "c", 1)):
+        fleet.node(name, several(count, name, web), kind=SMALL, zone=zone, room=EMPTY, do_not_disrupt=True)
+    assert gone(consolidation.propose(fleet.view())) == []
 
 
 def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
