@@ -36,6 +36,8 @@ _MOST_LOOKS: Final = 1_600
 """Prices of nodes; where they do not suffice, those of the most pods are left out."""
 _SPOT_LOOKS: Final = 3
 """What a price counts that is a mean of several instance types."""
+_STATE_LOOKS: Final = 8
+"""What it counts that another pod leaves a node fewer instance types, which are looked at anew: it takes a hundred times as long as a price."""
 _MOST_STATES: Final = 4
 """Alternatives (node selector terms) of the pods of one node that are followed."""
 _MOST_STEPS: Final = 200
@@ -73,7 +75,7 @@ def cheapest(
     Returns:
         `result` itself where nothing cheaper was found; never one that is dearer, leaves others, or moves a pod that is on an existing node.
 
-    Cost: some 20 ms at most, counted in steps: equal questions have equal answers.
+    Cost: some 20 ms, up to 1 s where each pod leaves other instance types; counted in steps: equal questions have equal answers.
     """
     if not result.claims or not are_few(prepared, result) or _is_only_way(prepared, result, max_new):
         return result
@@ -336,6 +338,8 @@ class _Search:
                 if offer not in tolerant or looks >= _MOST_LOOKS:
                     continue
                 narrower = _narrowed(offer, some, item.terms, repeated=counts_before[last] > 0)
+                if before:  # else scheduling has looked at them
+                    looks += _STATE_LOOKS * sum([all(one is not other for other in some) for one in narrower])
                 fitting = []
                 for state in narrower:
                     usd, row = expected_usd(offer, state, load, best.usd - offer.pool.node_penalty)
@@ -437,5 +441,11 @@ def _narrowed(offer: PreparedPool, some: Sequence[State], terms: Sequence[Term],
     """The states after one more pod; a pod like one that is there narrows nothing."""
     if repeated:
         return list(some)
-    found = {id(one): one for state in some for term in terms if (one := offer.narrowed(state, term)) is not None}
-    return list(found.values())[:_MOST_STATES]
+    found: dict[int, State] = {}
+    for state, term in itertools.product(some, terms):
+        one = offer.narrowed(state, term)
+        if one is not None:
+            found[id(one)] = one
+            if len(found) == _MOST_STATES:
+                break
+    return list(found.values())

@@ -15,7 +15,8 @@ from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Packing, Pool
 from tests.support import problems
-from tests.support.problems import apart, app, expressions, node, of_app, pods, pool, problem, shape, spread
+from tests.support.problems import apart, app, expressions, node, of_app, pods, pool, problem, shape, spread, term
+from tests.support.work import Lines
 
 instance_type = functools.partial(problems.instance_type, capacity_types=("on-demand",), zones=("a",))
 ONE_GPU = instance_type("one", "4", "16Gi", 0.8048, more={"example.com/gpu": "1"})
@@ -139,3 +140,27 @@ def test_a_few_pods_get_the_cheapest_nodes(row: Row) -> None:
     assert found.existing == greedy.existing
     assert sorted(one.uid for one in found.placed) == sorted(one.uid for one in row.pods)
     assert cheapest(prepared, found) is found
+
+
+def test_what_pods_leave_of_instance_types_is_work_too() -> None:
+    types = tuple(
+        instance_type(f"t{number}", str(1 + number % 37), f"{2 + number * 7 % 100}Gi", 0.05 * (1 + number % 37))
+        for number in range(60)
+    )
+    some = tuple(
+        pods(
+            1,
+            shape(
+                f"{1000 + number * 713}m",
+                f"{1 + number * 2}Gi",
+                terms=[term((names.INSTANCE_TYPE_LABEL, "NotIn", [f"t{number * 6}", f"t{number * 6 + 1}"]))],
+            ),
+            f"p{number}",
+        )[0]
+        for number in range(9)
+    )
+    prepared = prepare(problem(some, *[a_pool(f"p{number}", *types) for number in range(12)]))
+    greedy = prepared.solve(some)
+    with Lines() as lines:
+        cheapest(prepared, greedy)
+    assert lines.count <= 2_000_000
