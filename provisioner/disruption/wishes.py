@@ -118,7 +118,7 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
             tuple([(found := domains(one)) is not None and found.others(way)[0] <= 0 for one in wishes.apart]),
             tuple(
                 [
-                    (found := domains(one.count)) is not None and found.skews(one, 0)[0] <= one.max_skew
+                    found.least(one) if (found := domains(one.count)) is not None and found.holds(one) else 0
                     for one in wishes.spreads
                 ]
             ),
@@ -131,18 +131,18 @@ def kept(prepared: Prepared, bins: Mapping[str, Bin], some: Sequence[Candidate])
 
 
 class _Has(NamedTuple):
-    """Which of its wishes a pod has, by number; and the PreferNoSchedule taints of its node."""
+    """Which of its wishes a pod has, by number, and with how many domains its spreads; and the PreferNoSchedule taints of its node."""
 
     nodes: tuple[bool, ...]
     together: tuple[bool, ...]
     apart: tuple[bool, ...]
-    spreads: tuple[bool, ...]
+    spreads: tuple[int, ...]
     taints: tuple[Taint, ...]
 
 
 def _narrowed(shape: PodShape, has: _Has) -> PodShape:
     """A shape that wishes what it has alone; remembered with it."""
-    if not has.nodes and all(has.together) and all(has.apart) and all(has.spreads) and not has.taints:
+    if not has.nodes and all(has.together) and all(has.apart) and all(n == 1 for n in has.spreads) and not has.taints:
         return shape
     known: dict[_Has, PodShape] = shape.derived.setdefault("kept", {})  # type: ignore[assignment]
     if has not in known:
@@ -150,7 +150,7 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
             known.clear()
         affinity = shape.affinity or Affinity()
         soft = [one for one in shape.spread if one.when_unsatisfiable == "ScheduleAnyway"]
-        left_out = [one for one, holds in zip(soft, has.spreads, strict=False) if not holds]
+        least = {id(one): domains for one, domains in zip(soft, has.spreads, strict=False)}
         known[has] = changed(
             shape,
             key=f"{shape.key} with {has}",
@@ -159,7 +159,13 @@ def _narrowed(shape: PodShape, has: _Has) -> PodShape:
                 pod_affinity=_of_peers(affinity.pod_affinity, has.together),
                 pod_anti_affinity=_of_peers(affinity.pod_anti_affinity, has.apart),
             ),
-            spread=tuple([one for one in shape.spread if one not in left_out]),
+            spread=tuple(
+                [
+                    changed(one, min_domains=most) if (most := least.get(id(one), 1)) > 1 else one
+                    for one in shape.spread
+                    if least.get(id(one), 1)
+                ]
+            ),
             tolerations=shape.tolerations
             + tuple([Toleration(key=one.key, operator="Exists", effect=one.effect) for one in has.taints]),
         )
@@ -278,6 +284,14 @@ class _Domains:
         """Pods beside one, before and after."""
         own = way.pod.uid in self.meant
         return self.before[self.of(way.home)] - own, self.after[self.of(way.goal)] - own
+
+    def holds(self, spread: Spread) -> bool:
+        """Whether they are no more uneven than a spread wishes, before the move."""
+        return self.skews(spread, 0)[0] <= spread.max_skew
+
+    def least(self, spread: Spread) -> int:
+        """How many domains there must be before the emptiest counts: a host that goes is one that is left without pods, as in `skews`."""
+        return max(spread.min_domains, self.hosts) if self._count.on_hosts else spread.min_domains
 
     def skews(self, spread: Spread, more: int) -> tuple[int, int]:
         """How uneven they are, before and after; `more` nodes come than go. A host that goes counts as one that is left without pods."""

@@ -28,7 +28,7 @@ from provisioner.scheduling.world import Policies
 from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON
-from tests.support.fleets import ABC, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
+from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, Fleet, gist, gone, pool, running, several, told
 from tests.support.problems import instance_type, shape, spread, term, uses
 from tests.support.work import Lines
 
@@ -156,6 +156,17 @@ def test_a_wish_that_is_kept_changes_nothing_of_a_spread_that_must_hold(wishes: 
     for name, zone, count in (("a", "a", 1), ("b", "b", 2), ("c", "c", 1)):
         fleet.node(name, several(count, name, web), kind=SMALL, zone=zone, room=EMPTY, do_not_disrupt=True)
     assert gone(consolidation.propose(fleet.view())) == []
+
+
+@pytest.mark.parametrize("domains", [1, 3])
+def test_nodes_of_pods_that_are_softly_spread_over_hosts_are_replaced_one_by_one(domains: int) -> None:
+    """The room beside a brother costs nothing, but would be too much; a smaller node costs less than the one that goes."""
+    web = shape("500m", "512Mi", labels={"app": "web"}, topology_spread_constraints=(softly(HOST),))
+    fleet = Fleet(policies=Policies(hostname_domains=domains))
+    for name in "abc":
+        fleet.node(name, [running(name, web)], kind=LARGE)
+    found = consolidation.propose(fleet.view()).proposals
+    assert [gist(one) for one in found] == [((name,), ["small"], {}) for name in "abc"]
 
 
 def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
