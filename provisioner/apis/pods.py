@@ -71,6 +71,8 @@ MESSAGE_LENGTH: Final = 1024
 """Characters that are kept of what kube-scheduler says about a pod."""
 _LONGEST_KNOWN: Final = 4 * MESSAGE_LENGTH
 """Bytes of a text that is remembered as it was sent."""
+_WORD_LENGTH: Final = 256
+"""Characters that are kept of the phase and of a reason: a kubelet may write anything there."""
 STUCK_AFTER: Final = timedelta(minutes=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OWNER_LENGTH: Final = 317
@@ -267,7 +269,7 @@ def decode_pod(data: bytes) -> Pod:
                 scheduled = condition.status == names.TRUE
                 if condition.status == names.FALSE and not isinstance(condition.message, UnsetType):
                     message = _message(bytes(condition.message))
-                reason = sys.intern(condition.reason)
+                reason = sys.intern(condition.reason[:_WORD_LENGTH])
                 unschedulable = condition.status == names.FALSE and reason == names.UNSCHEDULABLE
             case names.READY:
                 ready = condition.status == names.TRUE
@@ -292,7 +294,7 @@ def decode_pod(data: bytes) -> Pod:
         owner=owner,
         node_name=sys.intern(spec.node_name),
         nominated_node_name=sys.intern(status.nominated_node_name),
-        phase=sys.intern(status.phase),
+        phase=sys.intern(status.phase[:_WORD_LENGTH]),
         scheduled=scheduled,
         unschedulable=unschedulable,
         scheduled_reason=reason,

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import pods
+from provisioner.apis.footprint import POD_BYTES, footprint
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.shapes import PodShape, interned_shapes
@@ -405,6 +406,16 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
 def test_kube_scheduler_says(name: str) -> None:
     changes, want = SAID[name]
     assert decoded(**changes).scheduled_message == want
+
+
+@pytest.mark.parametrize("phase", ["Running", "x" * 1_000_000], ids=len)
+@pytest.mark.parametrize("reason", ["Unschedulable", "y" * 1_000_000], ids=len)
+def test_little_is_kept_of_what_a_kubelet_may_make_up(phase: str, reason: str) -> None:
+    pod = decoded(**verdict(reason=reason), status__phase=phase)
+    assert phase.startswith(pod.phase)
+    assert reason.startswith(pod.scheduled_reason)
+    assert min(len(pod.phase), len(pod.scheduled_reason)) > 0
+    assert footprint(pod, 1 << 20) <= POD_BYTES
 
 
 # --- questions
