@@ -13,6 +13,8 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.core import PersistentVolumeClaimTemplate, PodTemplateSpec
+from provisioner.apis.footprint import OBJECT_BYTES, footprint
+from provisioner.apis.messages import keeps_too_much
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
 from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, own_claims
@@ -86,6 +88,9 @@ def virtual_pods(
         ResolutionError: the template or the limits cannot be read, or no such pod can be.
     """
     meta = buffer.metadata
+    if footprint((template.pod, template.claims), OBJECT_BYTES) > OBJECT_BYTES:
+        text = keeps_too_much(OBJECT_BYTES // 1024)
+        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(text))
     made = admitted(template.pod, meta.namespace, admission)
     if made.refusal:
         raise ResolutionError("ResolutionFailed", messages.pod_template_refused(made.refusal))

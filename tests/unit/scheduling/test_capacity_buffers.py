@@ -146,6 +146,25 @@ def test_what_admission_adds_counts_and_what_is_not_known_is_named() -> None:
     assert (one.shape.requests["cpu"], unknown) == (500, ("RuntimeClass kata",))
 
 
+TOO_LARGE = {
+    "tolerations": {"tolerations": [{"key": f"key-{number}"} for number in range(10_000)]},
+    "amounts": {"containers": [{"name": "c", "resources": {"requests": {f"a.io/{n}": "1" for n in range(10_000)}}}]},
+}
+
+
+@pytest.mark.parametrize("spec", TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_a_template_that_would_keep_too_much_is_no_room(spec: dict[str, Any]) -> None:
+    with pytest.raises(ResolutionError, match="takes more than 64 KiB of memory"):
+        units(buffer(replicas=1), template(**spec))
+
+
+def test_claims_of_a_stateful_set_that_would_keep_too_much_are_no_room() -> None:
+    body = {"metadata": {"name": "data"}, "spec": {"storageClassName": "x" * 100}}
+    claims = tuple(msgspec.convert(body, ClaimTemplate) for _ in range(1000))
+    with pytest.raises(ResolutionError, match="takes more than 64 KiB of memory"):
+        units(buffer(replicas=1), dataclasses.replace(template(), claims=claims))
+
+
 def test_each_unit_of_a_stateful_set_has_claims_of_its_own() -> None:
     claim = msgspec.convert({"metadata": {"name": "data"}, "spec": {"storageClassName": "zonal"}}, ClaimTemplate)
     of = dataclasses.replace(template(), claims=(claim,))
