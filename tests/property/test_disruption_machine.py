@@ -51,6 +51,8 @@ CROWD: Final = 12
 STRANGERS: Final = 3
 PATIENT: Final = 6
 """Rounds in which nothing begins, after which a pod that is refused where it fits holds nothing any more."""
+SPELL: Final = 3700.0
+"""Seconds that are longer than each `consolidateAfter` and do-not-disrupt: what time alone allows nobody has held back."""
 APPS: Final = ("web", "db", "job")
 POOLS: Final = ("general", "other")
 LIMITS: Final = ("0", "1", "10%", "2", "50%", "100%")
@@ -383,6 +385,11 @@ class DisruptionMachine(RuleBasedStateMachine):
         at = self.at
         if at.wrong or not at.strangers:
             return
+        at.clock.advance(SPELL)
+        begun = at.look()
+        at.clock.advance(20)
+        if [*begun, *at.look(), *at.consolidate()]:
+            return  # with these, too: there was something more to do with nothing but time
         at.seen["strangers"] += len(at.strangers)
         at.nobody_waits_in_vain()
         begun = at.look()
@@ -491,6 +498,23 @@ def test_a_pod_that_cannot_be_bound_holds_no_node(refused: bool) -> None:
     life.nothing_happens_any_more()
     life.every_promise_is_kept()
     assert life.at.seen["strangers"] == 1
+    life.teardown()
+
+
+def test_what_consolidate_after_held_nobody_who_waits_in_vain_has_held() -> None:
+    """A life that was found: `consolidateAfter` was over right after the stranger was gone."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.KARPENTER, most=3, packed=False, policies=["WhenEmptyOrUnderutilized", "WhenEmpty"], static=1,
+        nodes=[(0, "small", "c", False), (0, "bargain", "b", False), (1, "small", "a", False), (1, "bargain", "b", False)],
+        pods=["db", "web"], of={"web": ("1200m", "near"), "db": ("1500m", "nothing"), "job": ("1700m", "near")},
+    )  # fmt: skip
+    life.a_pod_waits_in_vain(refused=False)
+    life.a_user_deletes_a_node(1)
+    life.consolidate_after_changes("general", "300s")
+    life.a_replacement_comes_up()
+    life.nothing_happens_any_more()
+    life.every_promise_is_kept()
     life.teardown()
 
 
