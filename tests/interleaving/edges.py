@@ -7,6 +7,7 @@ from provisioner.apis.command import Phase
 from tests.interleaving.server import Wire
 
 Edge = tuple[str, str]
+TERMINATING: Final = "instance terminating"
 _WAY: Final = ((names.INITIALIZED, "initialized"), (names.REGISTERED, "registered"), (names.LAUNCHED, "launched"))
 
 
@@ -44,17 +45,16 @@ CLAIM_EDGES: Final[dict[Edge, str]] = {
     ("ending registered", "ending initialized"): "it was deleted while its Node became ready",
     ("ending created", "none"): "there was nothing to end",
     ("ending launched", "none"): "its instance has ended",
-    ("ending registered", "none"): "its instance has ended",
-    ("ending initialized", "none"): "its instance has ended",
+    ("ending registered", TERMINATING): "its instance is being terminated, or has ended",
+    ("ending initialized", TERMINATING): "its instance is being terminated, or has ended",
+    (TERMINATING, "none"): "its instance has ended",
+    ("ending registered", "none"): "its instance has ended, and its Node was gone before",
+    ("ending initialized", "none"): "its instance has ended, and its Node was gone before",
 }
 """Every edge that there is with kwok, and why."""
-TERMINATING: Final = "instance terminating"
 TERMINATING_EDGES: Final[dict[Edge, str]] = {
     ("ending created", TERMINATING): "its instance, of which it has not heard, is being terminated",
     ("ending launched", TERMINATING): "its instance is being terminated",
-    ("ending registered", TERMINATING): "its instance is being terminated",
-    ("ending initialized", TERMINATING): "its instance is being terminated",
-    (TERMINATING, "none"): "its instance has ended",
 }
 """Edges that are there besides where instances take a while to end, as those of EC2 do; an instance of kwok ends at once."""
 
@@ -71,6 +71,11 @@ COMMAND_EDGES: Final[dict[Edge, str]] = {
     (f"{DELETING}, going", "none"): "all of its candidates are gone",
 }
 SELDOM: Final[frozenset[Edge]] = frozenset(
-    {("ending registered", "ending initialized"), (f"{COMMITTED}, going", f"{DELETING}, going")}
+    {
+        ("ending registered", "ending initialized"),
+        ("ending registered", "none"),
+        ("ending initialized", "none"),
+        (f"{COMMITTED}, going", f"{DELETING}, going"),
+    }
 )
 """Edges that many interleavings may miss: a user must delete the object at the very write. The state tables of the unit tests go along them."""

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.command import CommandRecord, Phase, command_on
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import offering_price
-from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, claim_state, command_state
+from tests.interleaving.edges import CLAIM_EDGES, COMMAND_EDGES, TERMINATING, claim_state, command_state
 from tests.interleaving.place import Place
 from tests.interleaving.process import TYPES, Process
 from tests.interleaving.server import Change, Server, Wire, covers
@@ -238,7 +238,8 @@ class Oracle:
     def _has_node(self, claim: str) -> bool:
         """A budget is about instances: one that has ended does not count while its NodeClaim still says goodbye."""
         found = self._server.get("nodeclaims", claim)
-        return found is not None and found.get("status", {}).get("nodeName", "") in self._server.objects["nodes"]
+        joined = found is not None and found.get("status", {}).get("nodeName", "") in self._server.objects["nodes"]
+        return joined and claim_state(found) != TERMINATING
 
     def _pays(self, record: CommandRecord) -> None:
         now = sum(self._price(name) for name in record.candidate_names)
