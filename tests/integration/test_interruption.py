@@ -140,7 +140,7 @@ def test_when_no_replacement_comes_pods_are_evicted_by_the_deadline_and_deleted_
     plot.protect("held")
     eventually(lambda: len(plot.initialized()) == 2, "both claims are initialised", SECONDS)
     claims = {one.status.node_name: one for one in plot.initialized()}
-    plot.change_pool(pool, limits={"cpu": "8"})  # both nodes are all that it may have
+    plot.change_pool(pool, limits={"cpu": "1"})  # nodes that go count for nobody, and the smallest is larger
     (web,), (held,) = plot.pods("web"), plot.pods("held")
     deadlines = [provisioner.interrupt(claims[pod.node_name], seconds=85) for pod in (web, held)]
     eventually(lambda: web.uid not in {pod.uid for pod in plot.pods("web")}, "the pod is evicted", SECONDS)

@@ -22,6 +22,19 @@ NEVER = {"consolidateAfter": "Never"}
 CLOSED = {"key": "dovetail.example/closed", "effect": "NoSchedule"}
 
 
+TAKEN = {names.HOSTNAME_LABEL: "taken"}
+"""A label that the Node alone decides: one that its NodeClaim decides is put back."""
+NOT_TAKEN = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": names.HOSTNAME_LABEL, "operator": "NotIn", "values": ["taken"]}]}
+            ]
+        }
+    }
+}
+
+
 @pytest.fixture(scope="module")
 def provisioner(plane: DevCluster, client: Client) -> Iterator[InProcess]:
     with InProcess(str(plane.kubeconfig)) as one:
@@ -68,11 +81,11 @@ def test_a_pod_that_is_refused_where_it_was_planned_is_planned_elsewhere_within_
 ) -> None:
     """Without evidence it would wait for two minutes until its hold is over."""
     before = missed()
-    plot.pool(disruption=NEVER, labels={"team": "blue"}, template={"startupTaints": [CLOSED]})
-    plot.deploy("web", 1, nodeSelector={"team": "blue"})
+    plot.pool(disruption=NEVER, template={"startupTaints": [CLOSED]})
+    plot.deploy("web", 1, affinity=NOT_TAKEN)
     (first,) = eventually(lambda: closed(plot), "its node is there", SECONDS, 0.02)
     time.sleep(3)  # kube-scheduler has said what it has against the taint
-    patch_node(client, first, opening(lambda _: {"team": "red"}))
+    patch_node(client, first, opening(lambda _: TAKEN))
     started = time.monotonic()
     (second,) = eventually(
         lambda: [one for one in closed(plot) if one.metadata.name != first.metadata.name], "another node", SECONDS, 0.1
@@ -91,15 +104,15 @@ def test_a_pod_that_is_refused_where_it_was_planned_is_planned_elsewhere_within_
 def test_three_plans_that_fail_stop_new_nodes_and_the_pod_is_told_what_kube_scheduler_said(
     plot: Plot, client: Client
 ) -> None:
-    pool = plot.pool(disruption=NEVER, labels={"team": "blue"}, template={"startupTaints": [CLOSED]})
-    plot.deploy("web", 1, nodeSelector={"team": "blue"})
+    pool = plot.pool(disruption=NEVER, template={"startupTaints": [CLOSED]})
+    plot.deploy("web", 1, affinity=NOT_TAKEN)
     opened: set[str] = set()
 
     def all_refused() -> bool:
         for node in closed(plot):
             if node.metadata.name not in opened:
                 time.sleep(2)
-                patch_node(client, node, opening(lambda _: {"team": "red"}))
+                patch_node(client, node, opening(lambda _: TAKEN))
                 opened.add(node.metadata.name)
         return bool(told())
 
