@@ -108,8 +108,15 @@ class AwsProvider:
         return self._instances.list()
 
     def resume(self, claims: Iterable[NodeClaim]) -> None:
-        """Finish what an earlier process began for these claims."""
-        self._instances.resume(claims)
+        """Finish what an earlier process began for these claims.
+
+        Where a launch is under way this waits for EC2's first answer, as `instance_types` does: a claim whose instance type nobody knows yet would be
+        told no labels of it, and would count as drifted.
+        """
+        every = tuple(claims)
+        if any(names.LAUNCH_ANNOTATION in one.metadata.annotations and not one.status.provider_id for one in every):
+            self._await_market()
+        self._instances.resume(every)
 
     # ------------------------------------------------------------------ what there is
 
@@ -125,9 +132,13 @@ class AwsProvider:
         node_class = self._class_for(pool)
         if node_class is None:
             return ()
-        if not self._market.ready and not self._market.wait(max(0.0, self._waits_until - self._clock.monotonic())):
+        if not self._await_market():
             raise CatalogueNotReadError
         return self._market.types(node_class)
+
+    def _await_market(self) -> bool:
+        """Wait for EC2's first answer, for half a minute after the start in all; whether it came."""
+        return self._market.ready or self._market.wait(max(0.0, self._waits_until - self._clock.monotonic()))
 
     def known_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """As `instance_types` last answered: prices and availability may be old, but nobody waits."""

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
@@ -160,6 +161,20 @@ def test_before_the_first_answer_of_ec2_a_plan_gets_an_error_and_no_empty_list()
     with pytest.raises(CatalogueNotReadError, match="the list of EC2 instance types has not been read yet"):
         made.instance_types(aws_pool())
     assert made.known_types(aws_pool()) == (), "nobody who must not wait is refused"
+
+
+def test_a_launch_under_way_is_resumed_once_instance_types_are_known_and_others_wait_for_nothing() -> None:
+    made, instances = provider(node_class(), FakeClock(), read=False)
+    made.resume([claim("b")])
+    assert instances.asked == ["resume b"]
+    marked = claim("a", annotations={names.LAUNCH_ANNOTATION: "batch/1/0"})
+    resuming = threading.Thread(target=made.resume, args=([marked],), daemon=True)
+    resuming.start()
+    resuming.join(0.2)
+    assert instances.asked == ["resume b"]
+    made._market.refresh(CATALOGUE)
+    resuming.join(30)
+    assert instances.asked == ["resume b", "resume a"]
 
 
 def test_instances_are_left_to_those_who_launch() -> None:
