@@ -39,6 +39,15 @@ _ALLOWED_LABELS: Final = frozenset(
     }
 )
 _ALLOWED_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_G6_PAGE: Final = "https://aws.amazon.com/ec2/instance-types/g6/"
+GPU_SHARES: Final = {  # of one L4 each, as one device: the share, and the vendor's page that says it
+    "g6f.large": (0.125, _G6_PAGE),
+    "g6f.xlarge": (0.125, _G6_PAGE),
+    "g6f.2xlarge": (0.25, _G6_PAGE),
+    "g6f.4xlarge": (0.5, _G6_PAGE),
+    "gr6f.4xlarge": (0.5, _G6_PAGE),
+}
+"""Types with a part of a GPU. Their kubelets advertise one nvidia.com/gpu each (seen on EKS: https://github.com/aws/karpenter-provider-aws/pull/9322)."""
 _CPU_SHARES: Final = ((1, 60.0), (1, 10.0), (2, 5.0), (10**6, 2.5))
 _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -310,12 +319,19 @@ def _storage(instance: Instance, kubelet: Kubelet, described: Mapping[str, Any],
     return int(size) * _GIB
 
 
+def nvidia_gpus(described: Mapping[str, Any]) -> int:
+    """How many GPUs NVIDIA's device plugin finds on an instance of a type."""
+    if described["InstanceType"] in GPU_SHARES:
+        return 1
+    gpus = (described.get("GpuInfo") or {}).get("Gpus", ())
+    return sum(int(one.get("Count", 0)) for one in gpus if one.get("Manufacturer") == "NVIDIA")
+
+
 def _devices(instance: Instance, described: Mapping[str, Any], variant: str) -> dict[str, str]:
     """What device plugins of the image's variant advertise."""
     found: dict[str, str] = {}
-    gpus = (described.get("GpuInfo") or {}).get("Gpus", ())
     if variant == "nvidia":
-        count = sum(int(one.get("Count", 0)) for one in gpus if one.get("Manufacturer") == "NVIDIA")
+        count = nvidia_gpus(described)
         if count:
             found["nvidia.com/gpu"] = str(count)
     if variant == "neuron":

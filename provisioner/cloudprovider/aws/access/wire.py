@@ -21,12 +21,19 @@ class WireError(ValueError):
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):
-    """One kind of GPU in an instance; the memory is MiB of one GPU."""
+    """One kind of GPU in an instance.
+
+    Attributes:
+        count: of whole GPUs; 0 where the instance has a part of one.
+        memory_mib: of one device.
+        devices: that the instance shows, parts of a GPU included (LogicalGpuCount); `count` where EC2 does not say.
+    """
 
     name: str
     manufacturer: str
     count: int
     memory_mib: int
+    devices: int
 
 
 class Accelerator(msgspec.Struct, frozen=True, gc=False):
@@ -181,6 +188,7 @@ def _type(item: Element, ns: str) -> TypeInfo:
                 _text(gpu, ns, "manufacturer"),
                 _integer(gpu, ns, "count"),
                 _integer(_child(gpu, ns, "memoryInfo"), ns, "sizeInMiB"),
+                _integer(gpu, ns, "logicalGpuCount") or _integer(gpu, ns, "count"),
             )
             for gpu in _items(_child(item, ns, "gpuInfo"), ns, "gpus")
         ),

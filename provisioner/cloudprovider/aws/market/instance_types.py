@@ -3,7 +3,8 @@
 Offerings are added by `offerings`; `catalogue` keeps the results.
 
 Source: spec/karpenter-aws.md 4.2 to 4.7 (aws/karpenter-provider-aws 1.14.1 and its main branch).
-Differs: pods know prefix delegation; resources of amount 0 are left out; types that no table knows get their network
+Differs: a part of a GPU (g6f) counts as one that pods may have, as its nodes advertise it, while its labels are Karpenter's, with a count of 0;
+    pods know prefix delegation; resources of amount 0 are left out; types that no table knows get their network
     bandwidth from EC2's own figures; bare metal of the Nitro system takes connection tracking (it has no hypervisor, but Nitro cards).
 """
 
@@ -339,7 +340,7 @@ def _capacity(info: TypeInfo, shape: Shape, settings: Settings, memory: int | No
     for gpu in info.gpus:
         resource = _GPU_RESOURCES.get(gpu.manufacturer)
         if resource is not None:
-            amounts[resource] = amounts.get(resource, 0) + gpu.count
+            amounts[resource] = amounts.get(resource, 0) + gpu.devices
     limits = static_data.eni_limits().get(info.name)
     if limits is not None and limits.trunking:
         amounts[labels.POD_ENI] = limits.branches

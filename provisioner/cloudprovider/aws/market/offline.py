@@ -63,8 +63,7 @@ def _info(row: Mapping[str, str]) -> TypeInfo:
     pods = int(row["pods"])
     interfaces = (pods - _PODS_BESIDE_ADDRESSES) // (addresses - 1) if addresses > 1 else 0
     storage = _number(row[labels.LOCAL_NVME])
-    gpus = _number(row[labels.GPU_COUNT])
-    maker = row[labels.GPU_MANUFACTURER]
+    gpus, gpu_name, maker = _number(row[labels.GPU_COUNT]), row[labels.GPU_NAME], row[labels.GPU_MANUFACTURER]
     neuron, cores = _number(row[labels.NEURON]), _number(row[labels.NEURON_CORE])
     accelerators = _number(row[labels.ACCELERATOR_COUNT])
     found = row[labels.ACCELERATOR_NAME]
@@ -84,8 +83,8 @@ def _info(row: Mapping[str, str]) -> TypeInfo:
         local_nvme=bool(storage),
         encryption_in_transit=row[labels.ENCRYPTION_IN_TRANSIT] == "true",
         enclaves=False,
-        gpus=(Gpu(row[labels.GPU_NAME], _MAKERS.get(maker, maker), gpus, _number(row[labels.GPU_MEMORY])),)
-        if gpus
+        gpus=(Gpu(gpu_name, _MAKERS.get(maker, maker), gpus, _number(row[labels.GPU_MEMORY]), gpus or 1),)
+        if gpu_name  # one with 0 of them has a part of one
         else (),
         accelerators=(Accelerator(found, row[labels.ACCELERATOR_MANUFACTURER], accelerators),)
         if accelerators and not neuron

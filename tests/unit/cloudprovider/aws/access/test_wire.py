@@ -18,7 +18,7 @@ def test_pages_follow_each_other() -> None:
 
 def test_everything_that_is_read_of_a_type() -> None:
     ((info,), _) = wire.instance_types(ec2pages.type_pages([ec2pages.described_types()["g6f.large"]])[0])
-    assert info.gpus == (wire.Gpu("L4", "NVIDIA", 0, 2861),)
+    assert info.gpus == (wire.Gpu("L4", "NVIDIA", 0, 2861, 1),)
     assert info.cards == (wire.NetworkCard(0, 2, 1.5),)
     assert (info.vcpus, info.memory_mib, info.architectures) == (2, 8192, ("x86_64",))
     assert (info.storage_gb, info.local_nvme, info.ebs_mbps) == (100, True, 5000)
@@ -31,6 +31,13 @@ def test_what_is_missing_is_empty() -> None:
     assert (info.name, info.vcpus, info.architectures, info.cards, info.gpus) == ("x1.bare", 0, (), (), ())
     assert (info.clock_ghz, info.ebs_mbps, info.storage_gb, info.hypervisor) == (None, None, None, "")
     assert info.default_interfaces == 0
+
+
+@pytest.mark.parametrize(("told", "want"), [({"Count": 2}, 2), ({"Count": 0, "LogicalGpuCount": 1}, 1), ({}, 0)])
+def test_gpus_are_as_many_as_pods_may_have(told: dict[str, int], want: int) -> None:
+    gpu = {"Gpus": [{"Name": "L4", "Manufacturer": "NVIDIA", **told}]}
+    ((info,), _) = wire.instance_types(ec2pages.type_pages([{**M5, "GpuInfo": gpu}])[0])
+    assert [one.devices for one in info.gpus] == [want]
 
 
 def test_an_ebs_bandwidth_counts_where_it_comes_by_default() -> None:

@@ -14,6 +14,7 @@ from provisioner.cloudprovider.aws.market import instance_types
 from provisioner.cloudprovider.aws.market.instance_types import Kubelet, PlacementGroup, Settings, Shape
 from provisioner.values.requirement import Operator
 from tests.support import ec2pages
+from tests.support.ec2 import nodes
 
 GIB = 2**30
 MIB = 2**20
@@ -231,7 +232,7 @@ def test_ephemeral_storage(case: DiskCase) -> None:
 DEVICES = {
     "NVIDIA": ("p5.48xlarge", {labels.NVIDIA_GPU: 8, labels.EFA: 32}),
     "Neuron": ("inf2.24xlarge", {labels.NEURON: 6, labels.NEURON_CORE: 12}),
-    "a share of a GPU is none": ("g6f.large", {labels.NVIDIA_GPU: 0}),
+    "a share of a GPU is one that pods may have": ("g6f.large", {labels.NVIDIA_GPU: 1}),
 }
 
 
@@ -241,8 +242,18 @@ def test_devices(name: str, want: Mapping[str, int]) -> None:
     assert {resource: made.capacity.amount(resource) for resource in want} == want
 
 
+def test_as_many_gpus_are_promised_as_nodes_advertise() -> None:
+    found = {
+        name: instance_types.type_of(info_of(name), ["us-east-1a"], LINUX, SETTINGS).capacity.amount(labels.NVIDIA_GPU)
+        for name, one in ec2pages.described_types().items()
+        if one.get("GpuInfo") or name in nodes.GPU_SHARES
+    }
+    assert found == {name: nodes.nvidia_gpus(ec2pages.described_types()[name]) for name in found}
+    assert found.keys() > nodes.GPU_SHARES.keys()
+
+
 def test_gaudi_is_a_gpu_of_habana() -> None:
-    info = msgspec.structs.replace(info_of("m5.large"), gpus=(wire.Gpu("Gaudi HL-205", "Habana", 8, 32768),))
+    info = msgspec.structs.replace(info_of("m5.large"), gpus=(wire.Gpu("Gaudi HL-205", "Habana", 8, 32768, 8),))
     made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS)
     assert made.capacity[labels.GAUDI] == 8
     assert made.requirements[labels.GPU_NAME].single_value == "gaudi-hl-205"

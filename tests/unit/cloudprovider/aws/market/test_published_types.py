@@ -10,10 +10,12 @@ from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.market import instance_types, static_data
 from provisioner.cloudprovider.types import InstanceType
 from tests.support import ec2pages
+from tests.support.ec2 import nodes
 
 DATA = Path(__file__).parents[4] / "data" / "aws"
 CLOCK = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz"
 POD_ENI = "vpc.amazonaws.com/pod-eni"
+GPUS = "nvidia.com/gpu"
 NAME = "instance_type"
 
 
@@ -65,11 +67,13 @@ def test_every_difference_is_listed_with_its_reason() -> None:
     assert all(entry["reason"] for entry in listed.values())
 
 
-def test_at_least_1350_rows_are_equal_but_for_two_columns() -> None:
-    differing = {name for column, rows in differences().items() if column not in {CLOCK, POD_ENI} for name in rows}
+def test_at_least_1350_rows_are_equal_but_for_three_columns() -> None:
+    known = {CLOCK, POD_ENI, GPUS}
+    differing = {name for column, rows in differences().items() if column not in known for name in rows}
     assert len(published()) - len(differing) >= 1350
     assert len(differences()[CLOCK]) <= 66
     assert len(differences()[POD_ENI]) <= 56
+    assert differences()[GPUS].keys() == nodes.GPU_SHARES.keys()
 
 
 def test_every_column_of_the_reference_is_compared_with_something_of_ours() -> None:
