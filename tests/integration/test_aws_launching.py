@@ -11,12 +11,14 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import NODECLASS_TAG
+from provisioner.apis.ec2 import Subnet as PlacedIn
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
+from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet
 from provisioner.cloudprovider.errors import (
     CloudError,
     CreateError,
@@ -257,6 +259,26 @@ def test_a_partial_fleet(ec2: Ec2, fresh_ground: Ground) -> None:
         assert all(
             isinstance(error, InsufficientCapacityError) and error.retry_after is not None for error in waiting
         ), waiting
+    settled(ec2, claims)
+
+
+def test_prefixes_go_to_the_subnet_that_has_contiguous_addresses(ec2: Ec2, fresh_ground: Ground) -> None:
+    """The one that has more free addresses has no 16 of them in a row: it is left alone, and no launch is given up."""
+    scattered, whole = (ec2.add_subnet("us-west-2a", cidr, {}) for cidr in ("10.0.210.0/24", "10.0.211.0/25"))
+    ec2.scatter_addresses(scattered)
+    node_class = node_class_of(fresh_ground, ipPrefixCount=1)
+    both = tuple(PlacedIn(id=one, zone="us-west-2a") for one in (scattered, whole))
+    node_class = msgspec.structs.replace(node_class, status=msgspec.structs.replace(node_class.status, subnets=both))
+    claims = Claims()
+    claims.add(2, {TYPE: ["m5.large"], names.CAPACITY_TYPE_LABEL: ["on-demand"]})
+    with rig(fresh_ground, claims, [node_class]) as made:
+        rows = ec2.client("ec2").describe_subnets(SubnetIds=[scattered, whole])["Subnets"]
+        made.subnets.note(map(Subnet.of, rows), CLOCK.now())
+        made.start()
+        assert made.wait(10), claims.errors
+        assert not made.shortages.subnet_open(scattered, CLOCK.now())
+        assert all(isinstance(one, InsufficientCapacityError | LaunchUnderWayError) for one in made.told), made.told
+    assert {one["subnet"] for one in ec2.alive()} == {whole}
     settled(ec2, claims)
 
 

@@ -976,6 +976,44 @@ def test_subnets_and_security_groups_by_tag(ec2: Ec2) -> None:
     assert answer["Errors"][0]["ErrorCode"] == "InsufficientFreeAddressesInSubnet"
 
 
+def prefixed(ec2: Ec2, count: int) -> str:
+    """A template whose interface starts with so many IPv4 prefixes."""
+    interface = {"DeviceIndex": 0, "Groups": list(ec2.vpc.groups), "Ipv4PrefixCount": count}
+    return template(ec2, NetworkInterfaces=[interface])
+
+
+def test_prefixes_are_blocks_of_16_contiguous_addresses(ec2: Ec2) -> None:
+    subnet = ec2.add_subnet(ec2.vpc.zones[0], "10.0.202.0/25", {})
+
+    def free() -> int:
+        (found,) = call(ec2, "describe_subnets", SubnetIds=[subnet])["Subnets"]
+        return int(found["AvailableIpAddressCount"])
+
+    before = free()
+    answer = fleet(ec2, name=prefixed(ec2, 2), override={"SubnetId": subnet})
+    assert before - free() == 33
+    eventually(lambda: all_seen(ec2, ids(answer)), "it is known everywhere")
+    call(ec2, "terminate_instances", InstanceIds=ids(answer))
+    ec2.skip(60)
+    eventually(lambda: free() == before, "its addresses are free again")
+    ec2.scatter_addresses(subnet)
+    assert free() > 100
+    (said,) = fleet(ec2, name=prefixed(ec2, 1), override={"SubnetId": subnet})["Errors"]
+    assert said["ErrorCode"] == "InsufficientCidrBlocks"
+    assert ids(fleet(ec2, override={"SubnetId": subnet}))  # single addresses there are
+    ec2.leave_addresses(subnet, 16)
+    (said,) = fleet(ec2, name=prefixed(ec2, 1), override={"SubnetId": subnet})["Errors"]
+    assert said["ErrorCode"] == "InvalidParameterValue"
+    assert "prefixes" in said["ErrorMessage"]
+
+
+def test_a_shortage_of_one_parameter_is_for_launches_that_ask_for_it(ec2: Ec2) -> None:
+    ec2.script([Fault("", "shortage", parameter="Ipv4PrefixCount")])
+    (said,) = fleet(ec2, name=prefixed(ec2, 1))["Errors"]
+    assert said["ErrorCode"] == "InsufficientCidrBlocks"
+    assert ids(fleet(ec2))
+
+
 # ---------------------------------------------------------------------- faults
 
 

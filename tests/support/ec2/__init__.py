@@ -350,6 +350,10 @@ class Ec2:
         """So many free addresses are left in a subnet."""
         self._ask("free", id=subnet_id, free=free)
 
+    def scatter_addresses(self, subnet_id: str) -> None:
+        """Leave a subnet no 16 contiguous addresses, however many are free."""
+        self._ask("scatter", id=subnet_id)
+
     def add_reservation(self, instance_type: str, zone: str, count: int = 1, **details: Any) -> str:
         """A capacity reservation: match ("targeted"), kind ("default" or "capacity-block"), interruptible, seconds until it ends, owner, tags."""
         made: str = self._ask("reservation", type=instance_type, zone=zone, count=count, **details)

@@ -74,6 +74,7 @@ class Admin:
             "subnet": self._subnet,
             "group": self._group,
             "free": self._free,
+            "scatter": lambda asked: world.network.subnets[asked["id"]].scatter(),
             "reservation": self._reservation,
             "shift": self._shift,
             "role": lambda asked: iam.create_role(asked["name"], asked.get("path", "/")),

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.support.ec2.shortages import SHORTAGES
+
 KINDS: Final = frozenset(
     {
         "throttled",
@@ -56,6 +58,7 @@ class Fault:
         match: all must be so, values with wildcards, or lists of which any: parameters of the call by name, or "contains" (anywhere in the
             request). Of instances: "instance-type", "family", "zone", "capacity-type", and "cheapest" (0.9: only
             the cheapest 90 % of all offerings in zones with subnets); of unseen ones "instance", their ids.
+        parameter: of a shortage: only launches that ask for this parameter are refused, and EC2 says what it says of it (`shortages.SHORTAGES`).
         available: of a shortage: how many instances each offering has left.
         code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
         message: likewise.
@@ -69,6 +72,7 @@ class Fault:
     delay: float = 0.0
     seconds: float = 0.0
     match: Mapping[str, Any] = field(default_factory=dict)
+    parameter: str = ""
     available: int = 0
     code: str = ""
     message: str = ""
@@ -77,6 +81,8 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"no fault is called {self.kind}; there are {', '.join(sorted(KINDS))}")
+        if self.parameter and self.parameter not in SHORTAGES:
+            raise ValueError(f"no parameter {self.parameter} is short; there are {', '.join(sorted(SHORTAGES))}")
 
 
 class _Line:
@@ -138,12 +144,20 @@ class Script:
         ]
         return found[0] if found else None
 
-    def shortage(self, instance_type: str, zone: str, capacity_type: str) -> Fault | None:
-        """Why one more instance of an offering is not to be had; None takes one of those that are left."""
+    def shortage(
+        self, instance_type: str, zone: str, capacity_type: str, asks: Callable[[str], bool] | None = None
+    ) -> Fault | None:
+        """Why one more instance of an offering is not to be had; None takes one of those that are left.
+
+        Args:
+            asks: whether the launch asks for a parameter: to look at shortages of parameters, instead of those of instances.
+        """
         taken = []
         for line in self._open():
             fault = line.fault
             if fault.kind != "shortage" or not self.matches(fault.match, instance_type, zone, capacity_type):
+                continue
+            if not (fault.parameter and asks(fault.parameter) if asks is not None else not fault.parameter):
                 continue
             key = instance_type, zone, capacity_type
             if line.used.get(key, 0) >= fault.available:

@@ -1,6 +1,8 @@
 """Networks: VPC, subnets with their free addresses, security groups.
 
 Five addresses of each subnet are nobody's. Source: https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
+An IPv4 prefix is 16 contiguous addresses, so a subnet with many free ones may have none.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-prefix-eni.html; what is said then is in `shortages`.
 """
 
 import ipaddress
@@ -11,8 +13,10 @@ from typing import Any
 
 from tests.support.ec2.filters import next_token, paged, selected, tag_list
 from tests.support.ec2.protocol import AwsError
+from tests.support.ec2.shortages import shortage
 
 _KEPT_BY_AWS = 5
+_BLOCK = 16
 
 
 @dataclass
@@ -35,17 +39,40 @@ class Subnet:
         """Addresses left."""
         return max(0, self.cidr.num_addresses - _KEPT_BY_AWS - len(self.taken) - self.withheld)
 
+    def check(self, interfaces: int, prefixes: int) -> None:
+        """See that an instance's interfaces and prefixes have room.
+
+        Raises:
+            AwsError: they have not.
+        """
+        if self.free < interfaces + _BLOCK * prefixes:
+            raise shortage("PrefixAddresses" if prefixes else "SubnetId", subnet=self.id)
+        if prefixes > len(self._blocks()):
+            raise shortage("Ipv4PrefixCount", subnet=self.id)
+
+    def _blocks(self) -> list[int]:
+        """Where free blocks of 16 begin; the first and the last have addresses that are nobody's."""
+        starts = range(_BLOCK, self.cidr.num_addresses - _BLOCK, _BLOCK)
+        return [start for start in starts if self.taken.isdisjoint(range(start, start + _BLOCK))]
+
+    def take_prefix(self) -> list[str]:
+        """The addresses of one prefix; `check` has found it."""
+        start = self._blocks()[-1]
+        block = range(start, start + _BLOCK)
+        self.taken.update(block)
+        return [str(self.cidr[place]) for place in block]
+
+    def scatter(self) -> None:
+        """Have an address of every block of 16 in use, as after years of coming and going."""
+        self.taken.update(range(_BLOCK // 2, self.cidr.num_addresses, _BLOCK))
+
     def take(self) -> str:
         """One address.
 
         Raises:
             AwsError: there is none.
         """
-        if self.free < 1:
-            raise AwsError(
-                "InsufficientFreeAddressesInSubnet",
-                f"There are not enough free addresses in subnet '{self.id}' to satisfy the requested number of instances.",
-            )
+        self.check(1, 0)
         size = self.cidr.num_addresses
         for offset in itertools.count():
             place = _KEPT_BY_AWS - 1 + (self._next - _KEPT_BY_AWS + 1 + offset) % (size - _KEPT_BY_AWS)

@@ -7,6 +7,8 @@ Sources: what is written shows late (https://docs.aws.amazon.com/ec2/latest/devg
 import functools
 import hashlib
 import ipaddress
+import itertools
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from tests.support.ec2.market import ON_DEMAND, SPOT, Market, chance
 from tests.support.ec2.network import Network, SecurityGroup, Subnet
 from tests.support.ec2.pools import SPREAD_LIMIT, Pools
 from tests.support.ec2.protocol import AwsError, ec2_answer, ec2_page, stamp
+from tests.support.ec2.shortages import shortage
 from tests.support.ec2.templates import LaunchTemplates, check_user_data
 from tests.support.ec2.timing import Timing
 
@@ -31,10 +34,6 @@ _DENIAL: Final = "You are not authorized to perform this operation."
 TOKEN_SECONDS: Final = 86_400.0
 _BOOT_SECONDS: Final = (5.0, 20.0)
 _MOST_LAG_SECONDS: Final = 1.0
-_CAPACITY_MESSAGES: Final = {
-    ON_DEMAND: "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning additional capacity.",
-    SPOT: "There is no Spot capacity available that matches your request.",
-}
 
 
 @dataclass(frozen=True)
@@ -194,10 +193,7 @@ class World:
             )
             limit = one.override.get("MaxPrice")
             if kind == SPOT and limit and float(limit) < price:
-                raise AwsError(
-                    "SpotMaxPriceTooLow",
-                    f"Your Spot request price of {limit} is lower than the minimum required Spot request fulfillment price of {price:.4f}.",
-                )
+                raise shortage("MaxPrice", limit=limit, price=f"{price:.4f}")
             if budget is not None and spent + price > budget:
                 raise AwsError("MaxTotalPriceExceeded", "The maximum total price of the fleet is reached.")
             try:
@@ -378,12 +374,9 @@ class World:
         subnet, image, groups, profile = self.check(one, kind)
         interfaces = one.data.get("NetworkInterfaces") or [{"DeviceIndex": 0, "Groups": groups}]
         addressed = [interface for interface in interfaces if interface.get("InterfaceType") != "efa-only"]
-        needed = sum(1 + 16 * int(interface.get("Ipv4PrefixCount") or 0) for interface in addressed)
-        if subnet.free < needed:
-            raise AwsError(
-                "InsufficientFreeAddressesInSubnet",
-                f"There are not enough free addresses in subnet '{subnet.id}' to satisfy the requested number of instances.",
-            )
+        prefixes = sum(int(interface.get("Ipv4PrefixCount") or 0) for interface in addressed)
+        subnet.check(len(addressed), prefixes)
+        self._check_parameters(one, subnet.zone, kind)
         self._check_quota(one.instance_type, kind)
         placement, group = self._place(one, subnet.zone)
         reservation = self._reserve(one, subnet.zone, kind)
@@ -392,7 +385,8 @@ class World:
         self._made += 1
         number = self._made
         instance_id = f"i-0{self._hex('machine', number, 8)}"
-        addresses = [subnet.take() for _ in range(needed)]
+        blocks = [subnet.take_prefix() for _ in range(prefixes)]  # first: an address may be in the middle of one
+        addresses = [*(subnet.take() for _ in addressed), *itertools.chain(*blocks)]
         address = addresses[0]
         now, seconds = self.timing.now(), self.timing.seconds()
         suffix = "ec2.internal" if self.setup.region == "us-east-1" else f"{self.setup.region}.compute.internal"
@@ -556,11 +550,8 @@ class World:
         )
         if running + wanted > limit:
             if kind == SPOT:
-                raise AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-            raise AwsError(
-                "VcpuLimitExceeded",
-                f"You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
-            )
+                raise shortage("DefaultTargetCapacityType")
+            raise shortage("TotalTargetCapacity", limit=limit)
 
     def _vcpus(self, instance_type: str) -> int:
         return int(self.market.types[instance_type]["VCpuInfo"]["DefaultVCpus"])
@@ -573,10 +564,7 @@ class World:
         group = self.pools.group(group_id=asked.get("GroupId", ""), name=asked.get("GroupName", ""))
         members = group.members.get(zone, set())
         if group.strategy == "spread" and len(members) >= SPREAD_LIMIT:
-            raise AwsError(
-                "InsufficientInstanceCapacity",
-                f"You have reached the limit of instances in this spread placement group in the Availability Zone {zone}.",
-            )
+            raise shortage("GroupId", zone=zone)
         if group.strategy == "cluster" and any(group.members.get(other) for other in group.members if other != zone):
             raise AwsError(
                 "InsufficientInstanceCapacity",
@@ -596,10 +584,7 @@ class World:
         if wanted:
             found = self.pools.reservation(wanted)
             if found.available < 1 or (found.instance_type, found.zone) != (one.instance_type, zone):
-                raise AwsError(
-                    "ReservationCapacityExceeded",
-                    "The requested reservation does not have sufficient compatible and available capacity for this request.",
-                )
+                raise shortage("CapacityReservationId")
             if (found.kind == "capacity-block") != (kind == fleet.CAPACITY_BLOCK) or found.interruptible != (
                 kind == fleet.RESERVED
             ):
@@ -634,8 +619,17 @@ class World:
             )
         fault = self.script.shortage(instance_type, zone, bought)
         if fault is not None:
-            code = fault.code or "InsufficientInstanceCapacity"
-            raise AwsError(code, fault.message or _CAPACITY_MESSAGES[bought].format(type=instance_type, zone=zone))
+            usual = shortage("SpotOptions" if bought == SPOT else "InstanceType", type=instance_type, zone=zone)
+            raise AwsError(fault.code or usual.code, fault.message or usual.message)
+
+    def _check_parameters(self, one: Candidate, zone: str, kind: str) -> None:
+        """Shortages by script that only launches with a certain parameter meet."""
+        asked = json.dumps(one.data, default=str)
+        fault = self.script.shortage(
+            one.instance_type, zone, SPOT if kind == SPOT else ON_DEMAND, lambda parameter: f'"{parameter}"' in asked
+        )
+        if fault is not None:
+            raise shortage(fault.parameter, type=one.instance_type, zone=zone, subnet=one.subnet)
 
     def _start(self, instance: Instance) -> None:
         seed = self.setup.seed

@@ -3,7 +3,9 @@
 `classify` reads a code and a message (of an exception, or of one entry of CreateFleet's `Errors`) into a `Failure`; `classify_exception`
 takes whatever botocore raised; `launch_error` makes of the failures of one launch the error of `cloudprovider.errors` that its claim gets.
 
-Source: spec/karpenter-aws.md 5.6: same codes and same reasons.
+Source: spec/karpenter-aws.md 5.6: same codes and same reasons; codes of single request parameters are those of
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html, those of prefixes are quoted in
+https://github.com/cilium/cilium/pull/31016 and https://docs.aws.amazon.com/eks/latest/best-practices/prefix-mode-linux.html.
 Differs: quotas close everything that they count (a vCPU quota all types of its class), not one offering after the other; a
     failure that may have had its effect is told from one that cannot have had any.
 """
@@ -160,6 +162,7 @@ LAUNCH_FAILED: Final = "LaunchFailed"
 LAUNCH_TEMPLATE_NOT_FOUND: Final = "LaunchTemplateNotFound"
 LAUNCH_TEMPLATE_QUOTA: Final = "LaunchTemplateQuotaExceeded"
 SPOT_ROLE_FAILED: Final = "SpotSLRCreationFailed"
+_NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
 
 _DENIED: Final = _any(
     _starts("UnauthorizedOperation", "AccessDenied", "AuthFailure", "NotAuthorized", "Client.UnauthorizedOperation"),
@@ -355,10 +358,50 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _Rule(
         _any(_code("InsufficientFreeAddressesInSubnet"), _says("InsufficientFreeAddressesInSubnet")),
         Kind.ADDRESSES,
-        "InsufficientFreeAddressesInSubnet",
+        _NO_ADDRESSES,
         Retry.OTHER_OFFERING,
         Scope.SUBNET,
         "add subnets with free IP addresses to the EC2NodeClass",
+    ),
+    _Rule(
+        # the first where the free addresses are scattered, the second where there are too few of them
+        _any(_code("InsufficientCidrBlocks"), _says("InvalidParameterValue", "sufficient free", "prefixes")),
+        Kind.ADDRESSES,
+        _NO_ADDRESSES,
+        Retry.OTHER_OFFERING,
+        Scope.SUBNET,
+        "spec.ipPrefixCount needs free blocks of 16 contiguous addresses; create a CIDR reservation for prefixes in the subnet, "
+        "or add subnets to the EC2NodeClass",
+    ),
+    _Rule(
+        _code("InsufficientAddressCapacity"),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.OFFERING,
+        "AWS has no public IP addresses left there; set spec.associatePublicIPAddress of the EC2NodeClass to false if nodes need none",
+    ),
+    _Rule(
+        _code("NetworkInterfaceLimitExceeded"),
+        Kind.QUOTA,
+        LAUNCH_FAILED,
+        Retry.LATER,
+        advice="raise the quota for network interfaces in this Region",
+    ),
+    _Rule(
+        _code("VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
+        Kind.QUOTA,
+        "VolumeLimitExceeded",
+        Retry.LATER,
+        advice="raise the Amazon EBS quotas for the storage and IOPS of this volume type in this Region, or delete unused volumes",
+    ),
+    _Rule(
+        _code("InsufficientVolumeCapacity", "VolumeTypeNotAvailableInZone"),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.OFFERING,
+        "the Availability Zone has no such volumes; allow other zones or another volumeType in spec.blockDeviceMappings",
     ),
     _Rule(
         _says("limit of instances in this spread placement group"),
@@ -367,6 +410,14 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Retry.OTHER_OFFERING,
         Scope.ZONE_OF_GROUP,
         "a spread placement group allows seven instances per Availability Zone",
+    ),
+    _Rule(
+        _code("InvalidCapacityReservationState.PendingActivation"),
+        Kind.SHORTAGE,
+        LAUNCH_FAILED,
+        Retry.OTHER_OFFERING,
+        Scope.RESERVATION,
+        "the Capacity Block has not started yet",
     ),
     _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, Retry.OTHER_OFFERING, Scope.RESERVATION),
     _Rule(

@@ -53,6 +53,7 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
+from provisioner.cloudprovider.aws.nodeclass.subnets import addresses_of
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
@@ -99,9 +100,9 @@ _log = logs.get_logger(__name__)
 class Subnets(Protocol):
     """What of `SubnetBook` is needed."""
 
-    def by_zone(self, node_class: EC2NodeClass, now: datetime) -> Mapping[str, Any]: ...
+    def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int) -> Mapping[str, Any]: ...
 
-    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None: ...
+    def reserve(self, subnet_id: str, addresses: int, now: datetime) -> None: ...
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
 
@@ -507,12 +508,14 @@ class Launcher:
             raise CreateError(_NO_TYPES, messages.INSTANCE_TYPES_NOT_READ)
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
+        addresses = addresses_of(node_class, ipv6=cluster.ipv6)
         return Around(
             node_class=node_class,
             types=types,
             cluster=cluster,
             region=self._settings.region,
-            subnets={zone: chosen.id for zone, chosen in self._subnets.by_zone(node_class, now).items()},
+            subnets={zone: chosen.id for zone, chosen in self._subnets.by_zone(node_class, now, addresses).items()},
+            addresses=addresses,
             max_pods=lambda instance_type: world.max_pods(node_class, instance_type),
             standing=lambda offer: self._shortages.standing(offer, now),
             group=world.group_of(node_class),
@@ -644,7 +647,7 @@ class Launcher:
         count, mark = len(marked), next(iter(marked))
         subnets = sorted({one.subnet for one in order.overrides})
         for subnet in subnets:
-            self._subnets.reserve(subnet, count, self._clock.now())
+            self._subnets.reserve(subnet, count * order.addresses, self._clock.now())
         taken: Counter[str] = Counter()
         with self._changed:
             self._sent[mark.tag] = _Sent(order, count)
@@ -666,7 +669,9 @@ class Launcher:
             return None
         finally:
             for subnet in subnets:
-                self._subnets.settle(subnet, count, taken[subnet], self._clock.now())
+                self._subnets.settle(
+                    subnet, count * order.addresses, taken[subnet] * order.addresses, self._clock.now()
+                )
         return found
 
     def _create_fleet(self, order: Order, mark: Mark, count: int, *, first: bool) -> FleetAnswer:

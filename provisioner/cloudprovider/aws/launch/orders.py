@@ -55,6 +55,7 @@ class Around:
         subnets: the subnet that is used, by zone.
         group: the placement group that the class resolved to.
         max_pods: what the kubelet of a type is told.
+        addresses: that one instance takes from its subnet.
         standing: how much may be expected of an offering.
         reserved: whether the feature gate ReservedCapacity is on.
         best_effort: whether minValues may be missed (MIN_VALUES_POLICY).
@@ -68,6 +69,7 @@ class Around:
     subnets: Mapping[str, str]
     max_pods: Callable[[str], int]
     standing: Callable[[OfferingKey], Standing] = field(default=lambda _: Standing.OPEN)
+    addresses: int = 1
     group: PlacementGroup | None = None
     reserved: bool = True
     best_effort: bool = False
@@ -84,6 +86,7 @@ class Order:
         doubted: whether nothing but doubted offerings was left, of which only granted numbers may be ordered.
         needed: the templates that the overrides name.
         types: of the overrides, by name.
+        addresses: that one instance takes from its subnet.
     """
 
     lane: tuple[str, str]
@@ -96,6 +99,7 @@ class Order:
     reservation_type: str = ""
     by_priority: bool = False
     context: str = ""
+    addresses: int = 1
 
     @functools.cached_property
     def key(self) -> str:
@@ -210,6 +214,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         or any(offering.overlaid for _, (_, offering) in chosen)
         or any(around.adjusted(one.offer.instance_type, one.offer.zone, one.offer.capacity_type) for one in overrides),
         context=context if isinstance(context, str) and not relaxed else "",
+        addresses=around.addresses,
     )
 
 

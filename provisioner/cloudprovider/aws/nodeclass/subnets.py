@@ -22,6 +22,8 @@ ENDLESS: Final = 1 << 20
 """Addresses of a subnet that has IPv6 only."""
 
 MAX_SUBNETS: Final = 4096
+_PREFIX: Final = 16
+"""Addresses of an IPv4 prefix, a /28. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-prefix-eni.html"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,18 @@ def to_status(subnets: Iterable[Subnet]) -> tuple[ec2.Subnet, ...]:
     return tuple(ec2.Subnet(id=one.id, zone=one.zone, zone_id=one.zone_id) for one in subnets)
 
 
+def addresses_of(node_class: EC2NodeClass, *, ipv6: bool) -> int:
+    """IPv4 addresses that one instance of the class takes from its subnet, at least 1.
+
+    Args:
+        node_class: an interface of type efa-only has no address; every other one has one, and its prefixes.
+        ipv6: whether the cluster's pods have IPv6 addresses; then the prefixes are IPv6's.
+    """
+    interfaces = sum(one.interface_type != "efa-only" for one in node_class.network_interfaces)
+    prefixes = 0 if ipv6 else node_class.spec.ip_prefix_count or 0
+    return max(1, interfaces) * (1 + _PREFIX * prefixes)
+
+
 @dataclass(slots=True)
 class _Entry:
     """One subnet: what EC2 said, when, and what was launched since.
@@ -105,14 +119,10 @@ class SubnetBook:
 
     Args:
         is_open: whether a subnet may be tried at a time: `Shortages.subnet_open`.
-        per_instance: addresses that one instance takes at least.
     """
 
-    def __init__(
-        self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True, per_instance: int = 1
-    ) -> None:
+    def __init__(self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True) -> None:
         self._is_open = is_open
-        self._per_instance = per_instance
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
 
@@ -141,10 +151,10 @@ class SubnetBook:
             entry = self._entries.get(subnet_id)
             return 0 if entry is None else entry.left
 
-    def by_zone(self, node_class: EC2NodeClass, now: datetime) -> Mapping[str, ChosenSubnet]:
+    def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, ChosenSubnet]:
         """For each zone of the class the subnet with most addresses left; of equal ones the first in its status.
 
-        A zone is missing when all of its subnets are closed, or were read and have no address.
+        A zone is missing when all of its subnets are closed, or were read and have fewer than `addresses`, which one instance takes.
         """
         chosen: dict[str, ChosenSubnet] = {}
         for one in node_class.status.subnets:
@@ -152,24 +162,26 @@ class SubnetBook:
                 continue
             with self._lock:
                 entry = self._entries.get(one.id)
-                left, full = (0, False) if entry is None else (entry.left, entry.read_at is not None and entry.free < 1)
+                left, full = (
+                    (0, False) if entry is None else (entry.left, entry.read_at is not None and entry.free < addresses)
+                )
             best = chosen.get(one.zone)
             if not full and (best is None or left > best.free_ips):
                 chosen[one.zone] = ChosenSubnet(one.id, one.zone, one.zone_id, left)
         return chosen
 
-    def reserve(self, subnet_id: str, instances: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
-        """A launch of so many instances is about to be asked for."""
+    def reserve(self, subnet_id: str, addresses: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
+        """A launch that takes so many addresses is about to be asked for."""
         with self._lock:
-            self._entries.setdefault(subnet_id, _Entry()).pending += instances * self._per_instance
+            self._entries.setdefault(subnet_id, _Entry()).pending += addresses
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None:
-        """A launch ended: `wanted` as given to `reserve`, `launched` of them are in this subnet."""
+        """A launch ended: `wanted` as given to `reserve`, `launched` of them are taken of this subnet."""
         with self._lock:
             entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.pending = max(0, entry.pending - wanted * self._per_instance)
+            entry.pending = max(0, entry.pending - wanted)
             if launched:
-                entry.taken.append((now, launched * self._per_instance))
+                entry.taken.append((now, launched))
 
     def exhausted(self, subnet_id: str, now: datetime) -> None:
         """EC2 says that the subnet has no address left."""

@@ -7,6 +7,7 @@ from botocore import exceptions as botocore_errors
 from provisioner.cloudprovider.aws.access import errors
 from provisioner.cloudprovider.aws.access.errors import Kind, Scope
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, Retry
+from tests.support.ec2.shortages import SHORTAGES
 
 DENY = "You are not authorized to perform this operation. User: x is not authorized to perform: ec2:RunInstances"
 
@@ -50,6 +51,55 @@ CASES = {
         retry=Retry.OTHER_OFFERING,
         scope=Scope.SUBNET,
         advice="add subnets",
+    ),
+    "a subnet whose free addresses are scattered": Case(
+        "InsufficientCidrBlocks",
+        Kind.ADDRESSES,
+        "InsufficientFreeAddressesInSubnet",
+        "The specified subnet does not have enough free cidr blocks to satisfy the request.",
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.SUBNET,
+        advice="CIDR reservation",
+    ),
+    "a subnet with fewer addresses than the prefixes have": Case(
+        "InvalidParameterValue",
+        Kind.ADDRESSES,
+        "InsufficientFreeAddressesInSubnet",
+        "There aren't sufficient free Ipv4 addresses or prefixes",
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.SUBNET,
+        advice="ipPrefixCount",
+    ),
+    "no public addresses": Case(
+        "InsufficientAddressCapacity",
+        Kind.SHORTAGE,
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.OFFERING,
+        advice="associatePublicIPAddress",
+    ),
+    "quota of network interfaces": Case("NetworkInterfaceLimitExceeded", Kind.QUOTA, advice="network interfaces"),
+    "quota of volumes": Case("VolumeLimitExceeded", Kind.QUOTA, "VolumeLimitExceeded", advice="EBS quotas"),
+    "quota of IOPS": Case("MaxIOPSLimitExceeded", Kind.QUOTA, "VolumeLimitExceeded", advice="IOPS"),
+    "a zone without such volumes": Case(
+        "InsufficientVolumeCapacity",
+        Kind.SHORTAGE,
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.OFFERING,
+        advice="volumeType",
+    ),
+    "a zone that does not sell the volume type": Case(
+        "VolumeTypeNotAvailableInZone",
+        Kind.SHORTAGE,
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.OFFERING,
+        advice="volumeType",
+    ),
+    "a capacity block that has not begun": Case(
+        "InvalidCapacityReservationState.PendingActivation",
+        Kind.SHORTAGE,
+        retry=Retry.OTHER_OFFERING,
+        scope=Scope.RESERVATION,
+        advice="not started",
     ),
     "spot quota": Case(
         "MaxSpotInstanceCountExceeded",
@@ -226,6 +276,14 @@ def test_classify(case: Case) -> None:
     assert case.advice in failure.advice
     assert bool(case.advice) == bool(failure.advice)
     assert (failure.code, failure.message) == (case.code, case.message)
+
+
+@pytest.mark.parametrize("parameter", SHORTAGES)
+def test_the_shortage_of_each_request_parameter_is_known(parameter: str) -> None:
+    """None is taken for a wrong request, which would never be sent again; of what no other offering helps against a person is told."""
+    failure = errors.classify(*SHORTAGES[parameter])
+    assert failure.kind in {Kind.SHORTAGE, Kind.ADDRESSES, Kind.QUOTA}
+    assert failure.unfulfillable or (failure.retry is Retry.LATER and failure.advice)
 
 
 EXCEPTIONS = {

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.nodeclass.queries import Query
-from provisioner.cloudprovider.aws.nodeclass.subnets import ENDLESS, Subnet, SubnetBook, found, queries, to_status
+from provisioner.cloudprovider.aws.nodeclass.subnets import (
+    ENDLESS,
+    Subnet,
+    SubnetBook,
+    addresses_of,
+    found,
+    queries,
+    to_status,
+)
 from tests.support.clock import NOON
 
 Term = ec2.SubnetSelectorTerm
@@ -197,11 +205,36 @@ def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -
     assert of_zones(book, "a1", "a2", "b1") == {"a": ("a1", 1)}
 
 
-def test_addresses_that_an_instance_takes() -> None:
-    book = SubnetBook(per_instance=16)
-    read(book, 0, a1=100)
-    book.reserve("subnet-a1", 2, later(1))
-    assert book.free("subnet-a1") == 68
+TAKEN: dict[str, tuple[dict[str, object], bool, int]] = {
+    "one interface": ({}, False, 1),
+    "two prefixes": ({"ipPrefixCount": 2}, False, 33),
+    "prefixes of IPv6 take no IPv4 addresses": ({"ipPrefixCount": 2}, True, 1),
+    "every interface with addresses has the prefixes": (
+        {
+            "ipPrefixCount": 1,
+            "networkInterfaces": [
+                {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+                {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"},
+                {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "interface"},
+            ],
+        },
+        False,
+        34,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN.values(), ids=TAKEN)
+def test_addresses_that_an_instance_takes(case: tuple[dict[str, object], bool, int]) -> None:
+    spec, ipv6, want = case
+    assert addresses_of(msgspec.convert({"spec": spec}, ec2.EC2NodeClass), ipv6=ipv6) == want
+
+
+def test_a_subnet_with_fewer_addresses_than_an_instance_takes_is_not_chosen() -> None:
+    book = SubnetBook()
+    read(book, 0, a1=16, a2=17, b1=16)
+    chosen = book.by_zone(class_with("a1", "a2", "b1"), later(1), 17)
+    assert {zone: one.id for zone, one in chosen.items()} == {"a": "subnet-a2"}
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), max_size=20))
