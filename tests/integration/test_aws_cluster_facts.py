@@ -157,6 +157,16 @@ def test_nothing_is_known_at_first_and_the_background_finds_out(ec2: Ec2, aws: A
     assert facts.cluster().endpoint == ENDPOINT
 
 
+def test_whose_nodes_have_ipv6_addresses(aws: AwsClients) -> None:
+    server = Server()
+    server.dns = "fd00::a"
+    facts = ClusterFacts(aws, server.client(), settings(cluster_endpoint=ENDPOINT), FakeClock(), b"CA")
+    own: tuple[dict[str, list[str]], ...] = ({}, {"clusterDNS": ["fd00::b"]}, {"clusterDNS": ["10.0.0.10"]})
+    assert [facts.ipv6(kubelet) for kubelet in own] == [False, True, False]
+    assert facts.refresh()
+    assert [facts.ipv6(kubelet) for kubelet in own] == [True, True, False]
+
+
 def test_a_cluster_without_dns_and_cidr_is_usable(ec2: Ec2, aws: AwsClients) -> None:
     server = Server()
     server.dns = server.cidr = ""

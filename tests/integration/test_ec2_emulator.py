@@ -688,6 +688,14 @@ RUNS: dict[str, tuple[Mapping[str, Any], str]] = {
         "InvalidLaunchTemplateName.NotFoundException",
     ),
     "a group of another network": ({"SecurityGroupIds": ["sg-0d0e7a1100000003"], "DryRun": True}, "InvalidParameter"),
+    "an IPv6 address and a prefix": (
+        {"NetworkInterfaces": [{"DeviceIndex": 0, "Ipv6AddressCount": 1, "Ipv6PrefixCount": 1}]},
+        "InvalidParameterValue",
+    ),
+    "a primary IPv6 address and a prefix": (
+        {"NetworkInterfaces": [{"DeviceIndex": 0, "PrimaryIpv6": True, "Ipv6PrefixCount": 1}]},
+        "InvalidParameterCombination",
+    ),
     "too much user data": ({"UserData": "x" * 20000}, "InvalidUserData.Malformed"),
 }
 

@@ -8,6 +8,7 @@ from botocore.exceptions import BotoCoreError
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.access.client import AwsClients
+from provisioner.cloudprovider.aws.launch.userdata.inputs import has_ipv6
 from provisioner.cloudprovider.aws.market import prices, reads
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable
 from provisioner.cloudprovider.aws.market.region_market import CATALOGUE, ON_DEMAND, SPOT, Around, Reads, RegionMarket
@@ -46,7 +47,7 @@ def market_of(options: Options, clock: Clock, claims: Iterable[NodeClaim]) -> Re
                 spot=lambda: reads.read_spot(aws, clock),
                 on_demand=(lambda: reads.read_on_demand(aws, settings.region)) if priced else None,
             ),
-            Around(claims=lambda: known),
+            Around(claims=lambda: known, ipv6=lambda node_class: has_ipv6(node_class.kubelet, None)),
             Shortages(),
             MemoryTable(),
             clock,

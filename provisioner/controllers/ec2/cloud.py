@@ -114,6 +114,7 @@ class AwsCloud:
                 shifted=shifted,
                 claims=caches.cluster.claims,
                 group_of=self.discovery.placement_group,
+                ipv6=lambda node_class: self.facts.ipv6(node_class.kubelet),
             ),
             self.shortages,
             self.memory,

@@ -118,6 +118,7 @@ class Ec2:
         quotas: Mapping[str, int] | None = None,
         spot_role: bool = True,
         lag: float = 0.0,
+        service_cidr: str = "10.96.0.0/16",
         name: str = "dovetail",
         port: int = 0,
         log: Path | None = None,
@@ -136,6 +137,7 @@ class Ec2:
             quotas: vCPUs by "on-demand" and "spot".
             spot_role: whether the service-linked role for spot exists.
             lag: up to so many of EC2's seconds reads are behind what was written, for every instance and template another time.
+            service_cidr: of the cluster's Services, as EKS tells it.
             name: of the cluster where there is none.
             port: 0 takes a free one.
             log: where its standard error goes; ours by default.
@@ -155,6 +157,7 @@ class Ec2:
             "quotas": dict(quotas or {}),
             "spot_role": spot_role,
             "lag": lag,
+            "service_cidr": service_cidr,
             "port": port,
         }
         env = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}

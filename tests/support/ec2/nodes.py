@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.support.ec2.hardware import gets_ready
 from tests.support.ec2.instances import STOPPED, Instance
 from tests.support.ec2.market import chance
 from tests.support.ec2.reading import Kubelet, UserDataError, read
@@ -29,6 +30,7 @@ _MIB: Final = 2**20
 _GIB: Final = 2**30
 _THREADS: Final = 4
 _UNREADY_SECONDS: Final = 40.0
+_NOT_READY: Final = "kwok.dovetail.dev/not-ready"
 _CLOUD_CONTROLLER_SECONDS: Final = 5.0
 _ALLOWED_LABELS: Final = frozenset(
     {
@@ -100,7 +102,10 @@ class Nodes:
         except UserDataError as error:
             instance.not_joined = str(error)
             return
-        document = node_of(instance, kubelet, world.market.types[instance.instance_type], self._setup, world)
+        described = world.market.types[instance.instance_type]
+        document = node_of(instance, kubelet, described, self._setup, world)
+        if not gets_ready(described, world.images.images[instance.image].family, ipv6=self._setup.ipv6):
+            document["metadata"]["labels"][_NOT_READY] = "true"
         if instance.state in {"shutting-down", "terminated"} or not self._setup.kubeconfig:
             instance.not_joined = "there is no cluster" if not self._setup.kubeconfig else "it ended before"
             return
@@ -154,7 +159,7 @@ class Nodes:
         from provisioner.kube.resources import NODES
 
         with contextlib.suppress(NotFound):
-            self._kube().patch(NODES, instance.node, {"metadata": {"labels": {"kwok.dovetail.dev/not-ready": "true"}}})
+            self._kube().patch(NODES, instance.node, {"metadata": {"labels": {_NOT_READY: "true"}}})
 
     def _delete(self, instance: Instance) -> None:
         from provisioner.kube.errors import Conflict, NotFound

@@ -206,7 +206,9 @@ class Services:
                 "endpoint": setup.endpoint,
                 "status": "ACTIVE",
                 "certificateAuthority": {"data": setup.ca_bundle},
-                "kubernetesNetworkConfig": {"serviceIpv4Cidr": setup.service_cidr, "ipFamily": "ipv4"},
+                "kubernetesNetworkConfig": {"serviceIpv6Cidr": setup.service_cidr, "ipFamily": "ipv6"}
+                if setup.ipv6
+                else {"serviceIpv4Cidr": setup.service_cidr, "ipFamily": "ipv4"},
                 "platformVersion": "eks.1",
                 "roleArn": f"arn:aws:iam::{ACCOUNT}:role/cluster",
             }

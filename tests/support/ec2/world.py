@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.ec2 import fleet, instances
+from tests.support.ec2 import fleet, hardware, instances
 from tests.support.ec2.faults import Script
 from tests.support.ec2.filters import check_tags, tags_of
 from tests.support.ec2.fleet import Candidate
@@ -51,6 +51,7 @@ class Setup:
         rates: whether EC2's own rate limits hold.
         policies: IAM policy documents of the caller; empty: everything is allowed.
         quotas: vCPUs by "on-demand" and "spot"; missing: no limit.
+        service_cidr: of the cluster's Services; an IPv6 one makes its pods have IPv6 addresses.
         lag: up to so many of EC2's seconds pass between a write and its being seen by Describe*, for every instance and template
             another time. Source: Amazon EC2 Developer Guide, eventual-consistency.
     """
@@ -70,6 +71,11 @@ class Setup:
     quotas: Mapping[str, int] = field(default_factory=dict)
     spot_role: bool = True
     lag: float = 0.0
+
+    @property
+    def ipv6(self) -> bool:
+        """Whether pods of the cluster have IPv6 addresses."""
+        return ":" in self.service_cidr
 
 
 @dataclass(frozen=True)
@@ -341,6 +347,8 @@ class World:
             )
         interfaces = one.data.get("NetworkInterfaces") or ()
         _check_hardware(described, image, interfaces)
+        hardware.check_addresses(described, interfaces)
+        hardware.check_tenancy(described, one.data.get("Placement") or {})
         groups = [group for interface in interfaces for group in interface.get("Groups") or ()]
         groups = list(dict.fromkeys(groups or one.data.get("SecurityGroupIds") or ["sg-0d0e7a1100000002"]))
         self.network.check(subnet, groups)

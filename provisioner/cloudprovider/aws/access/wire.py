@@ -72,6 +72,7 @@ class TypeInfo(msgspec.Struct, frozen=True, gc=False):
         ebs_mbps: maximum bandwidth to EBS where it is optimised by default, else None.
         storage_gb: of all local disks, decimal; None without them.
         local_nvme: whether those disks are NVMe.
+        ipv6_per_interface: addresses or prefixes; 0 where IPv6 is not supported.
         network_performance: in words, like "Up to 10 Gigabit" or "Moderate".
         efa_interfaces: at most; 0 where there are none.
         placement_strategies: of placement groups: cluster, partition, spread.
@@ -97,11 +98,17 @@ class TypeInfo(msgspec.Struct, frozen=True, gc=False):
     neuron: tuple[NeuronDevice, ...]
     ena: bool
     ipv4_per_interface: int
+    ipv6_per_interface: int
     default_card: int
     cards: tuple[NetworkCard, ...]
     network_performance: str
     efa_interfaces: int
     placement_strategies: tuple[str, ...]
+
+    @property
+    def nitro(self) -> bool:
+        """Whether it is of the Nitro System: bare metal has no hypervisor, but Nitro cards, which need ENA."""
+        return self.hypervisor == "nitro" or (self.bare_metal and self.ena)
 
     @property
     def default_interfaces(self) -> int:
@@ -206,6 +213,9 @@ def _type(item: Element, ns: str) -> TypeInfo:
         ),
         ena=_text(network, ns, "enaSupport") in {"supported", "required"},
         ipv4_per_interface=_integer(network, ns, "ipv4AddressesPerInterface"),
+        ipv6_per_interface=_integer(network, ns, "ipv6AddressesPerInterface")
+        if _true(network, ns, "ipv6Supported")
+        else 0,
         default_card=_integer(network, ns, "defaultNetworkCardIndex"),
         cards=tuple(
             NetworkCard(

@@ -311,10 +311,11 @@ def _interface_extras(node_class: EC2NodeClass, instance: InstanceSpec) -> dict[
     extras: dict[str, Any] = {}
     if not isinstance(spec.associate_public_ip_address, UnsetType):
         extras["AssociatePublicIpAddress"] = spec.associate_public_ip_address
-    if spec.ip_prefix_count is not None:
-        extras["Ipv6PrefixCount" if instance.ipv6 else "Ipv4PrefixCount"] = spec.ip_prefix_count
-    if instance.ipv6:
-        extras |= {"PrimaryIpv6": True, "Ipv6AddressCount": 1}
+    if instance.ipv6:  # either prefixes or an address, which alone can be the primary one
+        prefixes = spec.ip_prefix_count
+        extras |= {"Ipv6PrefixCount": prefixes} if prefixes else {"PrimaryIpv6": True, "Ipv6AddressCount": 1}
+    elif spec.ip_prefix_count is not None:
+        extras["Ipv4PrefixCount"] = spec.ip_prefix_count
     tracking = spec.connection_tracking
     if isinstance(tracking, ec2.ConnectionTracking):
         wanted = {

@@ -123,6 +123,7 @@ class Shape:
         tracking: whether connection tracking is set.
         nested: whether nested virtualization is wanted.
         prefixes: address prefixes that the first interface starts with.
+        ipv6: whether its nodes and their pods have IPv6 addresses.
         group: the placement group, resolved.
     """
 
@@ -136,17 +137,26 @@ class Shape:
     tracking: bool = False
     nested: bool = False
     prefixes: int = 0
+    ipv6: bool = False
     reservations: tuple[CapacityReservation, ...] = ()
     group: PlacementGroup | None = None
 
     @classmethod
-    def of(cls, node_class: EC2NodeClass, group: PlacementGroup | None = None, *, reserved: bool = True) -> "Shape":
+    def of(
+        cls,
+        node_class: EC2NodeClass,
+        group: PlacementGroup | None = None,
+        *,
+        reserved: bool = True,
+        ipv6: bool = False,
+    ) -> "Shape":
         """The shape of a class as its status stands.
 
         Args:
             node_class: as the API server has it.
             group: what its placement group selector resolved to; it is not in the status.
             reserved: whether the feature gate ReservedCapacity is on.
+            ipv6: whether its nodes have IPv6 addresses; the cluster tells, and its kubelet (`userdata.inputs.has_ipv6`).
         """
         spec, status = node_class.spec, node_class.status
         nested = False if not isinstance(spec.cpu_options, ec2.CPUOptions) else spec.cpu_options.nested_virtualization
@@ -161,6 +171,7 @@ class Shape:
             tracking=isinstance(spec.connection_tracking, ec2.ConnectionTracking),
             nested=nested == "enabled",
             prefixes=spec.ip_prefix_count or 0,
+            ipv6=ipv6,
             reservations=status.capacity_reservations if reserved else (),
             group=group,
         )
@@ -234,11 +245,9 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
         return "it does not support nested virtualization"
     if shape.group is not None and shape.group.strategy not in info.placement_strategies:
         return f"it cannot be in a placement group of strategy {shape.group.strategy}"
-    if shape.tracking and info.hypervisor != "nitro" and not (info.bare_metal and info.ena):
+    if shape.tracking and not info.nitro:
         return "connection tracking can only be configured on Nitro instances"
-    if shape.prefixes + 1 > info.ipv4_per_interface and shape.prefixes:
-        return f"its interfaces support {info.ipv4_per_interface} addresses, which is not enough for {shape.prefixes} prefixes and one address"
-    return _unfit_interfaces(info, shape)
+    return _unfit_addresses(info, shape) or _unfit_interfaces(info, shape)
 
 
 def max_pods(info: TypeInfo, shape: Shape, settings: Settings) -> int:
@@ -248,7 +257,7 @@ def max_pods(info: TypeInfo, shape: Shape, settings: Settings) -> int:
         pods = kubelet.max_pods
     elif shape.windows:
         pods = _DEFAULT_PODS
-    elif settings.prefix_delegation and (info.hypervisor == "nitro" or (info.bare_metal and info.ena)):
+    elif settings.prefix_delegation and info.nitro:
         addresses = _addresses(info, shape, settings.reserved_enis) * _PODS_PER_PREFIX
         pods = min(_SMALL_PODS if info.vcpus < _SMALL_VCPUS else _LARGE_PODS, addresses + 2 if addresses else 0)
     else:
@@ -413,6 +422,23 @@ def _eni_pods(info: TypeInfo, shape: Shape, reserved: int) -> int:
     return addresses + 2 if addresses else 0
 
 
+def _unfit_addresses(info: TypeInfo, shape: Shape) -> str:
+    """Source: EKS User Guide, cni-ipv6; EC2 User Guide, ec2-prefix-eni. With IPv6, pods get their addresses out of prefixes."""
+    if shape.ipv6 and shape.windows:
+        return "Windows nodes do not support IPv6"
+    if shape.ipv6 and not info.nitro:
+        return "pods have IPv6 addresses on Nitro instances only"
+    if shape.ipv6 and not info.ipv6_per_interface:
+        return "it does not support IPv6"
+    if shape.prefixes and not info.nitro:
+        return "address prefixes can only be assigned on Nitro instances"
+    if shape.ipv6 and shape.prefixes > info.ipv6_per_interface:
+        return f"its interfaces support {info.ipv6_per_interface} IPv6 addresses, which is not enough for {shape.prefixes} prefixes"
+    if not shape.ipv6 and shape.prefixes and shape.prefixes + 1 > info.ipv4_per_interface:
+        return f"its interfaces support {info.ipv4_per_interface} addresses, which is not enough for {shape.prefixes} prefixes and one address"
+    return ""
+
+
 def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
     if not shape.interfaces:
         return ""
@@ -445,7 +471,7 @@ def _requirements(info: TypeInfo, zones: tuple[str, ...], shape: Shape, settings
         _in(names.WINDOWS_BUILD_LABEL, WINDOWS_BUILDS.get(shape.family, "")),
         _in(names.CAPACITY_TYPE_LABEL, *sorted(kinds | ({names.CAPACITY_RESERVED} if reservations else set()))),
         _in(labels.ZONE_ID, *sorted(zone_ids)),
-        _in(labels.TENANCY, labels.DEFAULT_TENANCY, labels.DEDICATED_TENANCY),
+        _in(labels.TENANCY, labels.DEFAULT_TENANCY, *(() if _only_shared(info) else (labels.DEDICATED_TENANCY,))),
         _in(labels.RESERVATION_ID, *sorted({one.id for one in reservations})),
         _in(labels.RESERVATION_TYPE, *sorted({one.reservation_type for one in reservations})),
         _in(labels.RESERVATION_INTERRUPTIBLE, *sorted({_truth(one.interruptible) for one in reservations})),
@@ -514,6 +540,11 @@ def _in(key: str, *values: str) -> Requirement:
     """`key` In `values`, or DoesNotExist without any; "" counts as a value only for the hypervisor."""
     listed = tuple(value for value in values if value or key == labels.HYPERVISOR)
     return Requirement.of(key, Operator.IN, listed) if listed else Requirement.of(key, Operator.DOES_NOT_EXIST)
+
+
+def _only_shared(info: TypeInfo) -> bool:
+    """Whether instances cannot be dedicated. Source: https://aws.amazon.com/ec2/pricing/dedicated-instances/; DescribeInstanceTypes does not tell."""
+    return info.name.startswith(("t1.", "t2."))
 
 
 def _truth(value: bool) -> str:

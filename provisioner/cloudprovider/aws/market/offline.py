@@ -13,6 +13,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.wire import Accelerator, Gpu, NetworkCard, NeuronDevice, TypeInfo
+from provisioner.cloudprovider.aws.launch.userdata.inputs import has_ipv6
 from provisioner.cloudprovider.aws.market import static_data
 from provisioner.cloudprovider.aws.market.catalogue import EC2Catalogue, Region
 from provisioner.cloudprovider.aws.market.instance_types import Settings, Shape
@@ -45,7 +46,11 @@ class OfflineCatalogue:
 
         Cost: 0.3 s for the first class of a shape.
         """
-        shape = Shape(family=ec2.AL2023, zones=()) if node_class is None else Shape.of(node_class)
+        shape = (
+            Shape(family=ec2.AL2023, zones=())
+            if node_class is None
+            else Shape.of(node_class, ipv6=has_ipv6(node_class.kubelet, None))
+        )
         zones = tuple(name for name, _ in shape.zones) or self._zones
         if not shape.zones:
             shape = replace(shape, zones=tuple((zone, "") for zone in zones))
@@ -92,6 +97,7 @@ def _info(row: Mapping[str, str]) -> TypeInfo:
         neuron=(NeuronDevice(found, neuron, cores // neuron),) if neuron else (),
         ena=True,
         ipv4_per_interface=addresses,
+        ipv6_per_interface=addresses,
         default_card=0,
         cards=(NetworkCard(0, interfaces, None),),
         network_performance="",

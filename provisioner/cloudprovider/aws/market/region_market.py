@@ -85,12 +85,14 @@ class Around:
         shifted: ids of zones that traffic is shifted away from.
         claims: of the cluster; their instances use up discounts.
         group_of: what the placement group selector of a class resolved to.
+        ipv6: whether nodes of a class have IPv6 addresses.
     """
 
     reserved: Callable[[], Mapping[str, int]] = dict
     shifted: Callable[[], frozenset[str]] = frozenset
     claims: Callable[[], Iterable[NodeClaim]] = tuple
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
+    ipv6: Callable[[EC2NodeClass], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,10 @@ class RegionMarket:
         Raises:
             QuantityError: a volume size of the class is no quantity.
         """
-        return Shape.of(node_class, self._around.group_of(node_class), reserved=self._reserved)
+        return self._shape(node_class, self._around.group_of(node_class))
+
+    def _shape(self, node_class: EC2NodeClass, group: PlacementGroup | None = None) -> Shape:
+        return Shape.of(node_class, group, reserved=self._reserved, ipv6=self._around.ipv6(node_class))
 
     def types(self, node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
         """What instances of the class can be, in order of name; the same tuple while nothing changed; () before the region was read.
@@ -251,7 +256,7 @@ class RegionMarket:
         try:
             shape = self.shape(node_class)
         except CloudError:
-            shape = Shape.of(node_class, reserved=self._reserved)
+            shape = self._shape(node_class)
         known = self._catalogue.known(shape)
         return self._types_of(shape) if known is None else known
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import classify_exception
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
@@ -161,6 +161,13 @@ class ClusterFacts:
     def cluster(self) -> Cluster:
         """The cluster as last seen. Raises `NotKnownYet`."""
         return decide(self._settings, self._sources)
+
+    def ipv6(self, kubelet: Mapping[str, Any]) -> bool:
+        """Whether nodes of that kubelet have IPv6 addresses, as far as is known; while nothing is, none is launched."""
+        try:
+            return has_ipv6(kubelet, self.cluster())
+        except NotKnownYet:
+            return has_ipv6(kubelet, None)
 
     @property
     def eks(self) -> EksCluster | None:

@@ -25,7 +25,7 @@ from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, template
 from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, node_labels, node_taints
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, has_ipv6, node_labels, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
@@ -215,7 +215,7 @@ class Rehearsal:
             security_groups=tuple(one.id for one in node_class.status.security_groups),
             capacity_type=names.CAPACITY_ON_DEMAND,
             group="" if group is None else group.id,
-            ipv6=cluster.ipv6,
+            ipv6=has_ipv6(node_class.kubelet, cluster),
         )
         made = template(node_class, instance, tags, self._region, reservations=self._reserved)
         try:

@@ -224,6 +224,9 @@ def user_data_nearly_too_long(size: int, limit: int) -> str:
     return f"user data uses {size} of the {limit} bytes that EC2 allows"
 
 
+WINDOWS_WITHOUT_IPV6: Final = (
+    "no instance is launched for this class because Windows nodes do not support IPv6, which this cluster uses"
+)
 NO_COMPATIBLE_TYPE: Final = "no instance type is compatible with the images that spec.amiSelectorTerms selects"
 
 

@@ -14,7 +14,7 @@ from msgspec import UnsetType
 from provisioner.apis import ec2, verdicts
 from provisioner.apis.openapi import Violation
 from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError, has_ipv6
 from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, size_of
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
@@ -74,6 +74,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
         (
             *_odd_terms(node_class.spec),
             *_odd_devices(node_class),
+            *([messages.WINDOWS_WITHOUT_IPV6] if _is_windows_with_ipv6(node_class, cluster) else []),
             *(messages.in_field("spec.kubelet", one) for one in kubelet.warnings),
             *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
         ),
@@ -99,6 +100,10 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
             *([Violation("spec.userData", too_long)] if too_long else []),
         ),
     )
+
+
+def _is_windows_with_ipv6(node_class: ec2.EC2NodeClass, cluster: Cluster) -> bool:
+    return node_class.family in ec2.WINDOWS_FAMILIES and has_ipv6(node_class.kubelet, cluster)
 
 
 def _of_kubelet(problem: str) -> Violation:

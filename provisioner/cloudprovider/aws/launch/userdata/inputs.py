@@ -74,8 +74,16 @@ class NodeInput:
 
     @property
     def ipv6(self) -> bool:
-        """Whether pods have IPv6 addresses: the first DNS server tells, else what is known of the cluster."""
-        return ":" in self.cluster_dns[0] if self.cluster_dns else self.cluster.ipv6
+        """Whether it and its pods have IPv6 addresses."""
+        return has_ipv6(self.kubelet, self.cluster)
+
+
+def has_ipv6(kubelet: Mapping[str, Any], cluster: Cluster | None) -> bool:
+    """Whether nodes, and so their pods, have IPv6 addresses: the kubelet's first DNS server tells, else what is known of the cluster."""
+    servers = kubelet.get("clusterDNS")
+    if isinstance(servers, list) and servers:
+        return ":" in str(servers[0])
+    return cluster is not None and cluster.ipv6
 
 
 def node_labels(labels: Mapping[str, str], capacity_type: str, family: str) -> dict[str, str]:

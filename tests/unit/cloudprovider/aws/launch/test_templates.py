@@ -136,13 +136,11 @@ CASES = {
         {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "Ipv4PrefixCount": 2}]}, {"ipPrefixCount": 2}
     ),
     "IPv6": Case(
-        {
-            "NetworkInterfaces": [
-                {"DeviceIndex": 0, **GROUPS, "Ipv6PrefixCount": 1, "PrimaryIpv6": True, "Ipv6AddressCount": 1}
-            ]
-        },
-        {"ipPrefixCount": 1},
-        IPV6,
+        {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "PrimaryIpv6": True, "Ipv6AddressCount": 1}]},
+        instance=IPV6,
+    ),
+    "IPv6 prefixes instead of an address": Case(
+        {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "Ipv6PrefixCount": 1}]}, {"ipPrefixCount": 1}, IPV6
     ),
     "connection tracking": Case(
         {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "ConnectionTrackingSpecification": {"UdpTimeout": 30}}]},

@@ -10,17 +10,25 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import AMI, AMIRequirement, CapacityReservation, EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.launch import templates
 from provisioner.cloudprovider.aws.market import instance_types
 from provisioner.cloudprovider.aws.market.instance_types import Kubelet, PlacementGroup, Settings, Shape
 from provisioner.values.requirement import Operator
 from tests.support import ec2pages
-from tests.support.ec2 import nodes
+from tests.support.ec2 import hardware, nodes
+from tests.support.ec2.protocol import AwsError
 
 GIB = 2**30
 MIB = 2**20
 ZONES = (("us-east-1a", "use1-az1"), ("us-east-1b", "use1-az2"))
 SETTINGS = Settings("us-east-1")
 LINUX = Shape(family=ec2.AL2023, zones=ZONES)
+INFOS = [
+    info
+    for page in ec2pages.type_pages(ec2pages.described_types().values())
+    for info in wire.instance_types(page)[0]
+    if instance_types.usable(info)
+]
 
 
 def info_of(name: str) -> wire.TypeInfo:
@@ -338,6 +346,10 @@ class FitCase:
     type: str
     shape: Shape
     want: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+IPV6 = replace(LINUX, ipv6=True)
 
 
 def cards(*interfaces: tuple[int, int, str]) -> Shape:
@@ -374,6 +386,20 @@ FITS = {
         replace(LINUX, prefixes=2),
         "its interfaces support 2 addresses, which is not enough for 2 prefixes and one address",
     ),
+    "prefixes on Xen": FitCase(
+        "m4.large", replace(LINUX, prefixes=1), "address prefixes can only be assigned on Nitro instances"
+    ),
+    "IPv6 on Nitro": FitCase("m5.large", IPV6, ""),
+    "IPv6 on bare metal": FitCase("m5.metal", IPV6, ""),
+    "IPv6 addresses on Xen": FitCase("t2.large", IPV6, "pods have IPv6 addresses on Nitro instances only"),
+    "IPv6 on a type without": FitCase("m5.large", IPV6, "it does not support IPv6", {"ipv6_per_interface": 0}),
+    "IPv6 on Windows": FitCase("m5.large", replace(IPV6, family=ec2.WINDOWS_2022), "Windows nodes do not support IPv6"),
+    "IPv6 prefixes that go": FitCase("t3.nano", replace(IPV6, prefixes=2), ""),
+    "IPv6 prefixes too many": FitCase(
+        "t3.nano",
+        replace(IPV6, prefixes=3),
+        "its interfaces support 2 IPv6 addresses, which is not enough for 3 prefixes",
+    ),
     "no interfaces chosen": FitCase("m4.large", replace(LINUX, interfaces=()), ""),
     "a card too many": FitCase("m5.large", cards((0, 0, "interface"), (1, 1, "interface")), "it has no network card 1"),
     "a device too many": FitCase(
@@ -391,7 +417,35 @@ FITS = {
 
 @pytest.mark.parametrize("case", FITS.values(), ids=FITS)
 def test_unfit(case: FitCase) -> None:
-    assert instance_types.unfit(info_of(case.type), case.shape) == case.want
+    info = msgspec.structs.replace(info_of(case.type), **case.changes)
+    assert instance_types.unfit(info, case.shape) == case.want
+
+
+FAMILIES = {"AL2023": "al2023", "Bottlerocket": "bottlerocket", "Windows2022": "windows"}
+
+
+@pytest.mark.parametrize("prefixes", [0, 1])
+@pytest.mark.parametrize("ipv6", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_fits_is_launched_and_gets_ready_and_nothing_else_is_left_out(
+    family: str, ipv6: bool, prefixes: int
+) -> None:
+    node_class = class_of({"amiFamily": family, **({"ipPrefixCount": prefixes} if prefixes else {})})
+    shape = Shape.of(node_class, ipv6=ipv6)
+    instance = templates.InstanceSpec("ami", "", "profile", ("sg",), "on-demand", ipv6=ipv6)
+    data = templates.template(node_class, instance, {}, "us-east-1").data
+    wrong = []
+    for info in INFOS:
+        described = ec2pages.described_types()[info.name]
+        try:
+            hardware.check_addresses(described, data["NetworkInterfaces"])
+        except AwsError:
+            works = False
+        else:
+            works = hardware.gets_ready(described, FAMILIES[family], ipv6=ipv6)
+        if works == bool(instance_types.unfit(info, shape)) and not info.name.startswith("a1."):
+            wrong.append(info.name)
+    assert wrong == []
 
 
 def image(identifier: str, *requirements: tuple[str, str, tuple[str, ...]]) -> AMI:
@@ -489,6 +543,20 @@ def test_the_shape_of_a_class() -> None:
     assert [one.id for one in shape.reservations] == ["cr-1"]
     assert Shape.of(class_of(spec, status), reserved=False).reservations == ()
     assert hash(shape) == hash(Shape.of(class_of(spec, status), group))
+
+
+def test_types_offer_the_tenancies_that_they_are_launched_with() -> None:
+    refused: dict[str, set[str]] = {labels.DEFAULT_TENANCY: set(), labels.DEDICATED_TENANCY: set()}
+    for info in INFOS:
+        offered = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS).requirements[labels.TENANCY]
+        for tenancy, names_of in refused.items():
+            try:
+                hardware.check_tenancy(ec2pages.described_types()[info.name], {"Tenancy": tenancy})
+            except AwsError:
+                names_of.add(info.name)
+            assert offered.has(tenancy) is (info.name not in names_of), info.name
+    assert not refused[labels.DEFAULT_TENANCY]
+    assert "t2.micro" in refused[labels.DEDICATED_TENANCY]
 
 
 def test_the_shape_of_an_empty_class() -> None:

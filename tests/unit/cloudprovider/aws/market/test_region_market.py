@@ -64,6 +64,7 @@ class World:
         self.on_demand: list[dict[str, float]] | Exception = [{"m5.large": 0.1, "c5.large": 0.09}, {"m5.metal": 5.0}]
         self.discounts = ""
         self.prefixes = False
+        self.ipv6 = False
         self.claims: list[NodeClaim] = []
         self.group: PlacementGroup | Exception | None = None
         self.asked: list[str] = []
@@ -78,7 +79,11 @@ class World:
             lambda: self.discounts,
             lambda: self.prefixes,
         )
-        around = Around(claims=lambda: self.claims, group_of=lambda _: self._answer("group", self.group))
+        around = Around(
+            claims=lambda: self.claims,
+            group_of=lambda _: self._answer("group", self.group),
+            ipv6=lambda _: self.ipv6,
+        )
         return RegionMarket(settings, reads, around, Shortages(), MemoryTable(), clock, changed=changed)
 
     def _answer(self, what: str, value: A | Exception) -> A:
@@ -129,6 +134,17 @@ def test_types_are_those_of_the_class_and_the_same_tuple_while_nothing_changes()
     assert found.types(node_class("a", "b")) is not types
     assert found.max_pods(node_class(), "m5.large") == 29
     assert found.kube_reserved(node_class(), "m5.large")["cpu"] == "70m"
+
+
+def test_with_ipv6_a_type_that_does_not_fit_is_no_longer_sold_and_stays_known() -> None:
+    world = World()
+    world.region = region("m5.large", "t2.large")
+    found = filled(world, FakeClock())
+    assert all(any(one.available for one in kind.offerings) for kind in found.types(node_class()))
+    world.ipv6 = True
+    sold = {kind.name: any(one.available for one in kind.offerings) for kind in found.types(node_class())}
+    assert sold == {"m5.large": True, "t2.large": False}
+    assert [one.name for one in found.known_types(node_class())] == ["m5.large", "t2.large"]
 
 
 def test_a_shortage_is_seen_after_a_tenth_of_a_second() -> None:

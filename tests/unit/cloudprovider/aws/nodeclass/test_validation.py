@@ -119,6 +119,10 @@ WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"instanceStorePolicy": "RAID0", "amiSelectorTerms": [{"alias": "windows2022@latest"}]},
         ("spec.instanceStorePolicy: has no effect on images of family Windows2022",),
     ),
+    "Windows with IPv6": (
+        {"amiSelectorTerms": [{"alias": "windows2022@latest"}], "kubelet": {"clusterDNS": ["fd00::a"]}},
+        ("no instance is launched for this class because Windows nodes do not support IPv6, which this cluster uses",),
+    ),
     "another cluster's name": (
         {"userData": "spec:\n  cluster:\n    name: other\n"},
         ('spec.userData: NodeConfig spec.cluster.name has the cluster name "other", that of this cluster is "c"',),
