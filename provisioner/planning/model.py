@@ -4,7 +4,7 @@ A claim of scheduling's answer is planned again when the model says everything a
 all, where one of them
 
 - has volumes or host ports, claims devices, or names several node selector terms;
-- prefers nodes (it has found the best that it could), or has a required or preferred affinity to pods of its own node;
+- has a required or preferred affinity to pods of its own node; other wishes that it was granted it demands (`scheduling.granted`);
 - is bound by a topology other than zone and hostname, or by one over hostname that more than 8 kinds of pods share;
 - settles a label that the pool leaves open, or fits on no instance types that keep the pool's minValues for certain; or where
   the claim draws from a reservation, or the pool's minValues were relaxed for it;
@@ -35,7 +35,7 @@ from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
-from provisioner.scheduling.filters import Term
+from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import BOUGHT
@@ -507,14 +507,14 @@ class _Reader:
 
     def _settles(self, one: PodClass, offer: PreparedPool) -> bool:
         """Whether such a pod decides a label that the pool leaves open, or heeds a soft taint of the pool."""
-        state = offer.narrowed(offer.base, one.filter.terms[0])
+        state = offer.narrowed(offer.base, _asked(one).terms[0])
         return state is None or state.said != offer.base.said or not offer.tolerated(one.ladder[0].filter)
 
     def _told_apart(self, again: Sequence[tuple[PlannedClaim, str]]) -> tuple[bool, bool]:
         """Whether zones and capacity types of nodes have to be told apart."""
         numbers = {self.number_of[pod.uid] for claim, _ in again for pod in claim.pods}
         keys = {
-            key for n in numbers for term in self.classes[n].filter.terms for key in term.requirements
+            key for n in numbers for term in _asked(self.classes[n]).terms for key in term.requirements
         }  # fmt: skip
         return ZONE_LABEL in keys or any(self.zoned[n] for n in numbers), CAPACITY_TYPE_LABEL in keys
 
@@ -541,7 +541,7 @@ class _Reader:
             return
         sides = {state.rows: state}
         for one in self.classes:
-            narrower = offer.narrowed(state, one.filter.terms[0])
+            narrower = offer.narrowed(state, _asked(one).terms[0])
             if narrower is not None and len(sides) < _MOST_SIDES:
                 sides.setdefault(narrower.rows, narrower)
         more = self._more()
@@ -622,7 +622,7 @@ class _Reader:
             if (zone and slot_zone and slot_zone != zone) or not offer.tolerated(one.ladder[0].filter):
                 continue
             state = _state(offer, slot_zone, kind)
-            narrower = None if state is None else offer.narrowed(state, one.filter.terms[0])
+            narrower = None if state is None else offer.narrowed(state, _asked(one).terms[0])
             if state is None or narrower is None or narrower.said != state.said:
                 continue
             asked = offer.catalogue.asked
@@ -739,6 +739,11 @@ class _Reader:
                 if narrower is not None:
                     found += [slot for rows, slot in own if not rows & ~narrower.rows]
         return mask_of(found)
+
+
+def _asked(one: PodClass) -> NodeFilter:
+    """What pods that the model knows ask of a node: what they require, and the wishes that they were granted."""
+    return one.narrowed(one.ladder[0].filter)
 
 
 _ANY: Final = "*"

@@ -28,6 +28,7 @@ from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
 from provisioner.scheduling.acceptance import taken, weighed
+from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import DesignedNode, Fault
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -150,6 +151,8 @@ def propose(
     """Look for a cheaper fleet as `improve` does, and leave it to others to judge it."""
     placed = {pod.uid for pod in result.placed}
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
+    own = granted(prepared, setting, result)
+    setting = setting if own is None else own.setting
     best = weighed(prepared, result.claims) - _EPSILON
     proposal = Proposal(0.0)
     for plain in models_of(setting, result):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import Design, DesignedNode, Fault, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -28,7 +29,8 @@ def taken(
         prepared: the world that `result` is about.
         result: scheduling's.
         kept: claims of it that stay as they are.
-        nodes: instead of all the others; as a whole they are judged by scheduling, with what stays beside them.
+        nodes: instead of all the others; as a whole they are judged by scheduling, with what stays beside them, and
+            with the wishes that `result` granted as demands.
 
     Returns:
         The fleet as a result, or `result` itself: where the fleet is not legal (with the faults), costs more, or is worth no less with the
@@ -36,7 +38,9 @@ def taken(
 
     Cost: about what solving cost.
     """
-    verdict, claims = prepared.settle(Design((*designed(kept), *nodes), result.existing))
+    own = granted(prepared, prepared.setting(result.placed), result)
+    design = Design((*designed(kept), *nodes), result.existing)
+    verdict, claims = prepared.settle(design, None if own is None else own.setting)
     if not verdict.legal:
         return result, verdict.faults
     found = replace(result, claims=(*kept, *claims[len(kept) :]))

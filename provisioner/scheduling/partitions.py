@@ -8,20 +8,19 @@ its node or claims devices.
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.acceptance import weighed
-from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.classes import PodClass, said
-from provisioner.scheduling.demands import Demand
 from provisioner.scheduling.filters import TRIVIAL, Term
 from provisioner.scheduling.finishing import expected_usd
+from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import BOUGHT
@@ -43,8 +42,6 @@ _MOST_STATES: Final = 4
 _MOST_STEPS: Final = 200
 _MOST_JUDGED: Final = 600
 """Pods that are judged, those of each partition anew; at least one partition is."""
-_MOST_FALLBACKS: Final = 6
-"""Wishes that are given up until scheduling's own answer keeps all that are left."""
 _MOST_SAID: Final = 512
 """Elements of the lists by which all pods together say where they may run; with more, each judgement is dear."""
 _NOWHERE: Final = float("inf")
@@ -82,19 +79,19 @@ def cheapest(
     pods = list(result.placed)
     if sum(map(said, {id(pod.shape): pod.shape for pod in pods}.values())) > _MOST_SAID:
         return result
-    granted = _granted(prepared, prepared.setting(pods, leaving), result)
-    if granted is None:
+    grants = granted(prepared, prepared.setting(pods, leaving), result)
+    if grants is None:
         return result
-    again, kept = granted.split(result.claims)
+    again, kept = grants.split(result.claims)
     least = weighed(prepared, again)
     most = None if max_new is None else max_new - len(kept)
     if not again:
         return result
-    search = _Search(granted, again)
+    search = _Search(grants, again)
     judged = max(1, _MOST_JUDGED // len(pods))
     for blocks in itertools.islice(search.partitions(least - _EPSILON, most), judged):
         design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
-        verdict, claims = prepared.settle(design, granted.setting)
+        verdict, claims = prepared.settle(design, grants.setting)
         if not verdict.legal:
             continue
         found = replace(result, claims=(*kept, *claims[len(kept) :]))
@@ -114,107 +111,6 @@ def _is_only_way(prepared: Prepared, result: Result, max_new: int | None) -> boo
         return False
     weights = {pool.name: pool.weight for pool in prepared.world.pools}
     return list(weights.values()).count(weights[first.pool]) == 1
-
-
-# --- what scheduling's answer gave its pods ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Granted:
-    """A question in which pods demand the wishes that they were granted.
-
-    Attributes:
-        of: by UID, the class of each pod that is on a new node.
-    """
-
-    setting: Setting
-    offers: Mapping[str, PreparedPool]
-    of: Mapping[str, PodClass]
-
-    def split(self, claims: Sequence[PlannedClaim]) -> tuple[list[PlannedClaim], list[PlannedClaim]]:
-        """The claims whose pods may be shared out anew, and those that stay."""
-        again: list[PlannedClaim] = []
-        kept: list[PlannedClaim] = []
-        for claim in claims:
-            stays = (
-                self.offers[claim.pool].pool.packing is Packing.GREEDY
-                or claim.min_values_relaxed
-                or bool(claim.reservations)
-                or any(self._stays(self.of[pod.uid], claim) for pod in claim.pods)
-            )
-            (kept if stays else again).append(claim)
-        return again, kept
-
-    def _stays(self, one: PodClass, claim: PlannedClaim) -> bool:
-        beside = any(count.on_hosts for count in one.ladder[0].relations.together)
-        return beside or bool(one.shape.resource_claims) or self.pins(one, claim) is None
-
-    def pins(self, one: PodClass, claim: PlannedClaim) -> tuple[tuple[str, str], ...] | None:
-        """The domains that a pod keeps, for it is counted in them; None where they cannot be said of a node."""
-        scope = self.setting.scope
-        if scope.empty:
-            return ()
-        keys = {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
-        sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].open_labels}
-        found = [(key, claim.requirements.requirement(key).single_value) for key in sorted(keys)]
-        pinned = tuple([(key, value) for key, value in found if value is not None and key in sayable])
-        return pinned if len(pinned) == len(found) else None
-
-
-def _granted(prepared: Prepared, setting: Setting, result: Result) -> _Granted | None:
-    """The question with granted wishes as demands; None where even scheduling's answer does not keep what it looks like it granted."""
-    offers = {offer.pool.name: offer for offer in setting.offers}
-    rungs: dict[str, int] = {}
-    number_of = {pod.uid: one for one in setting.classes for pod in one.pods}
-    for claim in result.claims:
-        for pod in claim.pods:
-            one = number_of[pod.uid]
-            rungs[pod.uid] = next(
-                (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand)),
-                len(one.ladder) - 1,
-            )
-    if all(len(number_of[uid].ladder) == 1 for uid in rungs):
-        return _Granted(setting, offers, {uid: number_of[uid] for uid in rungs})
-    for _ in range(_MOST_FALLBACKS):
-        granted = _with_rungs(setting, offers, rungs)
-        faults = prepared.settle(design_of(result), granted.setting)[0].faults
-        if not faults:
-            return granted
-        alike = {number_of[fault.pod.uid] for fault in faults if fault.pod.uid in rungs}
-        more = [uid for uid, n in rungs.items() if number_of[uid] in alike and n + 1 < len(number_of[uid].ladder)]
-        if not more:
-            break
-        for uid in more:
-            rungs[uid] += 1
-    return None
-
-
-def _meets(claim: PlannedClaim, offer: PreparedPool, one: PodClass, demand: Demand) -> bool:
-    """Whether a claim says all that a step of a pod's ladder asks of a node."""
-    node_filter = one.narrowed(demand.filter)
-    said = claim.requirements
-    return offer.tolerated(node_filter) and any(
-        said.conflict(term.requirements) is None and said.merged(term.requirements) == said
-        for term in node_filter.terms
-    )
-
-
-def _with_rungs(setting: Setting, offers: Mapping[str, PreparedPool], rungs: Mapping[str, int]) -> _Granted:
-    classes: list[PodClass] = []
-    needs = {}
-    found: dict[str, PodClass] = {}
-    for one in setting.classes:
-        parts: dict[int, list[Pod]] = {}
-        for pod in one.pods:
-            parts.setdefault(rungs.get(pod.uid, -1), []).append(pod)
-        for rung, pods in sorted(parts.items()):
-            ladder = one.ladder if rung < 0 else one.ladder[rung : rung + 1]
-            part = msgspec.structs.replace(one, pods=tuple(pods), ladder=ladder)
-            classes.append(part)
-            needs[part] = setting.needs[one]
-            if rung >= 0:
-                found.update(dict.fromkeys([pod.uid for pod in pods], part))
-    return _Granted(replace(setting, classes=classes, needs=needs), offers, found)
 
 
 # --- the search ---
@@ -251,14 +147,14 @@ _NO_NODE: Final = _Block()
 class _Search:
     """Loads are numbers: a digit for each item, which says how many of its pods there are."""
 
-    def __init__(self, granted: _Granted, again: Sequence[PlannedClaim]) -> None:
-        self._setting: Final = granted.setting
+    def __init__(self, grants: Granted, again: Sequence[PlannedClaim]) -> None:
+        self._setting: Final = grants.setting
         groups: dict[tuple[PodClass, tuple[tuple[str, str], ...], int], list[Pod]] = {}
         for claim in again:
-            weight = granted.offers[claim.pool].pool.weight
+            weight = grants.offers[claim.pool].pool.weight
             for pod in claim.pods:
-                one = granted.of[pod.uid]
-                groups.setdefault((one, granted.pins(one, claim) or (), weight), []).append(pod)
+                one = grants.of[pod.uid]
+                groups.setdefault((one, grants.pins(one, claim) or (), weight), []).append(pod)
         items: list[_Item] = []
         step = 1
         for (one, pins, weight), pods in groups.items():

@@ -50,8 +50,8 @@ AGES = {
     "after a day": timedelta(hours=24),
 }
 FEW = 30
-MOST_SAVED = 0.08
-"""Of the price: the exact search for the pods of one node finds what the plan of ten pods or more missed, for wishes keep pods from the planner."""
+MOST_SAVED = {1: 0.01, 3: 0.06}
+"""Of the price, by batches: nodes that were bought one batch after another may become fewer, which no batch by itself could know."""
 SOFT = {"key": "example.com/reserved", "value": "true", "effect": PREFER_NO_SCHEDULE}
 
 
@@ -349,4 +349,4 @@ def test_what_was_bought_stays(batches: int) -> None:
             savings[name] += sum(one.saving_usd_per_hour for one in proposals(fleet, age)[0])
 
     one_world()
-    assert max(savings.values()) <= MOST_SAVED * prices
+    assert max(savings.values()) <= MOST_SAVED[batches] * prices

@@ -7,10 +7,12 @@ import sys
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.pool_limits import USD
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.model import models_of
@@ -30,9 +32,11 @@ from tests.support.problems import (
     pods,
     pool,
     problem,
+    required,
     shape,
     spread,
     storage,
+    term,
     uses,
     volume,
     volume_claim,
@@ -79,6 +83,46 @@ def test_daemons_take_their_room_on_every_node() -> None:
     assert types_of(plan) == ["lean", "lean"]
     assert all(len(claim.pods) == 3 for claim in plan.result.claims)
     assert result.usd_per_hour == 4.0
+
+
+ARM = functools.partial(instance_type, arch="arm64")
+BOTH = (*SMALL_AND_LARGE, ARM("lean-arm", "4", "8Gi", 0.45), ARM("wide-arm", "8", "64Gi", 3.9))
+ON_AMD = (names.ARCH_LABEL, "In", ("amd64",))
+IN_B = (names.ZONE_LABEL, "In", ("b",))
+TWO = (names.ZONE_LABEL, app("web"))
+
+
+def wishes(one: tuple[str, str, tuple[str, ...]]) -> dict[str, Any]:
+    preferred = (PreferredSchedulingTerm(weight=9, preference=term(one)),)
+    return {"affinity": Affinity(node_affinity=NodeAffinity(preferred=preferred))}
+
+
+WISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "an architecture": (wishes(ON_AMD), {"affinity": required(term(ON_AMD))}),
+    "a zone": (wishes(IN_B), {"affinity": required(term(IN_B))}),
+    "zones": (
+        {"topology_spread_constraints": (spread(*TWO, when_unsatisfiable="ScheduleAnyway"),)},
+        {"topology_spread_constraints": (spread(*TWO),)},
+    ),
+    "what there is nowhere": (wishes((names.ARCH_LABEL, "In", ("s390x",))), {}),
+}
+
+
+@pytest.mark.parametrize(("wish", "demand"), WISHED.values(), ids=WISHED)
+def test_pods_with_a_wish_are_planned_as_cheaply_as_those_that_demand_it(
+    wish: dict[str, Any], demand: dict[str, Any]
+) -> None:
+    own = pool(types=BOTH)
+    result, plan = planned(problem(pods(16, of_app("web", **wish)), own))
+    _, other = planned(problem(pods(16, of_app("web", **demand)), own))
+    assert plan.usd_per_hour == pytest.approx(other.usd_per_hour)
+    assert plan.usd_per_hour < result.usd_per_hour / 2
+    said = [
+        sorted(claim.requirements.requirement(key).single_value or "" for claim in some.result.claims)
+        for some in (plan, other)
+        for key in (names.ARCH_LABEL, names.ZONE_LABEL)
+    ]
+    assert said[:2] == said[2:], "what the wish got it keeps, whatever the node becomes"
 
 
 def test_a_deadline_that_is_over_leaves_time_for_one_dive() -> None:

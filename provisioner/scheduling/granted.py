@@ -1,0 +1,119 @@
+"""What scheduling's answer gave its pods, as demands: whoever looks for cheaper nodes gives up no wish that was granted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.demands import Demand
+from provisioner.scheduling.judging import design_of
+from provisioner.scheduling.offers import PreparedPool
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Packing
+from provisioner.scheduling.result import PlannedClaim, Result
+
+_MOST_FALLBACKS: Final = 6
+"""Wishes that are given up until scheduling's own answer keeps all that are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A question in which pods demand the wishes that they were granted.
+
+    Attributes:
+        of: by UID, the class of each pod that is on a new node.
+    """
+
+    setting: Setting
+    offers: Mapping[str, PreparedPool]
+    of: Mapping[str, PodClass]
+
+    def split(self, claims: Sequence[PlannedClaim]) -> tuple[list[PlannedClaim], list[PlannedClaim]]:
+        """The claims whose pods may be shared out anew, and those that stay."""
+        again: list[PlannedClaim] = []
+        kept: list[PlannedClaim] = []
+        for claim in claims:
+            stays = (
+                self.offers[claim.pool].pool.packing is Packing.GREEDY
+                or claim.min_values_relaxed
+                or bool(claim.reservations)
+                or any(self._stays(self.of[pod.uid], claim) for pod in claim.pods)
+            )
+            (kept if stays else again).append(claim)
+        return again, kept
+
+    def _stays(self, one: PodClass, claim: PlannedClaim) -> bool:
+        beside = any(count.on_hosts for count in one.ladder[0].relations.together)
+        return beside or bool(one.shape.resource_claims) or self.pins(one, claim) is None
+
+    def pins(self, one: PodClass, claim: PlannedClaim) -> tuple[tuple[str, str], ...] | None:
+        """The domains that a pod keeps, for it is counted in them; None where they cannot be said of a node."""
+        scope = self.setting.scope
+        if scope.empty:
+            return ()
+        keys = {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
+        sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].open_labels}
+        found = [(key, claim.requirements.requirement(key).single_value) for key in sorted(keys)]
+        pinned = tuple([(key, value) for key, value in found if value is not None and key in sayable])
+        return pinned if len(pinned) == len(found) else None
+
+
+def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | None:
+    """The question with granted wishes as demands; None where even scheduling's answer does not keep what it looks like it granted."""
+    offers = {offer.pool.name: offer for offer in setting.offers}
+    rungs: dict[str, int] = {}
+    number_of = {pod.uid: one for one in setting.classes for pod in one.pods}
+    for claim in result.claims:
+        for pod in claim.pods:
+            one = number_of[pod.uid]
+            rungs[pod.uid] = next(
+                (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand)),
+                len(one.ladder) - 1,
+            )
+    if all(len(number_of[uid].ladder) == 1 for uid in rungs):
+        return Granted(setting, offers, {uid: number_of[uid] for uid in rungs})
+    for _ in range(_MOST_FALLBACKS):
+        found = _with_rungs(setting, offers, rungs)
+        faults = prepared.settle(design_of(result), found.setting)[0].faults
+        if not faults:
+            return found
+        alike = {number_of[fault.pod.uid] for fault in faults if fault.pod.uid in rungs}
+        more = [uid for uid, n in rungs.items() if number_of[uid] in alike and n + 1 < len(number_of[uid].ladder)]
+        if not more:
+            break
+        for uid in more:
+            rungs[uid] += 1
+    return None
+
+
+def _meets(claim: PlannedClaim, offer: PreparedPool, one: PodClass, demand: Demand) -> bool:
+    """Whether a claim says all that a step of a pod's ladder asks of a node."""
+    node_filter = one.narrowed(demand.filter)
+    said = claim.requirements
+    return offer.tolerated(node_filter) and any(
+        said.conflict(term.requirements) is None and said.merged(term.requirements) == said
+        for term in node_filter.terms
+    )
+
+
+def _with_rungs(setting: Setting, offers: Mapping[str, PreparedPool], rungs: Mapping[str, int]) -> Granted:
+    classes: list[PodClass] = []
+    needs = {}
+    found: dict[str, PodClass] = {}
+    for one in setting.classes:
+        parts: dict[int, list[Pod]] = {}
+        for pod in one.pods:
+            parts.setdefault(rungs.get(pod.uid, -1), []).append(pod)
+        for rung, pods in sorted(parts.items()):
+            ladder = one.ladder if rung < 0 else one.ladder[rung : rung + 1]
+            part = msgspec.structs.replace(one, pods=tuple(pods), ladder=ladder)
+            classes.append(part)
+            needs[part] = setting.needs[one]
+            if rung >= 0:
+                found.update(dict.fromkeys([pod.uid for pod in pods], part))
+    return Granted(replace(setting, classes=classes, needs=needs), offers, found)
