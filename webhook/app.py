@@ -6,12 +6,14 @@ from typing import Protocol
 
 from flask import Flask, Response, request
 
+from provisioner.apis import stamping
 from provisioner.apis.conversion.definitions import CONVERT_PATH
-from provisioner.apis.shares import Share
+from provisioner.apis.shares import Owner, Seat, Share
+from provisioner.apis.stamping import Decision, Facts, Images, ImagesAsked
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 from provisioner.values import jsontext
-from webhook import messages, stamping
+from webhook import messages
 from webhook.conversion import Conversion
 from webhook.review import (
     MAX_BODY_BYTES,
@@ -22,8 +24,6 @@ from webhook.review import (
     decode_review,
     encode_reply,
 )
-from webhook.shares import Owner, Seat
-from webhook.stamping import Decision, Facts, Images, ImagesAsked
 from webhook.validation import Validation
 
 _log = logs.get_logger(__name__)

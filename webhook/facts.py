@@ -9,7 +9,8 @@ from provisioner.apis import names
 from provisioner.apis.core import ConfigMap, Lease, Namespace
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.overlay import NodeOverlay
-from provisioner.apis.shares import Share
+from provisioner.apis.shares import Owner, Seat, Share
+from provisioner.apis.stamping import Facts, Images, ImagesAsked
 from provisioner.kube.config import Api
 from provisioner.kube.lag import BEHIND_SECONDS, Prober
 from provisioner.kube.resources import (
@@ -26,8 +27,7 @@ from provisioner.kube.resources import (
 from provisioner.kube.watch import EventKind, Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
-from webhook.shares import Owner, Seat, SharedPod, ShareLedger, decode_shared
-from webhook.stamping import Facts, Images, ImagesAsked
+from webhook.shares import SharedPod, ShareLedger, decode_shared
 from webhook.validation import Surroundings
 
 NAMESPACE_WAIT_SECONDS = 0.1

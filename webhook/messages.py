@@ -15,138 +15,15 @@ def too_many_values_in_pod(most: int) -> str:
     return f"the pod may have more than {most} fields and list items, too many to be decoded"
 
 
-# stamping.py
-STAMPED_FOR_IMAGES: Final = "architectures of the images"
-IMAGES_HAVE_NO_COMMON_ARCHITECTURE: Final = (
-    "dovetail: the images of the pod have no architecture in common, so no node can run all of its containers. "
-    "kubernetes.io/arch was not stamped"
-)
+# app.py, once more
 
-ANNOTATIONS_TOO_LARGE: Final = (
-    "dovetail: the annotations of the pod are too large for the record of the changes. The pod was not changed"
-)
 PATCH_TOO_LARGE: Final = "dovetail: the changes to the pod are too large. The pod was not changed; shorten its affinity, or the settings dovetail.dev/..."
-PODS_ARE_NOT_COUNTED: Final = "the webhook is not counting pods (--on-demand-shares)"
-NO_CONTROLLER_WITH_A_SHARE: Final = "no ReplicaSet, StatefulSet or Job controls the pod"
-CAPACITY_TYPE_IS_SET: Final = "karpenter.sh/capacity-type is set for the pod already"
-
-
-def switch_not_supported(setting: str, stamp: str) -> str:
-    """A warning about a switch whose value is not known."""
-    return f"dovetail: {setting} is not supported; use enabled or disabled. {stamp} was not set"
-
-
-def list_too_long(count: int, what: str, most: int) -> str:
-    """A warning about a pod that would not be planned anyway."""
-    return f"dovetail: the pod has {count} {what}; pods with at most {most} are planned. The pod was not changed; remove some"
-
-
-def too_many_values(place: str, count: int, limit: int, label: str) -> str:
-    """A warning about a setting with a long list."""
-    return f"dovetail: {place} holds {count} values, more than the limit of {limit}: {label} was not stamped"
-
-
-def too_many_deprecated(limit: int) -> str:
-    """A warning about a pod of which too much would be rewritten."""
-    return f"dovetail: the pod uses deprecated labels in more than {limit} places. No label was rewritten; replace them in the pod"
-
-
-def opt_out_not_supported(setting: str) -> str:
-    """A warning about an opt-out whose value is not known."""
-    return f"dovetail: {setting} is not supported; use enabled or disabled. The pod was not changed"
-
-
-def values_not_supported(setting: str, held: str, expected: str, label: str) -> str:
-    """A warning about values that a label cannot have."""
-    return f"dovetail: {setting} holds {held}, want {expected}: {label} was not stamped"
-
-
-def other_operating_system(setting: str, own_os: str, label: str) -> str:
-    """A warning about a setting that no node of the pod's operating system fulfils."""
-    return f"dovetail: {setting}, but the pod's own spec is for {own_os}: {label} was not stamped"
-
-
-def share_not_applied(setting: str, problem: str) -> str:
-    """A warning about a share of pods on demand."""
-    return f"dovetail: {setting}: {problem}. The share was not applied"
-
-
-def _repair(value: str) -> str:
-    return f"annotation dovetail.dev/on-demand-repair of the pod: {value!r}"
-
-
-def repair_not_supported(value: str, known: str) -> str:
-    """A warning about a way of repairing a share that is not known."""
-    return f"dovetail: {_repair(value)} is not supported; use {known}"
-
-
-def repair_of_jobs(value: str) -> str:
-    """A warning about the repair of a share of a Job's pods."""
-    return f"dovetail: {_repair(value)} has no effect on pods of Jobs, which are never evicted for it"
-
-
-def repair_without_share(value: str) -> str:
-    """A warning about the repair of a share that the pod itself does not ask for."""
-    return f"dovetail: {_repair(value)} requires the annotation dovetail.dev/on-demand of the pod as well"
-
-
-def pool_does_not_exist(setting: str, pool: str) -> str:
-    """A warning about a NodePool whose taints would be tolerated."""
-    return f"dovetail: {setting}; NodePool {pool} does not exist, so no toleration was added for it"
-
-
-def too_many_taints(setting: str, count: int, limit: int) -> str:
-    """A warning about NodePools with more taints than a pod is given tolerations for."""
-    return f"dovetail: {setting}: the NodePools have {count} taints, more than the limit of {limit}. No toleration was added"
-
-
-def spread_not_supported(setting: str) -> str:
-    """A warning about a spread that is not known."""
-    return f"dovetail: {setting} is not supported; use zone. No topology spread constraint was added"
-
-
-def spread_without_label(setting: str) -> str:
-    """A warning about a spread of a pod without labels."""
-    return f"dovetail: {setting} requires a label that the replicas of the pod share. No topology spread constraint was added"
-
-
-def legacy_not_supported(setting: str) -> str:
-    """A warning about a way to treat deprecated labels that is not known."""
-    return f"dovetail: {setting} is not supported; use rewrite or keep. No label was rewritten"
-
-
-def deprecated(old: str, new: str) -> str:
-    """A warning about a label that was rewritten."""
-    return f"dovetail: {old} is deprecated, use {new}"
-
-
-def selectors_contradict(old: str, old_value: str, new: str, new_value: str) -> str:
-    """A warning about a deprecated label and its successor with other values."""
-    return (
-        f"dovetail: nodeSelector asks for {old}={old_value} and {new}={new_value}: "
-        f"the values contradict each other, so {old} was not changed"
-    )
-
-
-def spread_has_both(old: str, new: str) -> str:
-    """A warning about spread constraints over a deprecated label and its successor."""
-    return f"dovetail: topologySpreadConstraints contains both {old} and {new}, so {old} was not changed"
 
 
 def no_common_architecture() -> EventMessage:
     """An event on a pod whose images became known after its admission."""
     text = "The images of the pod have no architecture in common, so no node can run all of its containers"
     return EventMessage("Warning", "NoCommonArchitecture", text)
-
-
-def image_arch_not_supported(setting: str) -> str:
-    """A warning about a value that is not known."""
-    return f"dovetail: {setting} is not supported; use stamp, gate or disabled. kubernetes.io/arch was not stamped"
-
-
-def images_are_not_looked_up(setting: str) -> str:
-    """A warning about a setting that needs a flag."""
-    return f"dovetail: {setting}: the webhook is not looking up images (--image-registries). kubernetes.io/arch was not stamped"
 
 
 # images

@@ -1,6 +1,6 @@
 """A MutatingAdmissionPolicy that stamps what CEL can stamp, inside the API server and without a call: pure functions, compared with the manifests.
 
-It has the settings, the levels and the record of `webhook.stamping`, so pods look alike whichever of the two was there, and both together do
+It has the settings, the levels and the record of `provisioner.apis.stamping`, so pods look alike whichever of the two was there, and both together do
 what one does. The policy comes first (the API server asks policies before webhooks); the webhook then adds what is left to it.
 
 Left to the webhook, because a policy cannot know it or say it: the scheduler (no Lease in CEL), tolerations of NodePools (one parameter object
@@ -14,8 +14,8 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/mutating-admissi
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from provisioner.apis import names, selections
-from webhook import registration, stamping
+from provisioner.apis import names, selections, stamping
+from webhook import registration
 
 POLICY_NAME: Final = "dovetail-stamping"
 API_VERSION: Final = "admissionregistration.k8s.io/v1"

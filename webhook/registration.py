@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from provisioner.apis import ec2, karpenter, names, overlay
-from webhook import messages, stamping
+from provisioner.apis import ec2, karpenter, names, overlay, stamping
+from webhook import messages
 
 CONFIGURATION_NAME = "dovetail-webhook"
 HOOK_NAME = "pods.webhook.dovetail.dev"

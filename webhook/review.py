@@ -1,19 +1,12 @@
-"""AdmissionReview v1 in and out: typed decoding of what stamping reads, JSON Patch, and the reply.
-
-Only the fields that a decision needs are decoded, everything else in the object is skipped unparsed. Nothing here
-does I/O. The structs mirror the wire: absent and null are both None, because JSON Patch must tell "no such parent"
-from "an empty parent".
-"""
+"""AdmissionReview v1 in and out: typed decoding, and the reply. Nothing here does I/O."""
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
+from provisioner.apis.podpatch import Operation, Pod, Wire
 from provisioner.values import jsontext
-from provisioner.values.jsontext import pointer
-from provisioner.values.taints import Toleration
 from webhook import messages
 
 API_VERSION = "admission.k8s.io/v1"
@@ -51,163 +44,7 @@ class PatchTooLargeError(ValueError):
     """A patch is larger than its object allows; none is made."""
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base of the wire structs: camelCase, immutable, not tracked by the collector."""
-
-
-class OwnerReference(_Wire, frozen=True):
-    """An owner of the pod; whoever creates a pod may name any."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class Metadata(_Wire, frozen=True):
-    """The part of metadata that stamping reads; name and uid are empty at this point anyway."""
-
-    generate_name: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-
-
-class Expression(_Wire, frozen=True):
-    """One node selector requirement."""
-
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class Term(_Wire, frozen=True):
-    """A node selector term: its parts are ANDed; without any part it matches no node."""
-
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the term matches no node at all."""
-        return not self.match_expressions and not self.match_fields
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the term names the nodes that it is for."""
-        return any((one.key, one.operator) == ("metadata.name", "In") for one in self.match_fields or ())
-
-
-class NodeSelector(_Wire, frozen=True):
-    """Terms, ORed."""
-
-    node_selector_terms: list[Term] | None = None
-
-
-class PodAffinityTerm(_Wire, frozen=True):
-    """One term of pod affinity or anti-affinity; only where it looks."""
-
-    topology_key: str = ""
-
-
-class WeightedPodAffinityTerm(_Wire, frozen=True):
-    """A weighted preference between pods."""
-
-    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
-
-
-class PodAffinity(_Wire, frozen=True):
-    """Affinity, or anti-affinity, between pods."""
-
-    required: list[PodAffinityTerm] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class SpreadConstraint(_Wire, frozen=True):
-    """One topology spread constraint; the API server admits each pair of these two once."""
-
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
-
-
-class PreferredTerm(_Wire, frozen=True):
-    """A weighted preference."""
-
-    preference: Term = Term()
-
-
-class NodeAffinity(_Wire, frozen=True):
-    """Required and preferred node affinity."""
-
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[PreferredTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class Affinity(_Wire, frozen=True):
-    """A pod's affinity."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
-
-
-class PodOs(_Wire, frozen=True):
-    """The operating system that a pod says it is for."""
-
-    name: str = ""
-
-
-class SecurityContext(_Wire, frozen=True):
-    """Of a pod or a container; only whether it has options that Windows alone knows."""
-
-    windows_options: dict[str, msgspec.Raw] | None = None
-
-
-class Container(_Wire, frozen=True):
-    """The part of a container that stamping reads."""
-
-    image: str = ""
-    security_context: SecurityContext | None = None
-
-
-class Named(_Wire, frozen=True):
-    """A scheduling gate, or the name of a pull secret."""
-
-    name: str = ""
-
-
-class Spec(_Wire, frozen=True):
-    """The part of a pod's spec that stamping reads."""
-
-    os: PodOs | None = None
-    security_context: SecurityContext | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    node_name: str = ""
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    scheduler_name: str = ""
-    tolerations: list[Toleration] | None = None
-    topology_spread_constraints: list[SpreadConstraint] | None = None
-    image_pull_secrets: list[Named] | None = None
-    scheduling_gates: list[Named] | None = None
-
-
-class Pod(_Wire, frozen=True):
-    """A pod at admission."""
-
-    metadata: Metadata = Metadata()
-    spec: Spec = Spec()
-
-
-class GroupVersionResource(_Wire, frozen=True):
+class GroupVersionResource(Wire, frozen=True):
     """What the request is about."""
 
     group: str = ""
@@ -215,7 +52,7 @@ class GroupVersionResource(_Wire, frozen=True):
     resource: str = ""
 
 
-class Request(_Wire, frozen=True):
+class Request(Wire, frozen=True):
     """The request of a review; `object` stays raw, so that a damaged pod can still be answered by uid."""
 
     uid: str
@@ -238,18 +75,10 @@ class Request(_Wire, frozen=True):
         )
 
 
-class _Review(_Wire, frozen=True):
+class _Review(Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     request: Request | None = None
-
-
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One JSON Patch operation (RFC 6902); `value` is left out for `remove`."""
-
-    op: str
-    path: str
-    value: Any = msgspec.UNSET
 
 
 _decode_review = msgspec.json.Decoder(_Review).decode
@@ -342,23 +171,3 @@ def cut(text: str, most: int) -> str:
     """The text, ending in dots where it has more than `most` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= most else data[: most - 3].decode("utf-8", "ignore") + "..."
-
-
-def add(*parts: str | int, value: Any) -> Operation:
-    """Sets a member or appends to an array; the parent must exist."""
-    return Operation("add", pointer(*parts), value)
-
-
-def replace(*parts: str | int, value: Any) -> Operation:
-    """Replaces an existing member or element."""
-    return Operation("replace", pointer(*parts), value)
-
-
-def test(*parts: str | int, value: Any) -> Operation:
-    """Makes the whole patch fail unless the member has this value."""
-    return Operation("test", pointer(*parts), value)
-
-
-def remove(*parts: str | int) -> Operation:
-    """Removes an existing member."""
-    return Operation("remove", pointer(*parts))

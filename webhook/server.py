@@ -25,6 +25,7 @@ from certs.serving import ServingContext
 from certs.store import Names
 from provisioner.apis import names
 from provisioner.apis.conversion.definitions import BETA
+from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.errors import ConfigError
@@ -47,7 +48,6 @@ from webhook.registration import (
     webhook_configuration,
 )
 from webhook.review import MAX_BODY_BYTES
-from webhook.stamping import OWN_NAMESPACE
 from webhook.validation import Validation
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ import re
 import sys
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.shares import Share, Side, gave
+from provisioner.apis.shares import Owner, Seat, Share, Side
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from provisioner.support.clock import Clock
@@ -32,42 +31,6 @@ LONGEST_UID: Final = 64
 
 _decode = msgspec.json.Decoder(Bare).decode
 _PLACE = re.compile(r"\.([0-9]{1,7})\.[^.]*$", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The controller of pods; a name in an owner reference of another namespace is another owner."""
-
-    namespace: str
-    uid: str
-
-    def ticket(self, seat: "Seat", review: str) -> str:
-        """What the pod is told of its admission; copied into a template, it is another owner's and worth nothing.
-
-        Args:
-            seat: that the pod was given.
-            review: uid of the admission review, which is another one when the API server asks again.
-        """
-        return f"{self.uid}.{seat.place}.{review}"
-
-    def gave(self, ticket: str) -> bool:
-        """Whether a pod with this ticket was decided on as a pod of this owner."""
-        return gave(self.uid, ticket)
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """What one pod is for.
-
-    Attributes:
-        side: on demand, or spot where there is some.
-        place: among the pods of its side, from 1; the lowest that was free, so that a successor takes the place of its predecessor.
-        rank: the higher, the sooner the pod should go when its owner shrinks.
-    """
-
-    side: Side
-    place: int
-    rank: int
 
 
 class _Places:

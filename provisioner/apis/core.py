@@ -125,6 +125,18 @@ class ResourceRequirements(Object, frozen=True, kw_only=True):
     limits: Amounts = field(default_factory=dict)
 
 
+class SecurityContext(Object, frozen=True, kw_only=True):
+    """Of a pod or a container; only what Windows alone knows."""
+
+    windows_options: dict[str, str | bool | None] = field(default_factory=dict)
+
+
+class PodOS(Object, frozen=True, kw_only=True):
+    """The operating system that a pod says it is for."""
+
+    name: str = ""
+
+
 class Container(Object, frozen=True, kw_only=True):
     """What of a container decides where its pod fits; `restart_policy` Always makes an init container a sidecar."""
 
@@ -133,6 +145,7 @@ class Container(Object, frozen=True, kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    security_context: SecurityContext | None = None
 
 
 class PersistentVolumeClaimSource(Object, frozen=True, kw_only=True):
@@ -216,6 +229,8 @@ class PodSpec(Object, frozen=True, kw_only=True):
     host_network: bool = False
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    os: PodOS | None = None
+    security_context: SecurityContext | None = None
 
 
 class PodTemplateSpec(Object, frozen=True, kw_only=True):

@@ -144,20 +144,6 @@ STAMP_SWITCH: Final = "dovetail.dev/stamp"
 STAMP_PROTECT_JOBS: Final = "dovetail.dev/protect-jobs"
 STAMP_SPREAD: Final = "dovetail.dev/spread"
 STAMP_LEGACY_LABELS: Final = "dovetail.dev/legacy-labels"
-STAMPS: Final = frozenset(
-    {
-        STAMP_ARCH,
-        STAMP_OS,
-        STAMP_CAPACITY_TYPE,
-        STAMP_NODEPOOL,
-        STAMP_ON_DEMAND,
-        STAMP_SCHEDULER,
-        STAMP_IMAGE_ARCH,
-        STAMP_SPREAD,
-        STAMP_LEGACY_LABELS,
-    }
-)
-"""Settings by which the webhook changes where a pod may run."""
 DEFAULTS_CONFIGMAP: Final = "dovetail-defaults"
 SETTINGS_CONFIGMAP: Final = "dovetail-settings"
 SCHEDULER_NAME: Final = "dovetail-scheduler"

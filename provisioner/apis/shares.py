@@ -84,6 +84,42 @@ def gave(owner: str, ticket: str) -> bool:
     return ticket.startswith(f"{owner}.")
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of pods; a name in an owner reference of another namespace is another owner."""
+
+    namespace: str
+    uid: str
+
+    def ticket(self, seat: "Seat", review: str) -> str:
+        """What the pod is told of its admission; copied into a template, it is another owner's and worth nothing.
+
+        Args:
+            seat: that the pod was given.
+            review: uid of the admission review, which is another one when the API server asks again.
+        """
+        return f"{self.uid}.{seat.place}.{review}"
+
+    def gave(self, ticket: str) -> bool:
+        """Whether a pod with this ticket was decided on as a pod of this owner."""
+        return gave(self.uid, ticket)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one pod is for.
+
+    Attributes:
+        side: on demand, or spot where there is some.
+        place: among the pods of its side, from 1; the lowest that was free, so that a successor takes the place of its predecessor.
+        rank: the higher, the sooner the pod should go when its owner shrinks.
+    """
+
+    side: Side
+    place: int
+    rank: int
+
+
 # --- repair ----------------------------------------------------------------------------------------------------
 
 REPAIR_BY_EVICTION: Final = "evict"

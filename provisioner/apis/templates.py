@@ -1,12 +1,12 @@
-"""What the API server and its built-in admission make of a template: the pod that a controller would create of it.
+"""What the API server, its built-in admission and our webhook make of a template: the pod that a controller would create of it.
 
 Whoever asks what pods will be before there are any asks here: DaemonSets, CapacityBuffers, `dovetail plan`, `dovetail why`. In the API server's
-order: defaults of a Pod, LimitRanger, Priority, DefaultTolerationSeconds, RuntimeClass. Source: kubernetes 1.36 `pkg/apis/core/v1/defaults.go`
-and `plugin/pkg/admission`.
+order: defaults of a Pod, LimitRanger, Priority, DefaultTolerationSeconds, ExtendedResourceToleration (of EKS only), RuntimeClass, webhooks. Source:
+kubernetes 1.36 `pkg/apis/core/v1/defaults.go` and `plugin/pkg/admission`. Not known: what images were built for, and what other webhooks add.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from provisioner.apis.core import (
     Container,
     EphemeralVolumeSource,
     LimitRange,
+    Node,
     PersistentVolumeClaimSource,
     PersistentVolumeClaimTemplate,
     PodSpec,
@@ -26,10 +27,12 @@ from provisioner.apis.core import (
     RuntimeClass,
     Volume,
 )
+from provisioner.apis.meta import OwnerReference
 from provisioner.apis.shapes import PodShape, is_pod_level, shape_of
+from provisioner.apis.stamping import Facts, seats, stamped
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
-from provisioner.values.taints import NO_EXECUTE, Toleration
+from provisioner.values.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
 
 SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
@@ -63,11 +66,13 @@ class Admission:
         defaults: by namespace.
         runtime_classes: by name.
         priority_classes: by name; those of the system need not be among them.
+        extended: whether pods tolerate taints whose keys are extended resources that they request, as on EKS.
     """
 
     defaults: Mapping[str, ContainerDefaults] = field(default_factory=dict)
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    extended: bool = False
 
 
 NO_ADMISSION: Final = Admission()
@@ -93,7 +98,7 @@ class Admitted:
 
 
 def admitted(template: PodTemplateSpec, namespace: str, admission: Admission = NO_ADMISSION) -> Admitted:
-    """The pod that a cluster makes of a template. Cost: O(containers * `MOST_DEFAULTS` + tolerations²)."""
+    """The pod that a cluster makes of a template, without the webhook. Cost: O(containers * `MOST_DEFAULTS` + tolerations²)."""
     spec = _limited(_defaulted(template.spec), admission.defaults.get(namespace))
     unknown = []
     priority, runtime = spec.priority_class_name, spec.runtime_class_name
@@ -102,9 +107,43 @@ def admitted(template: PodTemplateSpec, namespace: str, admission: Admission = N
     if runtime and runtime not in admission.runtime_classes:
         unknown.append(f"RuntimeClass {runtime}")
     spec = _tolerating_for_a_while(_prioritized(spec, admission.priority_classes))
-    found = admission.runtime_classes.get(runtime)
-    spec, refusal = (spec, "") if found is None else _run_by(spec, found)
+    if admission.extended:
+        spec = _tolerating_its_resources(spec)
+    spec, refusal = _run_by(spec, admission.runtime_classes.get(runtime))
     return Admitted(msgspec.structs.replace(template, spec=spec), refusal, tuple(unknown))
+
+
+def admitted_pods(
+    template: PodTemplateSpec, admission: Admission, facts: Facts, count: int = 1, standing: int = 0
+) -> list[tuple[int, Admitted]]:
+    """The next pods of a template, by what they become: they are all alike, but for a share on demand.
+
+    Args:
+        template: of them; `owned` where a workload makes them.
+        admission: what built-in admission goes by.
+        facts: what the webhook goes by, and their namespace.
+        count: of pods.
+        standing: pods that the owner has already.
+    """
+    made = admitted(template, facts.namespace, admission)
+    if made.refusal:
+        return [(count, made)]
+    seated = seats(made.template, facts, count, standing)
+    return [(some, replace(made, template=stamped(made.template, theirs))) for some, theirs in seated]
+
+
+def are_of_eks(nodes: Iterable[Node]) -> bool:
+    """Whether a cluster is EKS's, which no other object says: by the version of any kubelet ("v1.36.1-eks-1a2b3c4")."""
+    return any("-eks-" in node.status.node_info.kubelet_version for node in nodes)
+
+
+def owned(template: PodTemplateSpec, kind: str) -> PodTemplateSpec:
+    """A template that says which controller its pods will have, by the kind of the workload."""
+    kind = {"Deployment": "ReplicaSet"}.get(kind, kind)
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    owner = OwnerReference(api_version=version, kind=kind, name="template", uid="template", controller=True)
+    metadata = msgspec.structs.replace(template.metadata, owner_references=(owner,))
+    return msgspec.structs.replace(template, metadata=metadata)
 
 
 def own_claims(
@@ -224,20 +263,34 @@ def _tolerating_for_a_while(spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, tolerations=spec.tolerations + missing) if missing else spec
 
 
-def _run_by(spec: PodSpec, known: RuntimeClass) -> tuple[PodSpec, str]:
+def _tolerating_its_resources(spec: PodSpec) -> PodSpec:
+    """ExtendedResourceToleration."""
+    asked = {name for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests}
+    extended = sorted(
+        name for name in asked if "/" in name and "kubernetes.io/" not in name and name[:9] != "requests."
+    )
+    wanted = (Toleration(key=name, operator="Exists", effect=NO_SCHEDULE) for name in extended)
+    missing = tuple(one for one in wanted if one not in spec.tolerations)
+    return msgspec.structs.replace(spec, tolerations=spec.tolerations + missing) if missing else spec
+
+
+def _run_by(spec: PodSpec, known: RuntimeClass | None) -> tuple[PodSpec, str]:
     """RuntimeClass: its overhead, selector and tolerations; and why the pod is refused."""
-    name, overhead = known.metadata.name, known.overhead.pod_fixed if known.overhead is not None else {}
-    if overhead:
-        if spec.overhead and not _equal(spec.overhead, overhead):
-            return spec, messages.overhead_differs(name)
+    overhead = known.overhead.pod_fixed if known is not None and known.overhead is not None else {}
+    if known is None or not overhead:
+        if spec.overhead and (known is not None or not spec.runtime_class_name):
+            return spec, messages.OVERHEAD_WITHOUT_CLASS
+    elif spec.overhead and not _equal(spec.overhead, overhead):
+        return spec, messages.overhead_differs(known.metadata.name)
+    else:
         spec = msgspec.structs.replace(spec, overhead=overhead)
-    if known.scheduling is None:
+    if known is None or known.scheduling is None:
         return spec, ""
     selector = known.scheduling.node_selector
     for key, value in sorted(selector.items()):
         given = spec.node_selector.get(key, value)
         if given != value:
-            return spec, messages.selector_differs(name, key, value, given)
+            return spec, messages.selector_differs(known.metadata.name, key, value, given)
     tolerations = _merged((*spec.tolerations, *known.scheduling.tolerations))
     selector = {**spec.node_selector, **selector}
     return msgspec.structs.replace(spec, node_selector=selector, tolerations=tolerations), ""

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from provisioner.apis import names
@@ -11,6 +12,8 @@ from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import Admission, are_of_eks
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers import messages
@@ -43,6 +46,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
 from provisioner.support.garbage import bulk_load
+from provisioner.values.taints import Taint
 
 T = TypeVar("T")
 
@@ -111,6 +115,9 @@ class Caches:
             namespace=options.system_namespace,
             field_selector=f"metadata.name={names.SETTINGS_CONFIGMAP}",
         )
+        self.namespaces = self._reflect(
+            resources.NAMESPACE_LABELS, self._around(SurroundingsKeeper.namespace_changed), SurroundingChanged
+        )
         self.overlay_objects = self._overlay_objects(options)
         self.buffer_objects = self._buffer_objects(options)
         budgets = self._reflect(resources.PDBS, self.cluster.budget_changed)
@@ -161,7 +168,7 @@ class Caches:
         return (
             self._reflect(resources.LIMITRANGES, self.cluster.admission_changed, changed),
             self._reflect(resources.CSINODES, self.cluster.csi_node_changed, changed),
-            self._reflect(resources.NAMESPACE_LABELS, self._around(keeper.namespace_changed), changed),
+            self.namespaces,
             self._reflect(resources.STORAGECLASSES, self._around(keeper.class_changed), changed),
             self._reflect(resources.PVS, self._around(keeper.volume_changed), changed),
             self._reflect(resources.PVCS, self._around(keeper.claim_changed), changed),
@@ -200,6 +207,24 @@ class Caches:
         settings = self.settings.store.get(self._settings_key)
         nothing: dict[str, str] | None = {} if self.settings.synced.is_set() else None
         return pause_of(self.pools.store.list(), settings.data if settings is not None else nothing, self.beside())
+
+    def admission(self) -> Admission:
+        """What built-in admission makes of templates."""
+        return replace(self.cluster.admission(), extended=are_of_eks(self.nodes.store.list()))
+
+    def stamping_facts(self, namespace: str) -> Facts:
+        """What the webhook goes by in a namespace, as far as watches tell: the cluster's defaults, shares and images are left out."""
+        there = self.namespaces.store.get(namespace)
+        return Facts(
+            namespace,
+            {} if there is None else there.metadata.labels,
+            own_namespace=self.options.system_namespace,
+            taints_of=self._taints_of,
+        )
+
+    def _taints_of(self, pool: str) -> tuple[Taint, ...] | None:
+        found = self.pools.store.get(pool)
+        return None if found is None else found.taints
 
     def class_generation(self, name: str) -> int | None:
         """The generation of the provider's NodeClass of that name; None where there is none."""

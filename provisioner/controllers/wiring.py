@@ -441,7 +441,12 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
     )
     loops = LoopDetector(base.recorder, base.metrics, clock)
     buffers = CapacityBuffers(
-        base.client, clock, caches.buffer_objects, admission=cluster.admission, plan_again=calls.plan_again
+        base.client,
+        clock,
+        caches.buffer_objects,
+        admission=caches.admission,
+        facts=caches.stamping_facts,
+        plan_again=calls.plan_again,
     )
     planner = Planner(PlannerProcess(clock), clock, wanted=options.packing == Packing.COST)
     provisioner = Provisioner(

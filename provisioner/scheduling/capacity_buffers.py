@@ -4,6 +4,7 @@ Differs: virtual pods have the least priority and are placed after every pod tha
 provisioningStrategy that is not ours is left to others; limits that share no resource with the pod, and no other size, keep nothing.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,8 @@ from provisioner.apis.footprint import OBJECT_BYTES, footprint
 from provisioner.apis.messages import keeps_too_much
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod, pod_of
-from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, own_claims
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import NO_ADMISSION, Admission, admitted, admitted_pods, own_claims
 from provisioner.scheduling import messages
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import Resources
@@ -75,7 +77,7 @@ def buffer_of(pod: Pod) -> str:
 
 
 def virtual_pods(
-    buffer: CapacityBuffer, template: Template, admission: Admission = NO_ADMISSION
+    buffer: CapacityBuffer, template: Template, admission: Admission = NO_ADMISSION, facts: Facts | None = None
 ) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     """The pods that a buffer keeps room for, and the classes that they name and nobody knows; their UIDs are stable.
 
@@ -83,6 +85,7 @@ def virtual_pods(
         buffer: it.
         template: what a unit looks like.
         admission: what the cluster makes of it.
+        facts: what the webhook goes by; None where nothing is known of that.
 
     Raises:
         ResolutionError: the template or the limits cannot be read, or no such pod can be.
@@ -94,19 +97,17 @@ def virtual_pods(
     made = admitted(template.pod, meta.namespace, admission)
     if made.refusal:
         raise ResolutionError("ResolutionFailed", messages.pod_template_refused(made.refusal))
-    spec = made.template.spec
-    spec = msgspec.structs.replace(
-        spec,
-        priority=LEAST_PRIORITY,
-        priority_class_name="",
-        node_name="",
-        scheduling_gates=(),
-        volumes=own_claims(spec.volumes, template.claims, {}),
-    )
-    one = pod_of(ObjectMeta(namespace=meta.namespace, labels=template.pod.metadata.labels), spec)
-    if one.shape.error:
-        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(one.shape.error))
+    shape = made.shape(meta.namespace)
+    if shape.error:
+        raise ResolutionError("ResolutionFailed", messages.pod_template_unreadable(shape.error))
+    facts = Facts(meta.namespace, {}) if facts is None else facts
+    count, standing = _units(buffer, template, shape.requests), template.replicas or 0
     marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: meta.name, names.BUFFER_NAMESPACE: meta.namespace}
+    alike = (
+        (_unit(one.template, meta.namespace, template.claims), some)
+        for some, one in admitted_pods(template.pod, admission, facts, count, standing)
+    )
+    each = itertools.chain.from_iterable(itertools.repeat(one, some) for one, some in alike)
     units = tuple(
         msgspec.structs.replace(
             one,
@@ -115,9 +116,21 @@ def virtual_pods(
             annotations=marks,
             unschedulable=True,
         )
-        for number in range(_units(buffer, template, one.shape.requests))
+        for number, one in enumerate(each)
     )
     return units, made.unknown
+
+
+def _unit(template: PodTemplateSpec, namespace: str, claims: tuple[PersistentVolumeClaimTemplate, ...]) -> Pod:
+    spec = msgspec.structs.replace(
+        template.spec,
+        priority=LEAST_PRIORITY,
+        priority_class_name="",
+        node_name="",
+        scheduling_gates=(),
+        volumes=own_claims(template.spec.volumes, claims, {}),
+    )
+    return pod_of(ObjectMeta(namespace=namespace, labels=template.metadata.labels), spec)
 
 
 def _units(buffer: CapacityBuffer, template: Template, requests: Resources) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from extender.facts import decode_member
+from provisioner.apis.stamping import MAX_IMAGES
 from provisioner.cli.harness.memory import pss_bytes, tree
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.support.clock import SystemClock
@@ -25,7 +26,6 @@ from tests.support.listing import Lines, listing
 from tests.support.pods import wire_pod
 from tests.support.ports import free_port
 from webhook.images.lookups import MAX_KNOWN
-from webhook.stamping import MAX_IMAGES
 
 pytestmark = pytest.mark.bench
 

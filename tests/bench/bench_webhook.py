@@ -22,7 +22,9 @@ import pytest
 
 from provisioner.apis.conversion.definitions import BETA, CONVERT_PATH
 from provisioner.apis.openapi import defaulted
-from provisioner.apis.shares import Side
+from provisioner.apis.shares import Seat, Side
+from provisioner.apis.stamping import STAMPS as STAMPED
+from provisioner.apis.stamping import Facts, Images, decide
 from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.memory import cpu_seconds, pss_bytes, tree
 from provisioner.cli.harness.results import Figure, at_least, at_most, write
@@ -34,9 +36,6 @@ from tests.support.eventually import eventually
 from tests.support.hook import PROGRAM, Hook
 from tests.support.imagehosts import INDEX, Answer, Hosts, encoded, hosts, index
 from webhook.review import decode_pod, decode_review, encode_reply
-from webhook.shares import Seat
-from webhook.stamping import STAMPS as STAMPED
-from webhook.stamping import Facts, Images, decide
 
 pytestmark = pytest.mark.bench
 

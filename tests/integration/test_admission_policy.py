@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from provisioner.apis.selections import MOST_ELEMENTS
+from provisioner.apis.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, Facts, decide
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -30,7 +31,6 @@ from tests.support.stamping_cases import ARCH_KEY, EXEMPT, HANDS_OFF, INTO, SOUR
 from tests.support.stamping_cases import pod as a_pod
 from webhook.policy import binding, policy
 from webhook.review import decode_pod
-from webhook.stamping import MAX_VALUES, OWN_NAMESPACE, STAMPS, Facts, decide
 
 pytestmark = pytest.mark.plane
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.stamping import Facts
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.state import waiting
@@ -37,7 +38,6 @@ from webhook.images.registry import LookupFailedError, Registry, client_context
 from webhook.images.service import ImageService, settings_of
 from webhook.images.transport import Transport
 from webhook.images.trust import Trust, parse_networks, parse_registries
-from webhook.stamping import Facts
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 PENDING = "dovetail.dev/image-arch-pending"

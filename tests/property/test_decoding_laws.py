@@ -39,7 +39,8 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import INTERRUPTION_ANNOTATION
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.reports import Reason, Report, ReportsError, decode_reports
-from provisioner.apis.shares import Share
+from provisioner.apis.shares import Owner, Seat, Share
+from provisioner.apis.stamping import STAMPS, Facts, Images, ImagesAsked
 from provisioner.cloudprovider.aws.interruption.messages import MessageError
 from provisioner.cloudprovider.aws.interruption.messages import parse as parse_message
 from provisioner.kube import resources
@@ -66,8 +67,7 @@ from webhook.images.registry import Found, LookupFailedError, Registry
 from webhook.images.transport import Reply, Transport, TransportError
 from webhook.images.trust import Trust, parse_registries
 from webhook.review import ReviewError
-from webhook.shares import Owner, Seat, ShareLedger, decode_shared
-from webhook.stamping import STAMPS, Facts, Images, ImagesAsked
+from webhook.shares import ShareLedger, decode_shared
 from webhook.validation import Surroundings, Validation
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"

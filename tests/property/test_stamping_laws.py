@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.apis.pods import decode_pod as decode_whole
+from provisioner.apis.stamping import MAX_ANNOTATION_BYTES, Decision, Facts, StampOutcome, decide
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.taints import Taint, first_untolerated
 from tests.support import jsonpatch
 from webhook.review import decode_pod
-from webhook.stamping import MAX_ANNOTATION_BYTES, Decision, Facts, StampOutcome, decide
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

@@ -1,17 +1,20 @@
 """Templates, and what of a cluster decides what becomes of them: judged by hand in unit tests, by a real API server in integration tests."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from provisioner.apis.core import LimitRange, PodTemplateSpec, PriorityClass, RuntimeClass
-from provisioner.apis.templates import Admission
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import Admission, Admitted, admitted_pods, owned
 from provisioner.state.admission import Admitting, admission_of
+from provisioner.values.taints import Taint
 
 Body = dict[str, Any]
 NAMESPACE: Final = "team"
+TAINT: Final = Taint(key="example.com/team", value="a", effect="NoSchedule")
 _RUNTIME: Final = {
     "overhead": {"podFixed": {"cpu": "250m", "memory": "160Mi"}},
     "scheduling": {
@@ -30,6 +33,10 @@ class Row:
         limits: items of a LimitRange of its namespace; none without.
         runtime: of the RuntimeClass that `{runtime}` names; none without.
         priority: of the PriorityClass that `{priority}` names; none without.
+        settings: labels of its namespace, without our prefix; `{pool}` is a NodePool with the taint `TAINT`.
+        annotations: of the pod, without our prefix.
+        workload: the kind of what makes it; none without.
+        stamps: settings and what else the webhook sees in it, by the name in its record.
         want: fields of the shape, as Kubernetes writes them.
     """
 
@@ -38,11 +45,32 @@ class Row:
     limits: tuple[Body, ...] = ()
     runtime: Body | None = None
     priority: Body | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    workload: str = ""
+    stamps: frozenset[str] = frozenset()
 
     def template(self, names: Mapping[str, str]) -> PodTemplateSpec:
         """The template, with the names of the classes."""
-        body = {"metadata": {"labels": {"app": "web"}}, "spec": self.body(names)}
-        return msgspec.json.decode(msgspec.json.encode(body), type=PodTemplateSpec)
+        metadata = {"labels": {"app": "web"}, "annotations": self.marks(self.annotations, names)}
+        body = {"metadata": metadata, "spec": self.body(names)}
+        template = msgspec.json.decode(msgspec.json.encode(body), type=PodTemplateSpec)
+        return owned(template, self.workload) if self.workload else template
+
+    @staticmethod
+    def marks(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+        """Settings as labels or annotations."""
+        return {f"dovetail.dev/{key}": value.format(**names) for key, value in settings.items()}
+
+    def facts(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> Facts:
+        """What the webhook goes by."""
+        taints = {names["pool"]: (TAINT,)}
+        return Facts(namespace, self.marks(self.settings, names), taints_of=taints.get)
+
+    def made(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> Admitted:
+        """What becomes of the first pod of the template."""
+        facts = self.facts(names, namespace)
+        return admitted_pods(self.template(names), self.admission(names, namespace), facts)[0][1]
 
     def body(self, names: Mapping[str, str]) -> Body:
         """The pod's spec, with the names of the classes."""
@@ -65,16 +93,30 @@ class Row:
         if self.priority is not None:
             body = {"metadata": {"name": names["priority"]}, **self.priority}
             found.append(("/apis/scheduling.k8s.io/v1/priorityclasses", body))
+        if "nodepool" in {*self.settings, *self.annotations}:
+            found.append(("/apis/karpenter.sh/v1/nodepools", _pool_named(names["pool"])))
         return found
 
     def admission(self, names: Mapping[str, str], namespace: str = NAMESPACE) -> Admission:
         """What admission goes by, as people write it: not completed by an API server."""
         kinds = {"limitranges": LimitRange, "runtimeclasses": RuntimeClass, "priorityclasses": PriorityClass}
         objects: list[Admitting] = [
-            msgspec.json.decode(msgspec.json.encode(body), type=kinds[path.rpartition("/")[2]])
+            msgspec.json.decode(msgspec.json.encode(body), type=kinds[kind])
             for path, body in self.objects(names, namespace)
+            if (kind := path.rpartition("/")[2]) in kinds
         ]
         return admission_of(objects)
+
+
+def _pool_named(name: str) -> Body:
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    spec = {"nodeClassRef": reference, "requirements": [], "taints": [msgspec.to_builtins(TAINT)]}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": spec}},
+    }
 
 
 def box(requests: Body | None = None, limits: Body | None = None, name: str = "c", **more: Any) -> Body:
@@ -87,6 +129,13 @@ def _pod(*containers: Body, **more: Any) -> Body:
     return {"containers": list(containers), "automountServiceAccountToken": False, **more}
 
 
+_SPOT: Final = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+_PREFERS_SPOT: Final = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [_SPOT]}}]
+    }
+}
+_ON_WINDOWS: Final = {"windowsOptions": {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}
 _MI: Final = 2**20
 ROWS: Final[dict[str, Row]] = {
     "a template with requests": Row(_pod(box({"cpu": "100m"})), {"cpu": 100, "pods": 1}),
@@ -215,6 +264,54 @@ ROWS: Final[dict[str, Row]] = {
         {"cpu": 3250, "memory": 4256 * _MI, "example.com/gpu": 2, "pods": 1},
         runtime=_RUNTIME,
         priority={"value": 1000},
+    ),
+    "an architecture that the namespace asks for": Row(
+        _pod(box({"cpu": "100m"})), {"cpu": 100, "pods": 1}, settings={"arch": "arm64"}, stamps=frozenset({"arch"})
+    ),
+    "a NodePool that the pod asks for, with its taints": Row(
+        _pod(box({"cpu": "100m"})),
+        {"cpu": 100, "pods": 1},
+        annotations={"nodepool": "{pool}"},
+        stamps=frozenset({"nodepool", "tolerations"}),
+    ),
+    "a capacity type beside a preference, and a spread": Row(
+        _pod(box({"cpu": "100m"}), affinity=_PREFERS_SPOT),
+        {"cpu": 100, "pods": 1},
+        settings={"capacity-type": "spot_on-demand", "spread": "zone"},
+        stamps=frozenset({"capacity-type", "spread"}),
+    ),
+    "a deprecated selector": Row(
+        _pod(box({"cpu": "100m"}), nodeSelector={"beta.kubernetes.io/arch": "arm64"}),
+        {"cpu": 100, "pods": 1},
+        settings={"legacy-labels": "rewrite", "arch": "amd64"},
+        stamps=frozenset({"legacy-labels"}),
+    ),
+    "a pod for Windows whose namespace asks for arm64": Row(
+        _pod(box({"cpu": "100m"}), hostNetwork=True, securityContext=_ON_WINDOWS),
+        {"cpu": 100, "pods": 1},
+        settings={"arch": "arm64", "capacity-type": "spot"},
+        stamps=frozenset({"capacity-type"}),
+    ),
+    "a pod that opts out": Row(
+        _pod(box({"cpu": "100m"})),
+        {"cpu": 100, "pods": 1},
+        settings={"arch": "arm64"},
+        annotations={"stamp": "disabled"},
+    ),
+    "the first pod of a share on demand": Row(
+        _pod(box({"cpu": "100m"})),
+        {"cpu": 100, "pods": 1},
+        annotations={"on-demand": "30%"},
+        workload="Deployment",
+        stamps=frozenset({"on-demand"}),
+    ),
+    "stamps over a RuntimeClass and a LimitRange": Row(
+        _pod(box(), runtimeClassName="{runtime}"),
+        {"cpu": 750, "memory": 160 * _MI, "pods": 1},
+        limits=({"type": "Container", "defaultRequest": {"cpu": "500m"}},),
+        runtime=_RUNTIME,
+        settings={"os": "linux", "nodepool": "{pool}"},
+        stamps=frozenset({"os", "nodepool", "tolerations"}),
     ),
 }
 """By what the row is about."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from flask import Flask, Response, request
 
 from certs.serving import ServingContext
+from provisioner.apis.stamping import Facts, decide
 from provisioner.support import health, heartbeat, logs
 from provisioner.support.http.gunicorn_server import Server
 from provisioner.support.http.server import HttpServer
@@ -25,7 +26,6 @@ from tests.support.eventually import eventually
 from tests.support.ports import free_port
 from tests.support.rawhttp import Address, get
 from webhook.review import decode_pod, decode_review, encode_reply
-from webhook.stamping import Facts, decide
 
 FACTS = Facts("n", {"dovetail.dev/arch": "amd64_arm64", "dovetail.dev/capacity-type": "spot"})
 LIMITS = Limits(answer_seconds=2.0, body_bytes=3 * 1024 * 1024)

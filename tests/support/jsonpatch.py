@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.review import Operation
+from provisioner.apis.podpatch import Operation
 
 
 class PatchError(AssertionError):

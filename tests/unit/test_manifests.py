@@ -534,6 +534,7 @@ PURPOSES: dict[tuple[str, str], dict[tuple[str, str, str], str]] = {
         ("create", "authorization.k8s.io", "subjectaccessreviews"): "what they may see",
         ("get create patch", LEASES, "leases"): "election",
         (READ, "", "configmaps"): "whether disruption is paused",
+        ("get", "", "configmaps"): "what the webhook stamps on pods that ask for nothing, for CapacityBuffers",
         ("get patch", "", "secrets"): "certificates for reports, and for an extender off loopback",
     },
     ("dovetail-provisioner", "components/kwok"): {
@@ -842,6 +843,7 @@ def test_what_can_be_limited_to_a_name_is() -> None:
         ("dovetail-provisioner", "leases", CLUSTER_AUTOSCALER[0], KARPENTER_LEASE),  # whether they run beside us
         ("dovetail-provisioner", "configmaps", "dovetail-discounts"),
         ("dovetail-provisioner", "configmaps", "dovetail-settings"),
+        ("dovetail-provisioner", "configmaps", "dovetail-defaults"),
         ("dovetail-provisioner", "configmaps", "dovetail-conversion"),
         ("dovetail-webhook", "leases", "karpenter-leader-election"),
         ("dovetail-provisioner", "configmaps", *kept_maps()),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from provisioner.apis.stamping import Images, ImagesAsked
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
@@ -20,7 +21,6 @@ from webhook.images.documents import Login
 from webhook.images.fair_cache import FairCache
 from webhook.images.references import LONGEST, Host, Reference, UnusableReferenceError, parse
 from webhook.images.registry import Found, LookupFailedError
-from webhook.stamping import Images, ImagesAsked
 
 THREADS: Final = 4
 AT_ONCE_OF_ONE: Final = 2

@@ -12,8 +12,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from provisioner.apis import names
+from provisioner.apis import names, podpatch, stamping
 from provisioner.apis.core import ObjectReference
+from provisioner.apis.stamping import Decision, Facts, Images
 from provisioner.kube.client import Client
 from provisioner.kube.config import Api
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
@@ -25,11 +26,10 @@ from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
-from webhook import messages, review, stamping
+from webhook import messages
 from webhook.facts import PODS_PAGE
 from webhook.images.lookups import Key, Lookups, key_of
 from webhook.review import ReviewError, decode_pod
-from webhook.stamping import Decision, Facts, Images
 
 GATE_SECONDS: Final = 10.0
 """How long a pod is held at most, from the moment at which it was seen."""
@@ -200,8 +200,8 @@ class MarkedPods:
             self._written(key)
             return DONE
         guards = (
-            review.test("metadata", "uid", value=marked.uid),
-            review.test("metadata", "resourceVersion", value=marked.resource_version),
+            podpatch.test("metadata", "uid", value=marked.uid),
+            podpatch.test("metadata", "resourceVersion", value=marked.resource_version),
         )
         try:
             self._client.raw("PATCH", path, [*guards, *decision.operations], content_type="application/json-patch+json")
@@ -233,7 +233,7 @@ class MarkedPods:
         _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
         return Result(failed=True)
 
-    def _decide(self, key: str, pod: review.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
+    def _decide(self, key: str, pod: podpatch.Pod, facts: Facts, *, late: bool, hopeless: bool) -> Decision | None:
         """What to write; only mark and gate are taken away where everything else was refused for too long."""
         free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         asked = None if hopeless else stamping.images_of(free, facts)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.stamping import ARCHITECTURES
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODES, PODS
@@ -20,7 +21,6 @@ from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support import heartbeat, logs
 from provisioner.support.bounded import forget_oldest
 from webhook import messages
-from webhook.stamping import ARCHITECTURES
 
 EVERY_SECONDS: Final = 1800.0
 FIRST_SECONDS: Final = 5.0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from provisioner.apis.stamping import Facts, Images, ImagesAsked
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.events import Recorder
@@ -16,7 +17,6 @@ from webhook.images.proofs import Proofs
 from webhook.images.registry import Registry, client_context
 from webhook.images.transport import Transport
 from webhook.images.trust import Trust, TrustError, parse_accounts, parse_networks, parse_registries
-from webhook.stamping import Facts, Images, ImagesAsked
 
 T = TypeVar("T")
 QPS, BURST = 100.0, 200

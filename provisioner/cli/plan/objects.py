@@ -24,6 +24,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.openapi import definition_of, unknown_fields
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
+from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
 from provisioner.cli.documents import DocumentError, documents
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
@@ -79,6 +80,7 @@ class Objects:
     Attributes:
         loose: pods as somebody wrote them, not as an API server returned them.
         admitting: LimitRanges, RuntimeClasses and PriorityClasses.
+        stamping_defaults: data of the webhook's ConfigMap.
         ignored: kinds that a plan does not depend on, and how many of each.
         notes: sentences about what is ignored in objects that count.
     """
@@ -94,6 +96,7 @@ class Objects:
     daemon_sets: list[DaemonSet] = field(default_factory=list)
     admitting: list[Admitting] = field(default_factory=list)
     namespaces: list[LabelledNamespace] = field(default_factory=list)
+    stamping_defaults: Mapping[str, str] = field(default_factory=dict)
     volumes: list[PersistentVolume] = field(default_factory=list)
     volume_claims: list[PersistentVolumeClaim] = field(default_factory=list)
     storage_classes: list[StorageClass] = field(default_factory=list)
@@ -189,6 +192,12 @@ class Objects:
             self.workloads.append(decode_workload(file, named, kind, msgspec.json.encode(document)))
         elif (kind, version) == ("Pod", "v1") and not metadata.get("uid"):
             self.loose.append(loose_pod(file, named, document))
+        elif (kind, version) == ("ConfigMap", "v1"):
+            one = resources.CONFIGMAPS.decode(msgspec.json.encode(document))
+            if (one.metadata.namespace, one.metadata.name) == (OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP):
+                self.stamping_defaults = one.data
+            else:
+                self.ignored[kind] += 1
         elif (found := _KNOWN.get((version, kind))) is not None:
             if found.namespaced and not metadata.get("namespace"):
                 document = {**document, "metadata": {**metadata, "namespace": "default"}}

@@ -12,11 +12,12 @@ from provisioner.apis.core import Node, StorageClass, StorageClassMeta
 from provisioner.apis.karpenter import NodeClassReference, NodePool
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod, PodShape, is_active, is_daemon, is_mirror, is_terminal, opted_out
-from provisioner.apis.templates import admitted
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import Admitted, admitted_pods, are_of_eks, owned
 from provisioner.cli.plan.catalogues import DEFAULT_POOL, PlanCatalogue, default_pool
 from provisioner.cli.plan.objects import Objects, Problem
 from provisioner.cli.plan.static_nodes import static_nodes
-from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, expanded, unexpanded
+from provisioner.cli.plan.workloads import MAX_CLAIMS, MAX_PODS, Workload, expanded, unexpanded
 from provisioner.cloudprovider.overlays import Overlays
 from provisioner.cloudprovider.types import InstanceType, offering_price
 from provisioner.scheduling.problem import Storage, World
@@ -94,7 +95,7 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
     count, claims = len(pods), 0
     unknown: set[str] = set()
     there = {f"{one.metadata.namespace or 'default'}/{one.metadata.name}" for one in objects.volume_claims}
-    admission = admission_of(objects.admitting)
+    admission = replace(admission_of(objects.admitting), extended=are_of_eks(objects.nodes))
     for one in workloads:
         if id(one) in skip:
             continue
@@ -109,22 +110,38 @@ def pods_in(objects: Objects) -> tuple[Pod, ...]:
             )
             objects.complain(Problem(one.file, one.named, "spec.volumeClaimTemplates", text))
             continue
-        made = admitted(one.template, one.namespace, admission)
-        unknown.update(made.unknown)
-        if made.refusal:
-            objects.complain(Problem(one.file, one.named, "", f"the API server refuses its pods: {made.refusal}"))
-            continue
-        shape = made.shape(one.namespace)
-        if shape.error:
-            path, _, rest = shape.error.partition(": ")
-            where = path if one.alone else f"spec.template.{path}"
-            objects.complain(Problem(one.file, one.named, where if rest else "", rest or shape.error))
+        template = one.template if one.alone else owned(one.template, one.kind)
+        made = admitted_pods(template, admission, _stamping(objects, one.namespace), one.replicas)
+        unknown.update(name for _, each in made for name in each.unknown)
+        problem = _problem(one, made[0][1])
+        if problem is not None:
+            objects.complain(problem)
             continue
         count += one.replicas
         claims += one.replicas * len(one.claims)
-        pods += expanded(one, shape, there)
+        first = one.first
+        for some, each in made:
+            pods += expanded(replace(one, first=first, replicas=some), each.shape(one.namespace), there)
+            first += some
     objects.notes += [f"The input has no {one}; what it adds to pods is left out." for one in sorted(unknown)]
     return tuple(pods)
+
+
+def _stamping(objects: Objects, namespace: str) -> Facts:
+    """What the webhook goes by."""
+    taints = {pool.name: pool.taints for pool in objects.pools}
+    labels = next((one.metadata.labels for one in objects.namespaces if one.metadata.name == namespace), {})
+    return Facts(namespace, labels, objects.stamping_defaults, taints_of=taints.get if taints else None)
+
+
+def _problem(one: Workload, made: Admitted) -> Problem | None:
+    """Why a workload has no pods that can be planned."""
+    if made.refusal:
+        return Problem(one.file, one.named, "", f"the API server refuses its pods: {made.refusal}")
+    error = made.shape(one.namespace).error
+    path, _, rest = error.partition(": ")
+    where = path if one.alone else f"spec.template.{path}"
+    return Problem(one.file, one.named, where if rest else "", rest or error) if error else None
 
 
 def question_of(
@@ -368,8 +385,8 @@ def _with_samples(world: World, objects: Objects, pods: Sequence[Pod]) -> World:
     return replace(world, daemons=(*world.daemons, *(shape for _, shape in sorted(samples.items()))))
 
 
-def _stamped(objects: Objects) -> list[str]:
-    """Namespaces and workloads of which the webhook would change the pods that are still to be made, for people."""
+def _by_images(objects: Objects) -> list[str]:
+    """Namespaces and workloads that ask for the architectures of the images of pods that are still to be made, for people."""
     there = unexpanded(objects.workloads, objects.pods)
     made = [one for one in (*objects.loose, *objects.workloads) if id(one) not in there]
     spaces = {one.namespace for one in made}
@@ -377,12 +394,12 @@ def _stamped(objects: Objects) -> list[str]:
         *(
             f"Namespace {one.metadata.name}"
             for one in objects.namespaces
-            if one.metadata.name in spaces and names.STAMPS & one.metadata.labels.keys()
+            if one.metadata.name in spaces and names.STAMP_IMAGE_ARCH in one.metadata.labels
         ),
         *(
             f"{one.kind} {one.namespace}/{one.name}"
             for one in made
-            if names.STAMPS & one.template.metadata.annotations.keys()
+            if names.STAMP_IMAGE_ARCH in one.template.metadata.annotations
         ),
     ]
 
@@ -397,10 +414,10 @@ def _about(
             f"No NodePool is asked for {', '.join(pod.key for pod in refusing[:_NAMED])}{more}: the required node affinity demands a node "
             f"without the label {names.NODEPOOL_LABEL}."
         )
-    if stamped := _stamped(objects):
-        more = f" and {len(stamped) - _NAMED} more" if len(stamped) > _NAMED else ""
+    if asking := _by_images(objects):
+        more = f" and {len(asking) - _NAMED} more" if len(asking) > _NAMED else ""
         notes.append(
-            f"The plan does not stamp pods as the webhook does; {', '.join(stamped[:_NAMED])}{more} ask{'s' if len(stamped) == 1 else ''} for it."
+            f"The plan does not look up the architectures of images; {', '.join(asking[:_NAMED])}{more} ask{'s' if len(asking) == 1 else ''} for it."
         )
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:

@@ -5,22 +5,24 @@ Nothing is written but the status: virtual pods are in no plan, get no event, an
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.conditions import set_alone
 from provisioner.apis.core import Deployment, PodTemplateSpec, ReplicaSet, StatefulSet
 from provisioner.apis.pods import Pod
-from provisioner.apis.templates import Admission
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import Admission, owned
 from provisioner.controllers.changes import CapacityBufferChanged, Change
 from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import key_of
 from provisioner.kube.store import Store
 from provisioner.scheduling.capacity_buffers import NOTHING_KEPT, Kept, ResolutionError, Template, is_ours, virtual_pods
@@ -50,6 +52,7 @@ class CapacityBuffers:
     Args:
         objects: the watch of CapacityBuffers; None while the feature gate CapacityBuffer is off, then there are none.
         admission: what the API server makes of templates now.
+        facts: what the webhook goes by in a namespace, without the cluster's defaults, which are read here.
         plan_again: asks provisioning for a run; the word says why.
     """
 
@@ -60,9 +63,12 @@ class CapacityBuffers:
         objects: Objects | None,
         *,
         admission: Callable[[], Admission],
+        facts: Callable[[str], Facts],
         plan_again: Callable[[str], None],
     ) -> None:
-        self._admission = admission
+        self._admission, self._facts = admission, facts
+        self._defaults: Mapping[str, str] = {}
+        self._defaults_read = float("-inf")
         self._client, self._clock, self._objects, self._plan_again = client, clock, objects, plan_again
         self._lock = threading.Lock()
         self._resolved: dict[str, tuple[Pod, ...]] = {}
@@ -128,7 +134,8 @@ class CapacityBuffers:
         unknown: tuple[str, ...] = ()
         try:
             template = self._template(buffer)
-            pods, unknown = virtual_pods(buffer, template, self._admission())
+            facts = self._stamping(buffer.metadata.namespace)
+            pods, unknown = virtual_pods(buffer, template, self._admission(), facts)
         except ResolutionError as error:
             problem = error
             _log.warning(messages.BUFFER_NOT_RESOLVED, capacitybuffer=key, reason=error.reason, message=str(error))
@@ -178,7 +185,22 @@ class CapacityBuffers:
             raise ResolutionError("ScalableRefNotFound", text) from None
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
         made, generation = workload.spec, workload.metadata.generation
-        return Template(made.template, "", generation, replicas, made.volume_claim_templates)
+        template = owned(made.template, reference.kind)
+        return Template(template, "", generation, replicas, made.volume_claim_templates)
+
+    def _stamping(self, namespace: str) -> Facts:
+        """What the webhook goes by there. Its defaults count as none where they are missing, or may not be read."""
+        facts, now = self._facts(namespace), self._clock.monotonic()
+        with self._lock:
+            known = self._defaults if now - self._defaults_read < RECHECK_SECONDS else None
+        if known is None:
+            try:
+                known = self._client.get(resources.CONFIGMAPS, names.DEFAULTS_CONFIGMAP, facts.own_namespace).data
+            except (NotFound, Forbidden):
+                known = {}
+            with self._lock:
+                self._defaults, self._defaults_read = known, now
+        return replace(facts, defaults=known)
 
     def _workload(self, kind: str, name: str, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
         match kind:

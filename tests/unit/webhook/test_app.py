@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from provisioner.apis.shares import Share, Side
+from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.apis.stamping import Facts, Images, ImagesAsked
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.kube import deep
@@ -15,8 +16,6 @@ from tests.unit.webhook.test_review import body
 from webhook.app import MAX_VALUES, Admission, create_app
 from webhook.conversion import Conversion
 from webhook.review import MAX_BODY_BYTES
-from webhook.shares import Owner, Seat
-from webhook.stamping import Facts, Images, ImagesAsked
 from webhook.validation import Surroundings, Validation
 
 

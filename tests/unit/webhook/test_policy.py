@@ -1,6 +1,7 @@
 """The admission policy as a document; what it does to pods: tests/integration/test_admission_policy.py."""
 
-from webhook import policy, registration, stamping
+from provisioner.apis import stamping
+from webhook import policy, registration
 
 LEFT_TO_THE_WEBHOOK = {
     stamping.SCHEDULER_STAMP,

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.apis import podpatch
+from provisioner.apis.podpatch import Operation
 from tests.support import jsonpatch
 from tests.support.kube import deep
 from webhook import review
 from webhook.review import (
     MAX_PATCH_BYTES,
     MAX_WARNING_BYTES,
-    Operation,
     PatchTooLargeError,
     ReviewError,
     decode_pod,
@@ -117,7 +118,7 @@ def test_an_empty_reply_has_no_patch() -> None:
 
 
 def test_a_full_reply() -> None:
-    operations = [review.add("spec", "nodeSelector", "kubernetes.io/arch", value="arm64"), review.remove("a")]
+    operations = [podpatch.add("spec", "nodeSelector", "kubernetes.io/arch", value="arm64"), podpatch.remove("a")]
     response = json.loads(encode_reply("u1", operations, ["careful"], {"stamped": "arch"}))["response"]
     assert json.loads(base64.b64decode(response.pop("patch"))) == [
         {"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1arch", "value": "arm64"},
@@ -139,7 +140,7 @@ def test_a_long_warning_is_cut_visibly() -> None:
 
 
 def test_a_false_value_is_written() -> None:
-    assert json.loads(msgspec.json.encode(review.add("a", value=None))) == {"op": "add", "path": "/a", "value": None}
+    assert json.loads(msgspec.json.encode(podpatch.add("a", value=None))) == {"op": "add", "path": "/a", "value": None}
 
 
 @given(st.lists(st.text(alphabet="~/01a-", min_size=1), min_size=1, max_size=4), st.integers())
@@ -148,7 +149,7 @@ def test_a_pointer_finds_what_it_was_made_from(parts: list[str], value: int) -> 
     level = document
     for part in parts[:-1]:
         level = level.setdefault(part, {})
-    assert _dig(jsonpatch.apply(document, [review.add(*parts, value=value)]), parts) == value
+    assert _dig(jsonpatch.apply(document, [podpatch.add(*parts, value=value)]), parts) == value
 
 
 def _dig(document: Any, parts: list[str]) -> Any:
@@ -169,12 +170,12 @@ def test_a_patch_is_bounded_by_the_size_of_its_object() -> None:
     def endless() -> Iterator[Operation]:
         nonlocal made
         for made in range(10**9):  # noqa: B007
-            yield review.add("metadata", "labels", "a", value="x" * 1000)
+            yield podpatch.add("metadata", "labels", "a", value="x" * 1000)
 
     with pytest.raises(PatchTooLargeError):
         encode_reply("u1", endless(), object_bytes=500_000)  # type: ignore[arg-type]  # seen only as far as it is read
     assert 1_400 < made < 1_600
-    small = [review.add("metadata", "labels", "a", value="x" * MAX_PATCH_BYTES)]
+    small = [podpatch.add("metadata", "labels", "a", value="x" * MAX_PATCH_BYTES)]
     assert len(encode_reply("u1", small, object_bytes=100)) > MAX_PATCH_BYTES
     with pytest.raises(PatchTooLargeError):
         encode_reply("u1", small)

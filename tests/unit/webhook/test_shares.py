@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.meta import ObjectMeta, OwnerReference
-from provisioner.apis.shares import Share, Side, parse
+from provisioner.apis.shares import Owner, Seat, Share, Side, parse
 from provisioner.kube.resources import Bare
 from provisioner.kube.watch import EventKind
 from tests.support.clock import FakeClock
-from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, Owner, Seat, SharedPod, ShareLedger, shared
+from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, SharedPod, ShareLedger, shared
 
 WEB: Final = Owner("shop", "web")
 THIRD: Final = Share(percent=30)

@@ -9,7 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.apis.shares import Share, Side
+from provisioner.apis.shares import Owner, Seat, Share, Side
+from provisioner.apis.stamping import (
+    MAX_ANNOTATION_BYTES,
+    MAX_IMAGES,
+    MAX_OPERATIONS,
+    MAX_TOLERATIONS,
+    MAX_VALUES,
+    SHARE_STAMP,
+    Decision,
+    Facts,
+    Images,
+    ImagesAsked,
+    StampOutcome,
+    decide,
+    images_of,
+    settle,
+    share_of,
+)
 from provisioner.values.taints import Taint
 from tests.support import jsonpatch
 from tests.support.stamping_cases import (
@@ -36,24 +53,6 @@ from tests.support.stamping_cases import (
     required,
 )
 from webhook.review import decode_pod
-from webhook.shares import Owner, Seat
-from webhook.stamping import (
-    MAX_ANNOTATION_BYTES,
-    MAX_IMAGES,
-    MAX_OPERATIONS,
-    MAX_TOLERATIONS,
-    MAX_VALUES,
-    SHARE_STAMP,
-    Decision,
-    Facts,
-    Images,
-    ImagesAsked,
-    StampOutcome,
-    decide,
-    images_of,
-    settle,
-    share_of,
-)
 
 FACTS = Facts(namespace="shop", namespace_labels={}, scheduler_alive=True)
 

@@ -157,10 +157,37 @@ def test_a_pod_that_refuses_node_pools_is_counted_and_named() -> None:
     assert any("default/elsewhere" in note for note in question.notes)
 
 
-def test_who_asks_the_webhook_for_stamps_is_named() -> None:
-    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {dovetail.dev/arch: arm64}}\n"
-    question, _ = asked(
-        space, BARE.replace("{name: bare}", '{name: bare, annotations: {dovetail.dev/nodepool: "plain"}}')
+SPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {dovetail.dev/%s}}\n"
+DEFAULTS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: dovetail-defaults, namespace: dovetail-system}
+data: {arch: arm64}
+"""
+
+
+@pytest.mark.parametrize("asking", [SPACE % "arch: arm64", DEFAULTS], ids=["a namespace", "the cluster"])
+def test_pods_are_stamped_as_the_webhook_does(asking: str) -> None:
+    (claim,) = solved(asking, BARE).claims
+    assert claim.requirements[names.ARCH_LABEL].values == {"arm64"}
+
+
+def test_a_pod_that_asks_for_a_node_pool_tolerates_its_taints() -> None:
+    (claim,) = solved(BARE.replace("{name: bare}", '{name: bare, annotations: {dovetail.dev/nodepool: "kata"}}')).claims
+    assert claim.pool == "kata"
+
+
+def test_a_share_on_demand_is_planned() -> None:
+    shared = BOXED.replace(
+        "{spec: {runtimeClassName: kata, ", "{metadata: {annotations: {dovetail.dev/on-demand: 30%}}, spec: {"
     )
-    said = "The plan does not stamp pods as the webhook does; Namespace default, Pod default/bare ask for it."
+    pods = asked(shared)[0].pods
+    assert sorted(pod.labels[names.ON_DEMAND_SHARE_LABEL] for pod in pods) == [*["on-demand"] * 2, *["spot"] * 2]
+    assert len({pod.name for pod in pods}) == 4
+
+
+def test_who_asks_for_what_images_were_built_for_is_named() -> None:
+    marked = BARE.replace("{name: bare}", "{name: bare, annotations: {dovetail.dev/image-arch: stamp}}")
+    question, _ = asked(SPACE % "image-arch: stamp", marked)
+    said = "The plan does not look up the architectures of images; Namespace default, Pod default/bare ask for it."
     assert said in question.notes

@@ -9,7 +9,9 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
+from provisioner.apis.core import Affinity, NodeSelectorRequirement
 from provisioner.apis.meta import condition
+from provisioner.apis.stamping import Facts
 from provisioner.controllers.changes import CapacityBufferChanged
 from provisioner.controllers.core.capacity_buffers import RECHECK_SECONDS, UNKNOWN_SECONDS, CapacityBuffers
 from provisioner.controllers.core.plans import PlanWriter
@@ -69,6 +71,7 @@ class Stage:
             self.world.clock,
             self.watch,
             admission=self.world.cluster.admission,
+            facts=lambda namespace: Facts(namespace, {}),
             plan_again=self.again.append,
         )
         self.put(**spec)
@@ -212,6 +215,29 @@ def test_a_node_that_is_bought_for_a_buffer_keeps_its_room_before_the_next_run_f
     assert not any(stage.buffers.keeps(str(NodeKey(name))) for name in stage.claims())
 
 
+def test_units_are_stamped_by_the_defaults_of_the_cluster_as_they_are_now() -> None:
+    stage = Stage(**POD_TEMPLATE, replicas=1)
+
+    def selected() -> list[str]:
+        stage.buffers.reconcile(KEY)
+        stage.world.clock.advance(RECHECK_SECONDS)
+        affinity = stage.buffers.pods()[0].shape.affinity
+        return [] if affinity is None else [one.key for one in required_of(affinity)]
+
+    assert selected() == []
+    stage.objects[f"/api/v1/namespaces/dovetail-system/configmaps/{names.DEFAULTS_CONFIGMAP}"] = {
+        "metadata": {"name": names.DEFAULTS_CONFIGMAP},
+        "data": {"arch": "arm64"},
+    }
+    assert selected() == [names.ARCH_LABEL]
+
+
+def required_of(affinity: Affinity) -> tuple[NodeSelectorRequirement, ...]:
+    assert affinity.node_affinity is not None
+    assert affinity.node_affinity.required is not None
+    return affinity.node_affinity.required.node_selector_terms[0].match_expressions
+
+
 def test_what_nobody_knows_keeps_nodes_for_a_minute_only() -> None:
     stage = Stage(**POD_TEMPLATE, replicas=1)
     ready(stage, "a")
@@ -226,6 +252,7 @@ def test_without_the_gate_there_are_none() -> None:
         stage.world.clock,
         None,
         admission=stage.world.cluster.admission,
+        facts=lambda namespace: Facts(namespace, {}),
         plan_again=stage.again.append,
     )
     off.start()

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from provisioner.apis.pods import PodShape, decode_pod
+from provisioner.apis.stamping import Facts
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.methods import consolidation, drift
 from tests.support.fleets import ABC, OLD, Fleet, gist, gone, several
 from tests.support.problems import instance_type
 from tests.unit.webhook.test_stamping import ON_DEMAND, SPOT, owned, stamped
-from webhook.stamping import Facts
 
 SMALL, LARGE = (
     instance_type(name, cpu, "16Gi", price, zones=ABC)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from provisioner.apis.stamping import Images, ImagesAsked
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
 from tests.support.imagehosts import encoded, index
@@ -15,7 +16,6 @@ from webhook.images.documents import Login, Platform, platforms_in
 from webhook.images.lookups import Key, Lookups
 from webhook.images.references import Host, Reference, parse
 from webhook.images.registry import Found, LookupFailedError
-from webhook.stamping import Images, ImagesAsked
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 SHA = "sha256:" + "a" * 64

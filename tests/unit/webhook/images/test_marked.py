@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.apis.stamping import Facts, ImagesAsked
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PartialIdentity
@@ -20,7 +21,6 @@ from webhook.images.lookups import Lookups
 from webhook.images.marked import MarkedPods
 from webhook.images.references import Reference
 from webhook.images.registry import Found, LookupFailedError
-from webhook.stamping import Facts, ImagesAsked
 
 AMD64, ARM64 = Platform("linux", "amd64"), Platform("linux", "arm64")
 GATE = {"name": "dovetail.dev/image-arch"}

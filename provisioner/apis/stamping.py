@@ -35,16 +35,17 @@ import enum
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from provisioner.apis import names, shares
+import msgspec
+
+from provisioner.apis import messages, names, podpatch, shares
+from provisioner.apis.core import PodTemplateSpec
+from provisioner.apis.podpatch import NodeAffinity, Operation, Pod, Term
 from provisioner.apis.selections import MOST_ELEMENTS
-from provisioner.apis.shares import Share, Side
+from provisioner.apis.shares import Owner, Seat, Share, Side
 from provisioner.values.taints import Taint, Toleration, tolerates
-from webhook import messages, review
-from webhook.review import NodeAffinity, Operation, Pod, Term
-from webhook.shares import Owner, Seat
 
 PREFIX = f"{names.DOVETAIL}/"
 DISABLED = "disabled"
@@ -95,6 +96,9 @@ _SHARING = frozenset({("ReplicaSet", "apps"), ("StatefulSet", "apps"), ("Job", "
 NOT_OF_BROTHERS = names.PER_POD_LABELS | {names.ON_DEMAND_SHARE_LABEL}
 """Labels that tell the pods of one owner apart: nothing selects brothers by them."""
 _SPOT_WEIGHT = 100
+_encode = msgspec.json.Encoder().encode
+_decode_template = msgspec.json.Decoder(PodTemplateSpec).decode
+_decode_pod = msgspec.json.Decoder(Pod).decode
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -424,6 +428,34 @@ def share_of(pod: Pod, facts: Facts) -> tuple[Owner, Share] | None:
     return asked.owner, asked.share
 
 
+def seats(template: PodTemplateSpec, facts: Facts, count: int, standing: int) -> list[tuple[int, Facts]]:
+    """How many of the next pods of a template are decided on by which facts: with a share on demand there are two sides.
+
+    Args:
+        template: of the pods, with their owner.
+        facts: without a seat.
+        count: of the pods.
+        standing: pods that the owner has already.
+    """
+    asked = share_of(_decode_pod(_encode(template)), facts)
+    if asked is None or not count:
+        return [(count, facts)]
+    on_demand = asked[1].of(standing + count) - asked[1].of(standing)
+    sides = ((on_demand, Side.ON_DEMAND), (count - on_demand, Side.SPOT))
+    return [(some, replace(facts, seat=Seat(side, 1, 0))) for some, side in sides if some]
+
+
+def stamped(template: PodTemplateSpec, facts: Facts) -> PodTemplateSpec:
+    """The pod of a template as it is stamped, without what only people see. Cost: as of `decide`, and reading the template anew."""
+    text = _encode(template)
+    operations = decide(_decode_pod(text), facts).operations
+    if not operations:
+        return template
+    # read as the API server writes it: what equals a default and is written is another text, by which shapes are told apart
+    document = {"metadata": {}, "spec": {}} | msgspec.json.decode(text)  # a pod has both
+    return _decode_template(_encode(podpatch.patched(document, operations)))
+
+
 def _opted_out(settings: _Settings, draft: _Draft) -> bool:
     out = False
     for found in settings.opt_outs():
@@ -447,7 +479,7 @@ def _require_labels(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) 
             continue
         values = tuple(sorted({part.strip() for part in re.split("[,_]", found.value) if part.strip()}))
         if len(values) > MAX_VALUES:
-            draft.warnings.append(messages.too_many_values(found.place, len(values), MAX_VALUES, setting.label))
+            draft.warnings.append(messages.setting_too_long(found.place, len(values), MAX_VALUES, setting.label))
             continue
         bad = [value for value in values if not setting.accepts(value)]
         if bad or not values:
@@ -553,11 +585,11 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
     if terms is None:
         required = {"nodeSelectorTerms": [{"matchExpressions": [_expression(*item) for item in wanted.items()]}]}
         if pod.spec.affinity is None:
-            yield review.add("spec", "affinity", value={"nodeAffinity": {_REQUIRED: required}})
+            yield podpatch.add("spec", "affinity", value={"nodeAffinity": {_REQUIRED: required}})
         elif pod.spec.affinity.node_affinity is None:
-            yield review.add("spec", "affinity", "nodeAffinity", value={_REQUIRED: required})
+            yield podpatch.add("spec", "affinity", "nodeAffinity", value={_REQUIRED: required})
         else:
-            yield review.add("spec", "affinity", "nodeAffinity", _REQUIRED, value=required)
+            yield podpatch.add("spec", "affinity", "nodeAffinity", _REQUIRED, value=required)
         return
     for index, term in enumerate(terms):
         path = ("spec", "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms", index, "matchExpressions")
@@ -565,10 +597,10 @@ def _affinity_operations(pod: Pod, wanted: Mapping[str, tuple[str, ...]]) -> Ite
             _expression(label, found) for label, values in wanted.items() if (found := _missing(term, label, values))
         ]
         if missing and term.match_expressions is None:
-            yield review.add(*path, value=missing)
+            yield podpatch.add(*path, value=missing)
         else:
             for expression in missing:
-                yield review.add(*path, "-", value=expression)
+                yield podpatch.add(*path, "-", value=expression)
 
 
 # --- architectures of images ----------------------------------------------------------------------------------------
@@ -682,7 +714,7 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
         if common is not None and not common:
             draft.warnings.append(messages.IMAGES_HAVE_NO_COMMON_ARCHITECTURE)
     if (pod.metadata.labels or {}).get(names.IMAGE_ARCH_PENDING) is not None:
-        draft.operations.append(review.remove("metadata", "labels", names.IMAGE_ARCH_PENDING))
+        draft.operations.append(podpatch.remove("metadata", "labels", names.IMAGE_ARCH_PENDING))
     if common and found is not None and not common >= ARCHITECTURES:
         values = tuple(sorted(common))
         if gated is not None:
@@ -697,22 +729,22 @@ def settle(pod: Pod, facts: Facts, *, late: bool) -> Decision | None:
 
 
 def _ungated(at: int) -> Iterator[Operation]:
-    yield review.test("spec", "schedulingGates", at, "name", value=names.IMAGE_ARCH_GATE)
-    yield review.remove("spec", "schedulingGates", at)
+    yield podpatch.test("spec", "schedulingGates", at, "name", value=names.IMAGE_ARCH_GATE)
+    yield podpatch.remove("spec", "schedulingGates", at)
 
 
 def _annotate(pod: Pod, draft: _Draft, key: str, value: str) -> None:
     """Add an annotation where it fits: the API server would refuse the whole patch."""
     if pod.metadata.annotations is None:
-        draft.operations.append(review.add("metadata", "annotations", value={key: value}))
+        draft.operations.append(podpatch.add("metadata", "annotations", value={key: value}))
     elif _fits({**pod.metadata.annotations, key: value}):
-        draft.operations.append(review.add("metadata", "annotations", key, value=value))
+        draft.operations.append(podpatch.add("metadata", "annotations", key, value=value))
 
 
 # --- the share on demand --------------------------------------------------------------------------------------------
 
 
-def _controller_of(pod: Pod) -> review.OwnerReference | None:
+def _controller_of(pod: Pod) -> podpatch.OwnerReference | None:
     """The controller of the pod, if it makes pods that are alike."""
     for owner in pod.metadata.owner_references or ():
         group = owner.api_version.partition("/")[0]
@@ -751,7 +783,7 @@ class _AskedShare:
     """
 
     found: _Found
-    controller: review.OwnerReference | None
+    controller: podpatch.OwnerReference | None
     owner: Owner
     share: Share
     problem: str
@@ -796,7 +828,7 @@ def _seated(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft) -> Seat 
     return seat
 
 
-def _warn_of_repair(pod: Pod, controller: review.OwnerReference, draft: _Draft) -> None:
+def _warn_of_repair(pod: Pod, controller: podpatch.OwnerReference, draft: _Draft) -> None:
     """Tell what the provisioner will not do."""
     wanted = (pod.metadata.annotations or {}).get(names.ON_DEMAND_REPAIR)
     if wanted is None:
@@ -816,12 +848,12 @@ def _prefer_spot(pod: Pod, required: bool) -> Operation:
     term = {"matchExpressions": [_expression(names.CAPACITY_TYPE_LABEL, (names.CAPACITY_SPOT,))]}
     preference = {"weight": _SPOT_WEIGHT, "preference": term}
     if node_affinity is not None and node_affinity.preferred is not None:
-        return review.add("spec", "affinity", "nodeAffinity", _PREFERRED, "-", value=preference)
+        return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, "-", value=preference)
     if node_affinity is not None or required:
-        return review.add("spec", "affinity", "nodeAffinity", _PREFERRED, value=[preference])
+        return podpatch.add("spec", "affinity", "nodeAffinity", _PREFERRED, value=[preference])
     if affinity is not None:
-        return review.add("spec", "affinity", "nodeAffinity", value={_PREFERRED: [preference]})
-    return review.add("spec", "affinity", value={"nodeAffinity": {_PREFERRED: [preference]}})
+        return podpatch.add("spec", "affinity", "nodeAffinity", value={_PREFERRED: [preference]})
+    return podpatch.add("spec", "affinity", value={"nodeAffinity": {_PREFERRED: [preference]}})
 
 
 # --- tolerations, spread, disruption --------------------------------------------------------------------------------
@@ -902,9 +934,9 @@ def _job_of(pod: Pod) -> str:
 def _append(present: Sequence[object] | None, path: tuple[str, ...], values: list[Any], draft: _Draft) -> None:
     """Put values at the end of a list that may not be there."""
     if present is None:
-        draft.operations.append(review.add(*path, value=values))
+        draft.operations.append(podpatch.add(*path, value=values))
     else:
-        draft.operations.extend(review.add(*path, "-", value=value) for value in values)
+        draft.operations.extend(podpatch.add(*path, "-", value=value) for value in values)
 
 
 # --- the scheduler --------------------------------------------------------------------------------------------------
@@ -922,7 +954,7 @@ def _choose_scheduler(pod: Pod, settings: _Settings, facts: Facts, draft: _Draft
     if not facts.scheduler_alive:
         draft.scheduler_held_back = True  # nobody would bind the pod; the default scheduler will
         return
-    draft.operations.append(review.add("spec", "schedulerName", value=facts.scheduler_name))
+    draft.operations.append(podpatch.add("spec", "schedulerName", value=facts.scheduler_name))
     draft.note(SCHEDULER_STAMP, facts.scheduler_name, found)
 
 
@@ -1001,8 +1033,8 @@ def _rewrite_node_selector(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             continue
         if new not in selector:
             selector[new] = value  # two deprecated names of one label are checked against each other too
-            yield review.add("spec", "nodeSelector", new, value=value)
-        yield review.remove("spec", "nodeSelector", old)
+            yield podpatch.add("spec", "nodeSelector", new, value=value)
+        yield podpatch.remove("spec", "nodeSelector", old)
         renamed[old] = new
 
 
@@ -1015,10 +1047,10 @@ def _rewrite_affinity(pod: Pod, renamed: dict[str, str]) -> Iterator[Operation]:
             if new == expression.key:
                 continue
             at = (*path, "matchExpressions", index)
-            yield review.replace(*at, "key", value=new)
+            yield podpatch.replace(*at, "key", value=new)
             for place, value in enumerate(expression.values or ()):
                 if (changed := _new_value(expression.key, value)) != value:
-                    yield review.replace(*at, "values", place, value=changed)
+                    yield podpatch.replace(*at, "values", place, value=changed)
             renamed[expression.key] = new
 
 
@@ -1033,7 +1065,7 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
             draft.warnings.append(messages.spread_has_both(one.topology_key, new))
             continue
         taken.add((new, one.when_unsatisfiable))
-        yield review.replace("spec", "topologySpreadConstraints", index, "topologyKey", value=new)
+        yield podpatch.replace("spec", "topologySpreadConstraints", index, "topologyKey", value=new)
         renamed[one.topology_key] = new
     affinity = pod.spec.affinity
     if affinity is None:
@@ -1051,7 +1083,7 @@ def _rewrite_topology_keys(pod: Pod, renamed: dict[str, str], draft: _Draft) -> 
         ]
         for path, old in keys:
             if (new := renamed_label(old)) != old:
-                yield review.replace(*path, "topologyKey", value=new)
+                yield podpatch.replace(*path, "topologyKey", value=new)
                 renamed[old] = new
 
 
@@ -1068,11 +1100,11 @@ def _label(pod: Pod, draft: _Draft) -> None:
     """All labels at once: where the pod has none, a second addition of the whole map would take the first one away."""
     labels = pod.metadata.labels
     if labels is None and draft.labels:
-        draft.operations.append(review.add("metadata", "labels", value=draft.labels))
+        draft.operations.append(podpatch.add("metadata", "labels", value=draft.labels))
         return
     for key, value in draft.labels.items():
         if (labels or {}).get(key) != value:
-            draft.operations.append(review.add("metadata", "labels", key, value=value))
+            draft.operations.append(podpatch.add("metadata", "labels", key, value=value))
 
 
 # --- the record -----------------------------------------------------------------------------------------------------
@@ -1101,11 +1133,11 @@ def _record(pod: Pod, draft: _Draft) -> bool:
     entries = _recorded(pod) | draft.stamped
     wanted = {**draft.annotations, names.STAMPED_ANNOTATION: "; ".join(entry for _, entry in sorted(entries.items()))}
     if annotations is None:
-        draft.operations.append(review.add("metadata", "annotations", value=wanted))
+        draft.operations.append(podpatch.add("metadata", "annotations", value=wanted))
         return True
     if not _fits({**annotations, **wanted}):
         return False
     for key, value in wanted.items():
         if annotations.get(key) != value:
-            draft.operations.append(review.add("metadata", "annotations", key, value=value))
+            draft.operations.append(podpatch.add("metadata", "annotations", key, value=value))
     return True
