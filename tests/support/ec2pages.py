@@ -60,7 +60,7 @@ def _xml(shape: Any, tag: str, value: Any) -> str:
             if name in shape.members
         )
     elif shape.type_name == "list":
-        inner = "".join(_xml(shape.member, "item", item) for item in value)
+        inner = "".join(_xml(shape.member, _tag(shape.member, "member"), item) for item in value)
     elif shape.type_name == "boolean":
         inner = "true" if value else "false"
     else:

@@ -172,7 +172,7 @@ class Ec2:
                 cwd=_REPOSITORY,
             )
         try:
-            return cls(process, _endpoint(process), region, lag)
+            return cls(process, endpoint_of(process), region, lag)
         except BaseException:
             process.kill()
             process.wait()
@@ -206,36 +206,11 @@ class Ec2:
 
     def environment(self) -> dict[str, str]:
         """What makes any SDK talk to it, and to nothing else."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": self.region,
-            "AWS_DEFAULT_REGION": self.region,
-            "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
-            "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-            "AWS_CONFIG_FILE": "/nonexistent/config",
-            "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "NO_PROXY": "127.0.0.1,localhost",
-        }
+        return environment_of(self.endpoint, self.region)
 
     def session(self) -> Any:
         """A botocore session of its environment, whatever this process' own is."""
-        import botocore.session
-
-        made = botocore.session.Session()
-        given = self.environment()
-        made.set_config_variable("config_file", given["AWS_CONFIG_FILE"])
-        made.set_config_variable("credentials_file", given["AWS_SHARED_CREDENTIALS_FILE"])
-        made.set_config_variable("region", self.region)
-        made.set_credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"])
-        create = made.create_client
-        endpoint = self.endpoint
-
-        def to_us(service_name: str, **options: Any) -> Any:
-            return create(service_name, **{"endpoint_url": endpoint, **options})
-
-        made.create_client = to_us
-        return made
+        return session_of(self.endpoint, self.region)
 
     def client(self, service: str, **options: Any) -> Any:
         """A botocore client of a service; the same for the same options, because making one takes long."""
@@ -391,7 +366,41 @@ class Ec2:
         return found
 
 
-def _endpoint(process: "subprocess.Popen[bytes]") -> str:
+def environment_of(endpoint: str, region: str) -> dict[str, str]:
+    """What makes any SDK talk to one endpoint, and to nothing else."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "AWS_CONFIG_FILE": "/nonexistent/config",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/credentials",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
+
+
+def session_of(endpoint: str, region: str) -> Any:
+    """A botocore session of that environment, whatever this process' own is."""
+    import botocore.session
+
+    made = botocore.session.Session()
+    given = environment_of(endpoint, region)
+    made.set_config_variable("config_file", given["AWS_CONFIG_FILE"])
+    made.set_config_variable("credentials_file", given["AWS_SHARED_CREDENTIALS_FILE"])
+    made.set_config_variable("region", region)
+    made.set_credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"])
+    create = made.create_client
+
+    def to_us(service_name: str, **options: Any) -> Any:
+        return create(service_name, **{"endpoint_url": endpoint, **options})
+
+    made.create_client = to_us
+    return made
+
+
+def endpoint_of(process: "subprocess.Popen[bytes]") -> str:
     """Where it says that it listens."""
     stream = process.stdout
     assert stream is not None
@@ -402,5 +411,5 @@ def _endpoint(process: "subprocess.Popen[bytes]") -> str:
     finally:
         timer.cancel()
     if not line:
-        raise RuntimeError("the EC2 emulator did not come up")
+        raise RuntimeError("the server did not come up")
     return str(json.loads(line)["endpoint"])

@@ -176,6 +176,7 @@ class Network:
             "AvailabilityZoneId": one.zone_id,
             "AvailableIpAddressCount": one.free,
             "MapPublicIpOnLaunch": one.public,
+            "Ipv6Native": False,
             "DefaultForAz": False,
             "OwnerId": self._account,
             "Tags": tag_list(one.tags),

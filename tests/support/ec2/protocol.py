@@ -16,6 +16,16 @@ import botocore.session
 REQUEST_ID: Final = "5d1b2c3a-0000-4000-8000-2026112100e5"
 _EC2_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
+_OF_QUERY_PROTOCOL: Final = {
+    name: f"AWS.SimpleQueueService.{code}"
+    for name, code in {
+        "QueueDoesNotExist": "NonExistentQueue",
+        "EmptyBatchRequest": "EmptyBatchRequest",
+        "TooManyEntriesInBatchRequest": "TooManyEntriesInBatchRequest",
+    }.items()
+}
+"""What SQS called its errors before it spoke JSON, and still does in a header that SDKs read. Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-json-faqs.html"""
+
 Writer = Callable[[str, Any, list[str]], None]
 
 
@@ -200,7 +210,7 @@ def error_answer(service: str, error: AwsError) -> tuple[bytes, dict[str, str]]:
     told = {"__type": error.code, "message": error.message, "Message": error.message}
     headers = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": error.code}
     if service == "sqs":
-        headers["x-amzn-query-error"] = f"{error.code};Sender"
+        headers["x-amzn-query-error"] = f"{_OF_QUERY_PROTOCOL.get(error.code, error.code)};Sender"
     return json.dumps(told).encode(), headers
 
 
@@ -257,7 +267,7 @@ def _make_writer(shape: Any) -> Writer:
         return structure
     if kind == "list":
         member = shape.member
-
+        entry = str(member.serialization.get("name", "member"))
         write: Writer | None = None
 
         def listed(tag: str, value: Any, parts: list[str]) -> None:
@@ -268,7 +278,7 @@ def _make_writer(shape: Any) -> Writer:
                     parts.append(inner.decode())
                 else:
                     write = write or _writer(member)
-                    write("item", inner, parts)
+                    write(entry, inner, parts)
             parts.append(f"</{tag}>")
 
         return listed

@@ -10,7 +10,7 @@ from tests.support.ec2.asking import Asking
 from tests.support.ec2.filters import check_filters, tags_of
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.protocol import AwsError
-from tests.support.ec2.world import ACCOUNT, World, denied, dry_run
+from tests.support.ec2.world import ACCOUNT, VPC, World, denied, dry_run
 
 SHIFTS: Final[dict[str, dict[str, Any]]] = {}
 """Zonal shifts, by zone id."""
@@ -209,6 +209,7 @@ class Services:
                 "kubernetesNetworkConfig": {"serviceIpv6Cidr": setup.service_cidr, "ipFamily": "ipv6"}
                 if setup.ipv6
                 else {"serviceIpv4Cidr": setup.service_cidr, "ipFamily": "ipv4"},
+                "resourcesVpcConfig": {"vpcId": VPC, "subnetIds": sorted(self._world.network.subnets)},
                 "platformVersion": "eks.1",
                 "roleArn": f"arn:aws:iam::{ACCOUNT}:role/cluster",
             }

@@ -249,7 +249,7 @@ def _child(element: Element | None, ns: str, name: str) -> Element | None:
 
 def _items(element: Element | None, ns: str, name: str) -> Iterator[Element]:
     found = _child(element, ns, name)
-    return iter(() if found is None else found.findall(ns + "item"))
+    return iter(() if found is None else found)  # whatever they are called: item, and member in one list (accelerators)
 
 
 def _text(element: Element | None, ns: str, name: str) -> str:
