@@ -6,11 +6,15 @@ whole thing off.
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from provisioner.apis import names
 from provisioner.values import jsontext
+
+INSTANCE_TERMINATED: Final = "instance_terminated"
+"""The reason of an instance whose end has begun already."""
 
 
 class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -81,13 +81,18 @@ class NodeClassNotReadyError(CloudError):
 
 
 class InstanceNotFoundError(CloudError):
-    """There is no such instance, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end."""
+    """There is no such instance, or no longer; raised by `CloudProvider.get` and `.delete`. For a deletion this is the good end.
+
+    Attributes:
+        failed_launch: why the cloud ended it unasked, a sentence for people: if its Node has not registered, its launch has failed; "" where somebody asked
+            for the end, or nobody knows.
+    """
 
     retry = Retry.NEVER
 
-    def __init__(self, provider_id: str) -> None:
+    def __init__(self, provider_id: str, failed_launch: str = "") -> None:
         super().__init__(provider_id)
-        self.provider_id = provider_id
+        self.provider_id, self.failed_launch = provider_id, failed_launch
 
     def __str__(self) -> str:
         return f"instance {self.provider_id} does not exist" if self.provider_id else "the NodeClaim has no instance"

@@ -75,7 +75,8 @@ class _Metered:
                 self._begun.setdefault(key, begun)
             raise
         except Exception as error:
-            _FAILURES.labels(*labels, _ERRORS.get(type(error), "")).inc()
+            word = next((one for kind, one in _ERRORS.items() if isinstance(error, kind)), "")
+            _FAILURES.labels(*labels, word).inc()
             self._observe(labels, key, begun)
             raise
         self._observe(labels, key, begun)

@@ -7,7 +7,7 @@ import pytest
 
 from provisioner.apis import ec2, names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import condition, is_true
+from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.cli.progress import progress_for
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import instance_id_of
@@ -15,6 +15,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import NAMESPACE, SECONDS, AwsCluster, aws_cluster
+from tests.support.ec2 import Fault
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(600)]
 
@@ -166,6 +167,36 @@ def test_a_node_of_a_placement_group_is_let_in_with_the_partition_that_ec2_chose
         aws.client.delete(NODEPOOLS, "grouped")
         aws.client.delete(NODECLAIMS, made.name)
         aws.eventually(lambda: made.name not in {one.name for one in aws.claims()}, "the claim is gone")
+
+
+def test_instances_that_ec2_ends_at_launch_are_not_bought_again_and_again(aws: AwsCluster) -> None:
+    """A key that may not be used: each launch is answered with an instance, and each instance ends by itself."""
+    the_claim(aws)
+    before = {one["id"] for one in aws.ec2.instances()}
+    aws.ec2.script([Fault("", "ends-at-launch", code="Client.InternalError")])
+    try:
+        aws.deploy("big", 1, {"cpu": "12"})
+
+        def unhealthy() -> Condition | None:
+            (pool,) = aws.client.list(NODEPOOLS)
+            found = condition(pool.status.conditions, "NodeRegistrationHealthy")
+            return found if found is not None and found.status == "False" else None
+
+        said = aws.eventually(unhealthy, "the NodePool says that its launches fail", SECONDS)
+        assert said is not None
+        assert "Client.InternalError" in said.message
+        assert "KMS key" in said.message
+
+        def waiting() -> str:
+            launched = [condition(one.status.conditions, names.LAUNCHED) for one in standing(aws.claims())]
+            return next((one.message for one in launched if one is not None and one.reason == "LaunchFailed"), "")
+
+        assert "KMS key" in aws.eventually(waiting, "the next NodeClaim says what it waits for", SECONDS)
+        assert len({one["id"] for one in aws.ec2.instances()} - before) <= 3
+    finally:
+        aws.ec2.script()
+        aws.cluster.kubectl("-n", NAMESPACE, "delete", "deployment", "big")
+        aws.eventually(lambda: len(standing(aws.claims())) == 1, "nobody waits for the pod any more", SECONDS)
 
 
 def test_an_instance_is_tagged_with_its_node(aws: AwsCluster) -> None:

@@ -16,7 +16,8 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import InstanceUnseenError
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
+from provisioner.cloudprovider.aws.launch.pace import FIRST_PAUSE
+from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet
 from provisioner.cloudprovider.errors import (
@@ -568,6 +569,63 @@ def ended(made: Rig, claim: NodeClaim) -> bool:
     except CloudError:
         return False
     return False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What follows from an instance that ends at launch: whether its lane pauses, whether its offering is closed."""
+
+    pauses: bool = False
+    closes: bool = False
+
+
+ENDED = {
+    "Client.InternalError": Ended(pauses=True),
+    "Server.InsufficientInstanceCapacity": Ended(closes=True),
+    "Client.UserInitiatedShutdown": Ended(),
+}
+
+
+@pytest.mark.parametrize("code", ENDED)
+def test_an_instance_that_ends_at_launch(ec2: Ec2, fresh_ground: Ground, code: str) -> None:
+    want, claims = ENDED[code], Claims()
+    bought = {TYPE: ["m5.large"], names.ZONE_LABEL: ["us-west-2a"], names.CAPACITY_TYPE_LABEL: ["on-demand"]}
+    (name,) = claims.add(1, bought)
+    ec2.script([Fault("", "ends-at-launch", code=code, times=1)])
+    node_class = node_class_of(fresh_ground)
+    with rig(fresh_ground, claims, [node_class]) as made:
+        made.start()
+        assert made.wait(15)
+        gone = claims.change(
+            name, labels={**claims.get(name).metadata.labels, **{key: one for key, (one,) in bought.items()}}
+        )
+
+        def has_ended() -> bool:
+            ec2.skip(20)
+            return ended(made, gone)
+
+        assert made.wait(10, has_ended)
+        offer = OfferingKey("on-demand", "m5.large", "us-west-2a")
+        assert (made.shortages.standing(offer, CLOCK.now()) is Standing.CLOSED) is want.closes
+        claims.deleted.add(name)
+        (second,) = claims.add(1, {TYPE: ["c5.large"]})
+        made.reconcile_now(second)
+        if not want.pauses:
+            assert made.wait(10, lambda: second not in claims.without_instance())
+            return
+        assert made.wait(5, lambda: isinstance(claims.errors.get(second), CreateError))
+        error = cast(CreateError, claims.errors[second])
+        assert "EC2 terminated instance" in error.message
+        assert "KMS key" in error.message
+        assert 5 < cast(float, error.retry_after) <= FIRST_PAUSE
+        assert ec2.calls()["CreateFleet"] == 1
+        newer = msgspec.structs.replace(node_class.metadata, generation=2)
+        judged = [msgspec.structs.replace(one, observed_generation=2) for one in node_class.status.conditions]
+        status = msgspec.structs.replace(node_class.status, conditions=tuple(judged))
+        made.classes["default"] = msgspec.structs.replace(node_class, metadata=newer, status=status)
+        (third,) = claims.add(1, {TYPE: ["c5.large"]})
+        made.reconcile_now(third)
+        assert made.wait(10, lambda: third not in claims.without_instance()), "its class was mended"
 
 
 def test_a_registered_instance_that_ec2_does_not_describe_for_a_while_is_not_gone(ec2: Ec2, ground: Ground) -> None:

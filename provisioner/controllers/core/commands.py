@@ -28,7 +28,7 @@ from provisioner.apis.command import (
 )
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node, PodDisruptionBudget
-from provisioner.apis.interruption import interruption_of
+from provisioner.apis.interruption import INSTANCE_TERMINATED, interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
@@ -796,11 +796,20 @@ class CommandQueue:
                 self._backoffs[pool] = (failures, now + seconds)
 
     def _is_at_fault(self, replacement: str, memory: _Memory) -> bool:
-        """Whether a replacement that failed had an instance that did not become a node, or is refused by the API server."""
+        """Whether a replacement that failed had an instance that did not become a node, or is refused by the API server.
+
+        One that its cloud takes back is no fault of the pool; one that ended before its Node registered is.
+        """
         claim = self._cluster.claim(replacement)
-        if claim is not None and self._is_interrupted(claim):
+        if claim is not None and self._is_interrupted(claim) and not self._ended_early(claim):
             return False
         return replacement in memory.launched or replacement in memory.failed
+
+    @staticmethod
+    def _ended_early(claim: NodeClaim) -> bool:
+        mark = interruption_of(claim.metadata.annotations)
+        ended = mark is not None and mark.reason == INSTANCE_TERMINATED
+        return ended and not is_true(claim.status.conditions, names.REGISTERED)
 
     # ------------------------------------------------------------------ healing
 

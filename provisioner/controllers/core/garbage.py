@@ -164,7 +164,8 @@ class InstanceCollector(Generic[InstanceT]):
 class ClaimCollector:
     """Looks for launched claims whose instance vanished behind our back.
 
-    One that is not registered is young, and so may be what is known of its instance: it is deleted at the second look in a row that misses it.
+    One that is not registered is young, and so may be what is known of its instance: it is deleted at the second look in a row that misses it, or
+    as soon as its cloud says that it ended the instance itself. While one waits for its Node, looks are frequent: its pods wait for the next one.
 
     Args:
         uncertain: of which claims nobody can say now whether their instance is there.
@@ -196,9 +197,12 @@ class ClaimCollector:
         claims = self._cluster.claims()  # before the instances: whoever is launched meanwhile is not among them
         there = {one.provider_id for one in self._provider.list()}
         missed, self._missed = self._missed, frozenset()
+        young = False
         for claim in claims:
-            if self._is_candidate(claim) and claim.status.provider_id not in there and self._has_vanished(claim):
-                if not is_true(claim.status.conditions, names.REGISTERED) and claim.metadata.uid not in missed:
+            candidate, registered = self._is_candidate(claim), is_true(claim.status.conditions, names.REGISTERED)
+            young = young or (candidate and not registered)
+            if candidate and claim.status.provider_id not in there and (gone := self._vanished(claim)) is not None:
+                if not (registered or gone.failed_launch or claim.metadata.uid in missed):
                     self._missed |= {claim.metadata.uid}
                     continue
                 if self._postponed(claim, self._cluster.node_of(claim), patience=DECIDED_SECONDS):
@@ -211,7 +215,7 @@ class ClaimCollector:
                     continue
                 self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
                 _log.info(messages.DELETED_NODECLAIM_WITHOUT_INSTANCE, nodeclaim=claim.name)
-        return MISSED_SECONDS if self._missed else POLL_SECONDS
+        return MISSED_SECONDS if self._missed or young else POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
         reference = claim.spec.node_class_ref
@@ -224,12 +228,12 @@ class ClaimCollector:
         node = self._cluster.node_of(claim)
         return node is None or not is_true(node.status.conditions, names.READY)
 
-    def _has_vanished(self, claim: NodeClaim) -> bool:
-        """Asked for by its id: a list may lag behind."""
+    def _vanished(self, claim: NodeClaim) -> InstanceNotFoundError | None:
+        """Asked for by its id: a list may lag behind. None while it is there, or nobody knows."""
         try:
             self._provider.get(claim.status.provider_id)
-        except InstanceNotFoundError:
-            return True
+        except InstanceNotFoundError as gone:
+            return gone
         except CloudError as error:
             _log.info(messages.COULD_NOT_FIND_OUT_ABOUT_INSTANCE, nodeclaim=claim.name, error=str(error))
-        return False
+        return None

@@ -87,7 +87,7 @@ class Lifecycle:
 
     Args:
         register: takes the name of a claim whose Node has come.
-        health: notes whether an instance of a pool came up.
+        health: notes whether an instance of a pool came up, and why it did not, where that is known.
         elsewhere: whether all pods that wait for a claim would find other places now.
         timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
@@ -110,7 +110,7 @@ class Lifecycle:
         clock: Clock,
         *,
         register: Callable[[str], None],
-        health: Callable[[str, bool], None],
+        health: Callable[[str, bool, str], None],
         nodes_are_stale: Callable[[], bool],
         elsewhere: Callable[[str], bool] = lambda _: False,
         beside: Callable[[], str] = lambda: "",
@@ -349,7 +349,7 @@ class Lifecycle:
         self._writer.delete(claim, version=claim.metadata.resource_version)
         _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
-            self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), False)
+            self._health(claim.pool, False, "")
         self._metrics.claim_disrupted(claim, reason)
         return DONE
 
@@ -390,6 +390,8 @@ class Lifecycle:
                 self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
                 return Result(requeue_after=FINALIZE_REQUEUE_SECONDS)
             case State.GONE:
+                if ending.failed_launch and not registered:
+                    claim = self._say_failed(claim, ending.failed_launch)
                 if len(claim.metadata.finalizers) > 1:  # who holds the claim besides holds no budget with it
                     claim = self._cluster.claim(claim.metadata.name) or claim
                     claim = self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
@@ -397,6 +399,13 @@ class Lifecycle:
                 self._terminator.forget(claim)
                 self._metrics.claim_terminated(claim, self._clock.now(), with_instance=True)
                 return DONE
+
+    def _say_failed(self, claim: NodeClaim, why: str) -> NodeClaim:
+        """The cloud ended its instance before its Node registered: a launch that failed, however the claim came to be deleted."""
+        self._event(claim, messages.launch_failed(claim.metadata.name, why))
+        self._health(claim.pool, False, why)
+        claim = self._cluster.claim(claim.metadata.name) or claim
+        return self._writer.status(claim, self._with(claim, messages.not_registered_for(why)))
 
     def _with_deadline(self, claim: NodeClaim) -> NodeClaim:
         """With the time at which its Node is terminated whatever runs on it, where it has one; one that is written already counts."""

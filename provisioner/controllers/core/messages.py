@@ -228,6 +228,16 @@ def insufficient_capacity(claim: str, error: str) -> EventMessage:
     return EventMessage("Warning", "InsufficientCapacityError", f"NodeClaim {claim} event: {error}")
 
 
+def launch_failed(claim: str, why: str) -> EventMessage:
+    """On a NodeClaim whose instance the cloud provider ended before its Node registered."""
+    return EventMessage("Warning", names.LAUNCH_FAILED, f"the launch of NodeClaim {claim} failed: {why}")
+
+
+def launches_failed(why: str) -> EventMessage:
+    """On a NodePool of whose most recent launches half failed or more."""
+    return EventMessage("Warning", names.LAUNCH_FAILED, f"nodes of this NodePool do not come up: {why}")
+
+
 UNREGISTERED_TAINT_MISSING: Final = EventMessage(
     "Warning",
     "UnregisteredTaintMissing",
@@ -565,6 +575,11 @@ NODE_NOT_REGISTERED: Final = ConditionMessage(
 )
 
 
+def not_registered_for(why: str) -> ConditionMessage:
+    """The cloud provider ended the instance before its Node registered, in its words."""
+    return ConditionMessage(names.REGISTERED, names.FALSE, names.LAUNCH_FAILED, why)
+
+
 def registration_hooks_pending(hooks: Iterable[str]) -> ConditionMessage:
     """The provider has not said yet all that the Node should have."""
     return ConditionMessage(
@@ -716,6 +731,13 @@ REGISTRATION_UNHEALTHY: Final = ConditionMessage(
     names.REGISTRATION_FAILED,
     "At least half of the most recent launches did not register",
 )
+
+
+def registration_unhealthy(why: str) -> ConditionMessage:
+    """With why the last launch failed, in the words of the cloud provider; "" where it is not known."""
+    found = REGISTRATION_UNHEALTHY
+    return found._replace(text=f"{found.text}; the last one failed because {why}") if why else found
+
 
 BUFFER_NOT_READY: Final = ConditionMessage(
     names.PROVISIONING,

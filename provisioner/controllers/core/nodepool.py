@@ -41,6 +41,8 @@ _USD = "usd_per_hour"
 _RING = 4
 #: A NodePool with fields that this version does not know says so again after so long.
 UNKNOWN_SECONDS = 3600.0
+#: And one whose launches fail.
+LAUNCHES_FAILED_SECONDS = 600.0
 _SAID: Mapping[str, tuple[bool, ...]] = {names.TRUE: (True,), names.FALSE: (False, False), names.UNKNOWN: ()}
 """The launches that a verdict of an earlier leader stands for, at least."""
 _log = logs.get_logger(__name__)
@@ -53,11 +55,14 @@ class Health:
         self._changed = changed
         self._lock = threading.Lock()
         self._rings: dict[str, tuple[bool, ...]] = {}
+        self._why: dict[str, str] = {}
         self._of: dict[str, tuple[int, int]] = {}
 
-    def note(self, pool: str, healthy: bool) -> None:
-        """A launch of this pool ended well, or did not."""
+    def note(self, pool: str, healthy: bool, why: str = "") -> None:
+        """A launch of this pool ended well, or did not, and where it is known `why`."""
         with self._lock:
+            if why:
+                self._why[pool] = why
             before = self._rings.get(pool, ())
             after = self._rings[pool] = (*before, healthy)[-_RING:]
         if after != before:
@@ -67,6 +72,7 @@ class Health:
         """The pool is gone; another one of its name begins anew."""
         with self._lock:
             self._rings.pop(pool, None)
+            self._why.pop(pool, None)
             self._of.pop(pool, None)
 
     def verdict(self, pool: str, generations: tuple[int, int], told: str = names.UNKNOWN) -> str:
@@ -84,10 +90,16 @@ class Health:
                 self._rings[pool] = (_SAID[told] + self._rings.get(pool, ()))[-_RING:]
             elif known != generations:
                 self._rings[pool] = ()
+                self._why.pop(pool, None)
             ring = self._rings[pool]
         if not ring:
             return names.UNKNOWN
         return names.FALSE if ring.count(False) * 2 >= _RING else names.TRUE if ring[-1] else names.UNKNOWN
+
+    def why(self, pool: str) -> str:
+        """Why the last launch failed of which that is known; "" where it is of none."""
+        with self._lock:
+            return self._why.get(pool, "")
 
 
 def used_by(nodes: Sequence[NodeView]) -> Resources:
@@ -261,7 +273,14 @@ class PoolController:
                 return ConditionMessage(known.type, known.status, known.reason, known.message)
             return messages.REGISTRATION_NOT_JUDGED
         if verdict == names.FALSE:
-            return messages.REGISTRATION_UNHEALTHY
+            why = self._health.why(pool.name)
+            if why:
+                self._recorder.publish(reference_of(pool), *messages.launches_failed(why), ttl=LAUNCHES_FAILED_SECONDS)
+            elif known is not None and known.status == names.FALSE:
+                return ConditionMessage(
+                    known.type, known.status, known.reason, known.message
+                )  # an earlier leader knew why
+            return messages.registration_unhealthy(why)
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 
 

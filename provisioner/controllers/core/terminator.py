@@ -88,6 +88,7 @@ class Ending:
         requeue_after: seconds until another try makes sense, where it is held.
         why: what holds it, in a sentence for an event; "" where nothing but time does.
         volumes: that are attached to its Nodes after their pods have gone: they hold it, or did until its deadline.
+        failed_launch: of one that is gone: why its cloud ended it unasked; "" where somebody asked, or nobody knows.
     """
 
     state: State
@@ -95,6 +96,7 @@ class Ending:
     requeue_after: float = 0.0
     why: str = ""
     volumes: tuple[str, ...] = ()
+    failed_launch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,9 @@ class Terminator:
             provider.delete(claim)
             self._note(uid, provider_id)
             provider.delete(claim)  # a provider that is done at once says so now
-        except InstanceNotFoundError:
+        except InstanceNotFoundError as gone:
             self._note(uid, provider_id)
-            return Ending(State.GONE, sight.nodes, volumes=volumes)
+            return Ending(State.GONE, sight.nodes, volumes=volumes, failed_launch=gone.failed_launch)
         return Ending(State.UNDER_WAY, sight.nodes, volumes=volumes)
 
     def forget(self, claim: NodeClaim) -> None:
@@ -205,7 +207,7 @@ class Terminator:
             self._told.pop(claim.metadata.uid, None)
             self._awaits_volumes.pop(claim.metadata.uid, None)
 
-    def end_orphan(self, provider_id: str, terminate: Callable[[str], None]) -> Ending:
+    def end_orphan(self, provider_id: str, terminate: Callable[[str], object]) -> Ending:
         """End an instance that no claim has, once no live pod is left on it; call again until it is gone.
 
         Args:

@@ -19,7 +19,8 @@ from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.cloudprovider.aws.interruption import notices
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
 from provisioner.cloudprovider.aws.interruption.queue import Received
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
+from provisioner.cloudprovider.aws.launch.orders import offer_of
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.controllers.core.interruption import Interruptions, publish
@@ -177,15 +178,3 @@ class QueueReader:
 def claims_by_instance(claims: Sequence[NodeClaim]) -> dict[str, NodeClaim]:
     """Claims by the id of their instance; those that have none, or none of EC2's, are left out."""
     return {name: claim for claim in claims if (name := instance_id_of(claim.status.provider_id))}
-
-
-def offer_of(claim: NodeClaim) -> OfferingKey:
-    """What the claim's instance was bought as."""
-    found = claim.metadata.labels
-    return OfferingKey(
-        capacity_type=found.get(names.CAPACITY_TYPE_LABEL, ""),
-        instance_type=found.get(names.INSTANCE_TYPE_LABEL, ""),
-        zone=found.get(names.ZONE_LABEL, ""),
-        group=found.get(labels.PLACEMENT_GROUP_ID, ""),
-        partition=found.get(labels.PLACEMENT_GROUP_PARTITION, ""),
-    )

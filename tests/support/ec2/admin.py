@@ -14,8 +14,9 @@ from tests.support.ec2.market import SPOT
 from tests.support.ec2.motos import Iam
 from tests.support.ec2.pools import Reservation
 from tests.support.ec2.queues import Queues
-from tests.support.ec2.world import ACCOUNT, World
+from tests.support.ec2.world import ACCOUNT, USER_INITIATED, World
 
+_TAKEN: Final = "Server.SpotInstanceTermination"
 _SPOT_NOTICE: Final = 120.0
 _JSON: Final = {"Content-Type": "application/json"}
 _EVENT_CODES: Final = {
@@ -166,7 +167,7 @@ class Admin:
         seconds = float(asked.get("seconds", _SPOT_NOTICE))
         instance.interrupted = "spot"
         self._world.timing.after(
-            seconds, lambda: self._end(instance, "Server.SpotInstanceTermination: Spot instance termination")
+            seconds, lambda: self._end(instance, "Server.SpotInstanceTermination: Spot instance termination", _TAKEN)
         )
         return self._world.tell(
             "aws.ec2",
@@ -177,7 +178,7 @@ class Admin:
 
     def _reservation_interruption(self, instance: Instance, asked: Mapping[str, Any]) -> Any:
         seconds = float(asked.get("seconds", _SPOT_NOTICE))
-        self._world.timing.after(seconds, lambda: self._end(instance, "Server.CapacityReservationInterruption"))
+        self._world.timing.after(seconds, lambda: self._end(instance, "Server.CapacityReservationInterruption", ""))
         return self._world.tell(
             "aws.ec2",
             "EC2 Capacity Reservation Instance Interruption Warning",
@@ -192,7 +193,7 @@ class Admin:
 
     def _terminate(self, instance: Instance, _: Mapping[str, Any]) -> None:
         """Somebody else ends it."""
-        self._end(instance, "User initiated")
+        self._end(instance, "User initiated", USER_INITIATED)
 
     def _stop(self, instance: Instance, _: Mapping[str, Any]) -> None:
         self._world.stop(instance)
@@ -241,10 +242,10 @@ class Admin:
         instance.impaired.clear()
         instance.events.clear()
 
-    def _end(self, instance: Instance, reason: str) -> None:
+    def _end(self, instance: Instance, reason: str, code: str) -> None:
         with self._world.lock:
             if instance.state not in {SHUTTING_DOWN, TERMINATED}:
-                self._world.end(instance, reason)
+                self._world.end(instance, reason, code)
 
     def _send(self, asked: Mapping[str, Any]) -> None:
         self._queues.send(str(asked.get("queue", self._world.setup.name)), str(asked["body"]))

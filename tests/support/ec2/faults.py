@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.support.ec2.instances import STATE_REASONS
 from tests.support.ec2.shortages import SHORTAGES
 
 KINDS: Final = frozenset(
@@ -31,11 +32,12 @@ KINDS: Final = frozenset(
         "slow-boot",
         "interruption",
         "unseen",
+        "ends-at-launch",
     }
 )
 
 
-_OF_INSTANCES: Final = frozenset({"shortage", "slow-boot", "interruption", "unseen"})
+_OF_INSTANCES: Final = frozenset({"shortage", "slow-boot", "interruption", "unseen", "ends-at-launch"})
 _NOT_OF_CALLS: Final = _OF_INSTANCES | {"replay"}
 
 
@@ -49,7 +51,8 @@ class Fault:
             drops the connection; "hang" waits, then goes on as usual; "stale" answers reads as they were a while ago; "shortage" takes
             instances away from CreateFleet and RunInstances; "replay" makes a CreateFleet whose client token was used answer with the fleet's id
             and nothing else, or, where `code` is given, with that error; "slow-boot" makes instances boot later; "interruption" interrupts running spot
-            instances once, after `delay`; "unseen" leaves instances out of every Describe* although they are there.
+            instances once, after `delay`; "unseen" leaves instances out of every Describe* although they are there; "ends-at-launch" ends instances after 2 (`seconds`) of EC2's
+            seconds, with `code` as their StateReason.
         times: so many calls (or, of a shortage, refusals; of slow boots and interruptions, instances); 0 is no limit.
         after: so many matching calls pass before.
         delay: it begins so long after the script was given, in EC2's seconds.
@@ -60,7 +63,7 @@ class Fault:
             the cheapest 90 % of all offerings in zones with subnets); of unseen ones "instance", their ids.
         parameter: of a shortage: only launches that ask for this parameter are refused, and EC2 says what it says of it (`shortages.SHORTAGES`).
         available: of a shortage: how many instances each offering has left.
-        code: of "error", and of shortages that say something else than InsufficientInstanceCapacity.
+        code: of "error" and "ends-at-launch", and of shortages that say something else than InsufficientInstanceCapacity.
         message: likewise.
         status: HTTP status of "error".
     """
@@ -81,6 +84,8 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"no fault is called {self.kind}; there are {', '.join(sorted(KINDS))}")
+        if self.kind == "ends-at-launch" and self.code not in STATE_REASONS:
+            raise ValueError(f"no instance ends for {self.code}; there are {', '.join(sorted(STATE_REASONS))}")
         if self.parameter and self.parameter not in SHORTAGES:
             raise ValueError(f"no parameter {self.parameter} is short; there are {', '.join(sorted(SHORTAGES))}")
 
@@ -89,7 +94,7 @@ class _Line:
     def __init__(self, fault: Fault, now: float) -> None:
         self.fault = fault
         self.begins = now + fault.delay
-        lasting = fault.kind not in {"hang", "timeout-after-effect", "stale", "slow-boot"}
+        lasting = fault.kind not in {"hang", "timeout-after-effect", "stale", "slow-boot", "ends-at-launch"}
         self.ends = self.begins + fault.seconds if lasting and fault.seconds else float("inf")
         self.passed = 0
         self.hits = 0
@@ -184,6 +189,19 @@ class Script:
             if line.fault.kind == "slow-boot"
             and self.matches(line.fault.match, instance_type, zone, capacity_type)
             and line.take()
+        )
+
+    def ends_at_launch(self, instance_type: str, zone: str, capacity_type: str) -> Fault | None:
+        """Why an instance that has just been made will not live."""
+        return next(
+            (
+                line.fault
+                for line in self._open()
+                if line.fault.kind == "ends-at-launch"
+                and self.matches(line.fault.match, instance_type, zone, capacity_type)
+                and line.take()
+            ),
+            None,
         )
 
     def _open(self) -> list[_Line]:

@@ -23,6 +23,26 @@ PENDING, RUNNING, SHUTTING_DOWN, TERMINATED, STOPPING, STOPPED = (
     "stopped",
 )
 _CODES: Final = {PENDING: 0, RUNNING: 16, SHUTTING_DOWN: 32, TERMINATED: 48, STOPPING: 64, STOPPED: 80}
+STATE_REASONS: Final[Mapping[str, str]] = {
+    "Server.InsufficientInstanceCapacity": "There was insufficient capacity available to satisfy the launch request.",
+    "Server.InternalError": "Internal error on launch",
+    "Server.ScheduledStop": "Stopped due to scheduled retirement",
+    "Server.SpotInstanceShutdown": "Spot instance shutdown",
+    "Server.SpotInstanceTermination": "Spot instance termination",
+    "Client.InstanceInitiatedShutdown": "Instance initiated shutdown",
+    "Client.InstanceTerminated": "Instance terminated",
+    "Client.InternalError": "Client error on launch",
+    "Client.InvalidSnapshot.NotFound": "The specified snapshot was not found.",
+    "Client.UserInitiatedHibernate": "User initiated hibernate",
+    "Client.UserInitiatedShutdown": "User initiated shutdown",
+    "Client.VolumeLimitExceeded": "Volume limit exceeded",
+}
+"""Codes of StateReason, and what follows them in its message: all that are documented.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html; the words where instances were shown in public reports, such as
+https://github.com/aws/karpenter-provider-aws/issues/1407, else those of the page.
+"""
+
 KEPT_SECONDS: Final = 3600.0
 """How long a terminated instance is still told of, in EC2's seconds."""
 
@@ -43,6 +63,8 @@ class Instance:
         lag: by how many seconds it is told of late, later too.
         protected: from TerminateInstances.
         states: since when it is in which state; the last is the current one.
+        reason: of its last state, for people.
+        reason_code: likewise, one of `STATE_REASONS`; "" tells none.
         data: the launch template data that it was made from, all overrides applied.
     """
 
@@ -77,6 +99,7 @@ class Instance:
     capacity_reservation: str = ""
     platform: str = ""
     reason: str = ""
+    reason_code: str = ""
     ended: datetime | None = None
     addresses: list[str] = field(default_factory=list)
     node: str = ""
@@ -182,6 +205,9 @@ class Instance:
             described |= {"PrivateIpAddress": self.address, "SubnetId": self.subnet, "VpcId": self.vpc}
         if self.profile and not gone:
             described["IamInstanceProfile"] = self.profile
+        if self.reason_code and shown not in {PENDING, RUNNING}:
+            said = f"{self.reason_code}: {STATE_REASONS[self.reason_code]}"
+            described["StateReason"] = {"Code": self.reason_code, "Message": said}
         if self.lifecycle:
             described["InstanceLifecycle"] = self.lifecycle
         if self.spot_request:

@@ -31,8 +31,10 @@ from tests.support.ec2.timing import Timing
 ACCOUNT: Final = "123456789012"
 VPC, OTHER_VPC = "vpc-0d0e7a1100000001", "vpc-0d0e7a1100000002"
 _DENIAL: Final = "You are not authorized to perform this operation."
+USER_INITIATED: Final = "Client.UserInitiatedShutdown"
 TOKEN_SECONDS: Final = 86_400.0
 _BOOT_SECONDS: Final = (5.0, 20.0)
+_ENDED_SECONDS: Final = 2.0
 _MOST_LAG_SECONDS: Final = 1.0
 
 
@@ -650,6 +652,15 @@ class World:
         seconds += self.script.slower(instance.instance_type, instance.zone, instance.capacity_type)
         self.timing.after(seconds, lambda: self._boot(instance))
         self._tell_state(instance, instances.PENDING)
+        fault = self.script.ends_at_launch(instance.instance_type, instance.zone, instance.capacity_type)
+        if fault is not None:
+            self.timing.after(fault.seconds or _ENDED_SECONDS, lambda: self._end_at_launch(instance, fault.code))
+
+    def _end_at_launch(self, instance: Instance, code: str) -> None:
+        """EC2 gives it up; what the console shows first is always the server's, whoever's fault it is."""
+        with self.lock:
+            if instance.state in {instances.PENDING, instances.RUNNING}:
+                self.end(instance, "Server.InternalError" if code == "Client.InternalError" else code, code)
 
     def _boot(self, instance: Instance) -> None:
         if instance.state in {instances.PENDING, instances.RUNNING}:
@@ -705,7 +716,7 @@ class World:
                 continue
             before = one.state
             if before not in {instances.SHUTTING_DOWN, instances.TERMINATED}:
-                self.end(one, f"User initiated ({self.timing.now():%Y-%m-%d %H:%M:%S} GMT)")
+                self.end(one, f"User initiated ({self.timing.now():%Y-%m-%d %H:%M:%S} GMT)", USER_INITIATED)
             changes.append(
                 {
                     "InstanceId": one.id,
@@ -731,9 +742,9 @@ class World:
         one.protected = bool(wanted.get("Value"))
         return {}
 
-    def end(self, instance: Instance, reason: str) -> None:
-        """Shut an instance down, and some seconds later it is terminated."""
-        instance.reason, instance.ended = reason, self.timing.now()
+    def end(self, instance: Instance, reason: str, code: str) -> None:
+        """Shut an instance down, and some seconds later it is terminated; `code` is that of its StateReason."""
+        instance.reason, instance.reason_code, instance.ended = reason, code, self.timing.now()
         instance.turn(instances.SHUTTING_DOWN, self.timing.seconds())
         self._tell_state(instance, instances.SHUTTING_DOWN)
         seconds = 3.0 + 12.0 * chance(self.setup.seed, "end", instance.id)

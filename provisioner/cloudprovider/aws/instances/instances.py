@@ -19,6 +19,7 @@ from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.instances import messages
 from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Absences
+from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, launch_failure
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.support.bounded import forget_oldest
@@ -86,6 +87,7 @@ class Instance:
         partition: number of its partition in a placement group; 0 where there is none.
         efas: its EFA interfaces.
         launched: None where unknown.
+        failure: of one whose end has begun: why its launch failed, if its Node has not registered; None where somebody asked for the end.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Instance:
     group_id: str = ""
     partition: int = 0
     private_dns_name: str = ""
+    failure: Failure | None = None
 
     @property
     def provider_id(self) -> str:
@@ -129,9 +132,10 @@ class Instance:
         lifecycle = row.get("InstanceLifecycle", "")
         reserved = reservation and wish.get("CapacityReservationPreference") == "capacity-reservations-only"
         kind = names.CAPACITY_SPOT if spot else names.CAPACITY_RESERVED if reserved else names.CAPACITY_ON_DEMAND
+        state, why = (row.get("State") or {}).get("Name", ""), row.get("StateReason") or {}
         return cls(
             id=row["InstanceId"],
-            state=(row.get("State") or {}).get("Name", ""),
+            state=state,
             instance_type=row.get("InstanceType", ""),
             zone=placement.get("AvailabilityZone", ""),
             zone_id=placement.get("AvailabilityZoneId", ""),
@@ -151,6 +155,7 @@ class Instance:
             group_id=placement.get("GroupId", ""),
             partition=int(placement.get("PartitionNumber") or 0),
             private_dns_name=row.get("PrivateDnsName", ""),
+            failure=launch_failure(why.get("Code", ""), why.get("Message", "")) if state in ENDING else None,
         )
 
 
@@ -247,8 +252,11 @@ class Instances:
             {"Name": f"tag:{BATCH_TAG}", "Values": [tag]},
         )
 
-    def terminate(self, provider_id: str) -> None:
+    def terminate(self, provider_id: str) -> Failure | None:
         """Begin the end of an instance; one whose end has begun is left alone, one that EC2 does not describe is not.
+
+        Returns:
+            Why its launch failed, where EC2 has begun its end itself.
 
         Raises:
             InstanceNotFoundError: it is gone.
@@ -266,9 +274,9 @@ class Instances:
                 raise unseen from None
             finally:
                 self._unseen.pop(unseen.instance_id, None)
-            return
+            return None
         if found.ending:
-            return
+            return found.failure
         if found.zone_id in self._shifted():
             raise InstanceError(messages.zonal_shift_delays_termination(found.id, found.zone, found.zone_id))
         try:
@@ -276,6 +284,7 @@ class Instances:
         except InstanceError:
             _FAILED.labels(found.zone, found.zone_id).inc()
             raise
+        return None
 
     def tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Tag an instance; instances that get the same tags at about the same time are tagged by one call.
@@ -295,7 +304,7 @@ class Instances:
             for instance in some:
                 one = described.get(instance)
                 if one is not None:
-                    found[instance] = one if one.state != TERMINATED else InstanceNotFoundError(instance)
+                    found[instance] = one if one.state != TERMINATED else _gone(one)
                 elif self._absences.missed(instance, asked):
                     found[instance] = InstanceNotFoundError(instance)
                 else:
@@ -373,6 +382,12 @@ class Instances:
             raise InstanceError(str(failure)) from error
         self._absences.seen(found)
         return tuple(found[name] for name in sorted(found))
+
+
+def _gone(instance: Instance) -> InstanceNotFoundError:
+    if instance.failure is None:
+        return InstanceNotFoundError(instance.id)
+    return EndedAtLaunchError(instance.id, instance.failure)
 
 
 def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:

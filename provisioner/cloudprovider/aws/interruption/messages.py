@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from provisioner.apis.interruption import INSTANCE_TERMINATED
 from provisioner.values import jsontext
 
 
@@ -27,7 +28,7 @@ class Kind(enum.StrEnum):
     SPOT_INTERRUPTED = "spot_interrupted"
     REBALANCE = "rebalance_recommendation"
     STOPPED = "instance_stopped"
-    TERMINATED = "instance_terminated"
+    TERMINATED = INSTANCE_TERMINATED
     SCHEDULED_CHANGE = "scheduled_change"
     RESERVATION_INTERRUPTED = "capacity_reservation_interrupted"
     NO_OP = "no_op"

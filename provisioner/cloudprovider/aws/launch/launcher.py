@@ -28,6 +28,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.batcher import Gatherer, batched
 from provisioner.cloudprovider.aws.access.client import Clients
@@ -40,7 +41,9 @@ from provisioner.cloudprovider.aws.access.errors import (
     launch_error,
     may_repeat,
 )
+from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
+from provisioner.cloudprovider.aws.instances.messages import ended_at_launch
 from provisioner.cloudprovider.aws.launch import fleet, launch_marks, messages, orders, recovery
 from provisioner.cloudprovider.aws.launch.fleet import FleetAnswer
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark, batch_of
@@ -180,6 +183,14 @@ class _Search:
     told: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A lane when EC2 ended an instance of it at launch: the generation of its class, and the claims that had registered."""
+
+    generation: int
+    registered: frozenset[str]
+
+
 class _NotToldError(Exception):
     """CreateFleet was answered, and the answer does not say what was launched."""
 
@@ -234,6 +245,8 @@ class Launcher:
         self._sent: dict[str, _Sent] = {}
         self._searches: dict[str, _Search] = {}
         self._gone: dict[str, None] = {}
+        self._failures: dict[str, None] = {}  # UIDs of claims whose instance EC2 ended at launch
+        self._before: dict[tuple[str, str], _Before] = {}
         self._pacing = Pacing()
         self._zone_ids: dict[str, str] = {}
         self._gathered = 0.0
@@ -299,8 +312,10 @@ class Launcher:
                 known = self._lost_instance(claim)
             if known:
                 self._must_be_its_own(claim, known)
-                self._instances.terminate(known)
-        except InstanceNotFoundError:
+                self._note_failure(claim, known, self._instances.terminate(known))
+        except InstanceNotFoundError as gone:
+            if isinstance(gone, EndedAtLaunchError):
+                self._note_failure(claim, known, gone.failure)
             self._ended(claim)
             raise
 
@@ -542,6 +557,7 @@ class Launcher:
         """Launch as many of the claims as may be now; the others get to know that they have to wait."""
         claims = sorted(claims, key=launch_marks.age)
         monotonic, now = self._clock.monotonic(), self._clock.now()
+        self._look_for_nodes(order.lane, claims[0])
         with self._changed:
             held = self._pacing.held(order.lane, monotonic)
             size = self._pacing.size(order.lane, len(claims))
@@ -570,6 +586,11 @@ class Launcher:
             with self._changed:
                 self._pacing.sent(order.lane, monotonic)
             self._submit(some, lambda some=some: self._launch(order, some, lent))  # type: ignore[misc]
+        with self._changed:
+            held = self._pacing.held(order.lane, monotonic)  # for what becomes of this one
+        if held is not None:
+            self._turn_away(claims[size:], held[1], held[0])
+            return
         self._wait_their_turn(
             claims[size:],
             messages.capacity_was_short(_SHORT_WAIT),
@@ -815,6 +836,51 @@ class Launcher:
         else:
             self._let_wait(claims, failure.reason, str(failure), self._look)
 
+    def _note_failure(self, claim: NodeClaim, provider_id: str, failure: Failure | None) -> None:
+        """EC2 ended the instance of a claim at launch: another offering, or its lane in growing pauses. Once for each claim; not where its Node came."""
+        uid, lane, now = claim.metadata.uid, _lane_of(claim), self._clock.now()
+        if failure is None or is_true(claim.status.conditions, names.REGISTERED):
+            return
+        node_class = self._world.class_of(claim)
+        registered = frozenset(one.metadata.uid for one in self._world.claims() if _has_come(one, lane))
+        offer = orders.offer_of(claim)
+        with self._changed:
+            if uid in self._failures:
+                return
+            self._failures[uid] = None
+            forget_oldest(self._failures, _MAX_KEPT)
+            if not failure.unfulfillable:
+                text = ended_at_launch(instance_id_of(provider_id), str(failure))
+                self._pacing.ended(lane, CreateError(failure.reason, text), self._clock.monotonic())
+                generation = 0 if node_class is None else node_class.metadata.generation
+                self._before[lane] = _Before(generation, registered)
+                forget_oldest(self._before, _MAX_KEPT)
+        if failure.unfulfillable:
+            self._shortages.failed(offer, now, failure.code, failure.scope)
+        _FAILURES.labels(offer.zone, self._zone_ids.get(offer.zone, ""), offer.capacity_type, failure.reason).inc()
+        _log.warning(
+            messages.EC2_ENDED_AN_INSTANCE_AT_LAUNCH,
+            nodeclaim=claim.metadata.name,
+            provider_id=provider_id,
+            reason=failure.reason,
+            error=str(failure),
+        )
+
+    def _look_for_nodes(self, lane: tuple[str, str], claim: NodeClaim) -> None:
+        """End the pauses of a lane once a Node of it has registered since, or its class has changed."""
+        with self._changed:
+            before = self._before.get(lane)
+        if before is None:
+            return
+        node_class = self._world.class_of(claim)
+        changed = node_class is not None and node_class.metadata.generation != before.generation
+        if changed or any(
+            _has_come(one, lane) and one.metadata.uid not in before.registered for one in self._world.claims()
+        ):
+            with self._changed:
+                self._before.pop(lane, None)
+                self._pacing.came_up(lane)
+
     # ------------------------------------------------------------------ what was interrupted
 
     def _resume(self, tag: str, claims: Sequence[NodeClaim]) -> None:
@@ -952,6 +1018,8 @@ class Launcher:
         for mark, claim in mine.items():
             instance = by_id.get(owners.get(mark, ""))
             if instance is None or instance.ending:
+                if instance is not None:
+                    self._note_failure(claim, instance.provider_id, instance.failure)
                 again.append(claim)
                 continue
             node_class = self._world.class_of(claim)
@@ -1087,6 +1155,11 @@ class Launcher:
 def _lane_of(claim: NodeClaim) -> tuple[str, str]:
     """The lane of the claim's orders, before there is one."""
     return claim.spec.node_class_ref.name, claim.pool
+
+
+def _has_come(claim: NodeClaim, lane: tuple[str, str]) -> bool:
+    """Whether a claim is of the lane and its Node has registered."""
+    return _lane_of(claim) == lane and is_true(claim.status.conditions, names.REGISTERED)
 
 
 def _later(error: CloudError, seconds: float) -> CloudError:

@@ -26,6 +26,7 @@ CREATEFLEET_LEFT_OUT_INSTANCES: Final = (
     "CreateFleet did not report what it launched; looking for instances by batch tag"
 )
 LAUNCHED_FLEET: Final = "Launched a fleet"
+EC2_ENDED_AN_INSTANCE_AT_LAUNCH: Final = "EC2 terminated an instance at launch"
 FAILED_TO_RESUME_LAUNCH: Final = "Failed to resume a launch; retrying"
 LAUNCH_CANNOT_BE_REPLAYED: Final = "A launch cannot be replayed; looking for instances by batch tag"
 RESUMED_LAUNCH_BY_REPLAY: Final = "Resumed a launch by replaying CreateFleet"

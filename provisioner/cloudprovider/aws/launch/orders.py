@@ -266,6 +266,18 @@ def named(types: Iterable[InstanceType], requirements: Requirements) -> list[Ins
     return [one for one in types if wanted.has(one.name)]
 
 
+def offer_of(claim: NodeClaim) -> OfferingKey:
+    """What the claim's instance was bought as."""
+    found = claim.metadata.labels
+    return OfferingKey(
+        capacity_type=found.get(names.CAPACITY_TYPE_LABEL, ""),
+        instance_type=found.get(names.INSTANCE_TYPE_LABEL, ""),
+        zone=found.get(names.ZONE_LABEL, ""),
+        group=found.get(labels.PLACEMENT_GROUP_ID, ""),
+        partition=found.get(labels.PLACEMENT_GROUP_PARTITION, ""),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """One instance, however it was found out.

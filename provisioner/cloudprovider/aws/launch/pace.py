@@ -1,5 +1,7 @@
 """How fast and how much may be ordered while things go wrong: a pace for those that are short, a trial size and a hold for each lane. No clock, no I/O.
 
+A lane whose instances EC2 ends at launch orders one at a time, in growing pauses, until a Node has registered: that CreateFleet says yes proves nothing there.
+
 A lane is a class and a pool (`Order.lane`). A lane is short for a while after a fleet of it got nothing; all short lanes share one pace, so that EC2 is not
 asked too often in vain, and the others are not slowed by them. Times are monotonic seconds. Not thread-safe: the launcher's lock guards it.
 """
@@ -20,6 +22,9 @@ SHORT: Final = 60.0
 GROWTH: Final = 4
 TRUST: Final = 64
 FIRST_HOLD, LONGEST_HOLD = 1.0, 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
+"""Of a lane whose instances EC2 ends at launch."""
+
 MAX_LANES: Final = 4096
 
 
@@ -33,6 +38,10 @@ class _Lane:
         until: nothing is ordered before.
         error: what to tell until then.
         short: until then it is.
+        endings: orders in a row of which EC2 ended instances at launch.
+        tried: whether there was another order since.
+        ended: what to tell of that.
+        paused: nothing is ordered before, for that.
     """
 
     size: int | None = None
@@ -40,6 +49,10 @@ class _Lane:
     until: float = 0.0
     error: CloudError | None = None
     short: float = float("-inf")
+    endings: int = 0
+    tried: bool = False
+    ended: CloudError | None = None
+    paused: float = float("-inf")
 
 
 class Pacing:
@@ -62,6 +75,9 @@ class Pacing:
         """A fleet is ordered."""
         if self.short(lane, now):
             self._next = max(self._next, now) + GAP
+        known = self._lanes.get(lane)
+        if known is not None and known.endings:
+            known.tried, known.paused = True, now + _pause(known)  # the next one waits for what becomes of this one
 
     def size(self, lane: Hashable, wanted: int) -> int:
         """How many of the wanted instances a lane may order at once."""
@@ -71,9 +87,10 @@ class Pacing:
     def held(self, lane: Hashable, now: float) -> tuple[float, CloudError] | None:
         """How long nothing is ordered for a lane, and why; None where nothing speaks against it."""
         known = self._lanes.get(lane)
-        if known is None or known.error is None or now >= known.until:
+        if known is None:
             return None
-        return known.until - now, known.error
+        holds = ((known.until, known.error), (known.paused, known.ended))
+        return max(((until - now, error) for until, error in holds if error and now < until), default=None, key=_first)
 
     def answered(self, lane: Hashable, wanted: int, launched: int, now: float) -> None:
         """EC2 answered an order; `launched` of `wanted` instances came."""
@@ -87,6 +104,8 @@ class Pacing:
             known.size = launched
         elif known.size is not None:
             known.size = known.size * GROWTH if known.size * GROWTH <= TRUST else None
+        if known.endings:
+            known.size = 1
         if known.size is None and now >= known.short:
             del self._lanes[lane]
 
@@ -98,8 +117,35 @@ class Pacing:
         known.until, known.error = now + wait, error
         return wait
 
+    def ended(self, lane: Hashable, error: CloudError, now: float) -> None:
+        """EC2 ended an instance of the lane at launch; those of one order count once."""
+        known = self._lane(lane)
+        if known.tried or not known.endings:
+            known.endings += 1
+            known.tried, known.paused = False, now + _pause(known)
+        known.ended, known.size = error, 1
+
+    def is_ending(self, lane: Hashable) -> bool:
+        """Whether EC2 ended instances of the lane at launch, and no Node has come since."""
+        known = self._lanes.get(lane)
+        return known is not None and known.endings > 0
+
+    def came_up(self, lane: Hashable) -> None:
+        """A Node of the lane has registered, or its class has changed: what EC2 ended says nothing any more."""
+        known = self._lanes.get(lane)
+        if known is not None:
+            known.endings, known.ended, known.paused = 0, None, float("-inf")
+
     def _lane(self, lane: Hashable) -> _Lane:
         known = self._lanes.pop(lane, None) or _Lane()
         self._lanes[lane] = known
         forget_oldest(self._lanes, MAX_LANES)
         return known
+
+
+def _pause(lane: _Lane) -> float:
+    return min(FIRST_PAUSE * 2.0 ** (min(lane.endings, 30) - 1), LONGEST_PAUSE)
+
+
+def _first(pair: tuple[float, CloudError]) -> float:
+    return pair[0]

@@ -165,7 +165,7 @@ class Play:
         self.lifecycle = Lifecycle(
             cluster, server.client, provider, terminator, server.writer, server.recorder, METRICS, self.clock,
             register=self.registering.append,
-            health=lambda _pool, _good: None,
+            health=lambda _pool, _good, _why: None,
             nodes_are_stale=lambda: False,
         )  # fmt: skip
         self.registrar = Registrar(

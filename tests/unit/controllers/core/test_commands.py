@@ -11,7 +11,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.command import Candidate, Phase, command_on, encode_command
 from provisioner.apis.conditions import CLAIM_CONDITIONS
-from provisioner.apis.interruption import Interruption
+from provisioner.apis.interruption import INSTANCE_TERMINATED, Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers.core.commands import (
     AGAIN_SECONDS,
@@ -636,6 +636,23 @@ def test_a_pool_that_fails_for_weeks_still_backs_off(stage: Stage) -> None:
     stage.settle()
     eventually(stage.is_open, "the node is open again", 5.0, 0.01)
     assert stage.commands.pools_backing_off() == {"general"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "backs_off"), [(INSTANCE_TERMINATED, True), ("spot_interrupted", False)], ids=["ended", "taken back"]
+)
+def test_a_pool_backs_off_when_its_replacements_end_before_their_nodes_come(
+    stage: Stage, reason: str, backs_off: bool
+) -> None:
+    """Its queue tells of an end as of an interruption; without the pause a node that ends at launch is bought again and again."""
+    name = begin(stage)
+    launch(stage, name)
+    mark = str(Interruption(reason))
+    stage.server.writer.metadata(stage.server.claim(name), annotations={names.INTERRUPTION_ANNOTATION: mark})
+    stage.disruption.run_once()
+    stage.settle()
+    eventually(stage.is_open, "the node is open again", 5.0, 0.01)
+    assert stage.commands.pools_backing_off() == ({"general"} if backs_off else set())
 
 
 def test_commands_that_wait_for_a_pod_budget_share_what_is_known_of_it(stage: Stage) -> None:

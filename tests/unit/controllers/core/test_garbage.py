@@ -13,7 +13,7 @@ from provisioner.cloudprovider.aws.instances.instances import Instance, Instance
 from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import LaunchedInstance
-from provisioner.controllers.core.garbage import ClaimCollector, InstanceCollector
+from provisioner.controllers.core.garbage import MISSED_SECONDS, POLL_SECONDS, ClaimCollector, InstanceCollector
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from tests.support.cluster import World, claim, node
@@ -181,6 +181,7 @@ class Cloud:
         self.lagging: list[str] = []
         self.broken = False
         self.unseen = False
+        self.failed = ""
 
     def list(self) -> Sequence[LaunchedInstance]:
         return [LaunchedInstance(one, "m5.large", "z", "spot") for one in self.there if one not in self.lagging]
@@ -191,7 +192,7 @@ class Cloud:
         if self.unseen:
             raise InstanceUnseenError(provider_id, 300.0)
         if provider_id not in self.there:
-            raise InstanceNotFoundError(provider_id)
+            raise InstanceNotFoundError(provider_id, self.failed)
         return LaunchedInstance(provider_id, "m5.large", "z", "spot")
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
@@ -243,6 +244,29 @@ def test_a_claim_whose_instance_ended_before_it_joined_is_deleted_at_the_second_
     """Its pods would wait for the registration timeout; at the first look its instance may be too young to be known."""
     assert not collected(Cloud(), NEVER_JOINED)
     assert collected(Cloud(), NEVER_JOINED, looks=2)
+
+
+def test_a_claim_whose_instance_its_cloud_ended_at_launch_is_deleted_at_once() -> None:
+    cloud = Cloud()
+    cloud.failed = "EC2 terminated it"
+    assert collected(cloud, NEVER_JOINED)
+
+
+def test_while_a_node_is_awaited_looks_are_frequent() -> None:
+    server = TinyServer(World())
+    cloud = Cloud("kwok://a", "kwok://b")
+    collector = ClaimCollector(
+        server.world.cluster,
+        cloud,  # type: ignore[arg-type]
+        server.writer,
+        Metrics(),
+        uncertain=lambda _: False,
+    )
+    assert collector.poll() == POLL_SECONDS
+    server.put(NEVER_JOINED)
+    assert collector.poll() == MISSED_SECONDS
+    server.put(claim("a", provider_id="kwok://a", true=REGISTERED))
+    assert collector.poll() == POLL_SECONDS
 
 
 def test_a_claim_whose_instance_has_not_joined_yet_stays() -> None:

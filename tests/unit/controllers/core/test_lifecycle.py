@@ -127,6 +127,7 @@ class Stage:
         self.server.put(known)
         self.clock.advance(self.age.total_seconds())
         self.provider, self.registering = Provider(self.answer), list[str]()
+        self.health: list[tuple[str, bool, str]] = []
         self.lifecycle = self.another()
 
     def another(self) -> Lifecycle:
@@ -141,7 +142,7 @@ class Stage:
             METRICS,
             self.clock,
             register=self.registering.append,
-            health=lambda _pool, _good: None,
+            health=lambda pool, good, why: self.health.append((pool, good, why)),
             nodes_are_stale=lambda: self.stale,
             elsewhere=self.elsewhere,
             beside=lambda: self.beside,
@@ -317,6 +318,31 @@ def test_an_end_that_fails_is_told_and_tried_again() -> None:
     assert stage.told == ["FailedTermination"]
     assert stage.look() == DONE
     assert stage.provider.ends == []
+
+
+@pytest.mark.parametrize(
+    ("true", "why", "counts"),
+    [
+        ((names.LAUNCHED,), "EC2 terminated it: no key", True),
+        ((names.LAUNCHED,), "", False),
+        ((names.LAUNCHED, names.REGISTERED), "EC2 terminated it: no key", False),
+    ],
+    ids=["its cloud ended it before its Node came", "somebody asked for its end", "its Node had come"],
+)
+def test_an_instance_that_its_cloud_ends_at_launch_is_a_failed_launch(
+    true: tuple[str, ...], why: str, counts: bool
+) -> None:
+    """However the claim came to be deleted."""
+    stage = Stage(INSTANCE)
+    ours = [names.TERMINATION_FINALIZER, "example.com/other"]
+    stage.server.put(claim("c", provider_id="fake://c", true=true, finalizers=ours, deletionTimestamp=NOON.isoformat()))
+    stage.provider.ends = [InstanceNotFoundError("i-1", why)]
+    assert stage.look() == DONE
+    assert stage.health == ([("general", False, why)] if counts else [])
+    assert stage.told == (["LaunchFailed"] if counts else [])
+    registered = condition(stage.server.claim("c").status.conditions, names.REGISTERED)
+    found = ("", "") if registered is None or registered.status != "False" else (registered.reason, registered.message)
+    assert found == (("LaunchFailed", why) if counts else ("", ""))
 
 
 PLACES = {
@@ -546,7 +572,7 @@ class Ending:
             METRICS,
             stage.clock,
             register=lambda _: None,
-            health=lambda _pool, _good: None,
+            health=lambda _pool, _good, _why: None,
             nodes_are_stale=lambda: self.stale,
         )
 

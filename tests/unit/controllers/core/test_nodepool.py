@@ -219,6 +219,24 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) is None
 
 
+def test_a_pool_whose_launches_fail_says_why() -> None:
+    stage = Stage()
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False, "EC2 terminated instance i-1 at launch: no key")
+    assert stage.healthy == "Unknown"
+    stage.health.note("general", False, "EC2 terminated instance i-2 at launch: no key")
+    assert stage.healthy == "False"
+    found = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+    assert found is not None
+    assert "EC2 terminated instance i-2 at launch: no key" in found.message
+    assert [event[2] for event in stage.events] == ["LaunchFailed"]
+    stage.health.forget("general")  # the next leader, which has seen no launch yet
+    assert stage.healthy == "False"
+    told = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
+    assert told is not None
+    assert told.message == found.message
+
+
 def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is_told() -> None:
     stage = Stage()
     known = {name: getattr(stage.pool, name) for name in NodePool.__struct_fields__}

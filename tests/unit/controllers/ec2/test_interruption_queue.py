@@ -11,10 +11,11 @@ from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.launch.orders import offer_of
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages, Standing
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.ec2.interruption_queue import QueueReader, offer_of
+from provisioner.controllers.ec2.interruption_queue import QueueReader
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON

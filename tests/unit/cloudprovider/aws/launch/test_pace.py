@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from provisioner.cloudprovider.aws.launch.pace import GAP, LONGEST_HOLD, SHORT, Pacing
+from provisioner.cloudprovider.aws.launch.pace import FIRST_PAUSE, GAP, LONGEST_HOLD, LONGEST_PAUSE, SHORT, Pacing
 from provisioner.cloudprovider.errors import CreateError
 
 LANE = ("class", "pool")
@@ -101,3 +101,49 @@ def test_an_answer_ends_the_hold(answer: Callable[[Pacing], object]) -> None:
     answer(made)
     assert made.held(LANE, 0.0) is None
     assert made.failed(LANE, ERROR, 0.0) == 1.0
+
+
+def bought(made: Pacing, seconds: float) -> list[float]:
+    """When instances are ordered in a lane whose every instance EC2 ends two seconds after it said yes."""
+    now, ends, orders = 0.0, list[float](), list[float]()
+    while now < seconds:
+        if ends and now >= ends[0]:
+            ends.pop(0)
+            made.ended(LANE, ERROR, now)
+        elif made.held(LANE, now) is None:
+            count = made.size(LANE, 10)
+            made.sent(LANE, now)
+            made.answered(LANE, count, count, now)
+            orders.extend([now] * count)
+            ends.append(now + 2.0)
+        now += 0.5
+    return orders
+
+
+def test_a_lane_whose_instances_are_ended_at_launch_tries_one_at_a_time_and_less_and_less_often() -> None:
+    """EC2 says yes each time: without the pauses there were a thousand instances in an hour."""
+    orders = bought(Pacing(), 3600.0)
+    assert len(orders) < 60
+    assert len([one for one in orders if one > 1800]) <= 1800 / LONGEST_PAUSE + 1
+    late = [one for one in orders if one > 60]
+    assert len(late) == len(set(late)), "one at a time"
+
+
+def test_instances_of_one_order_that_end_together_count_once() -> None:
+    made = Pacing()
+    for moment in range(10):
+        made.ended(LANE, ERROR, float(moment))
+    assert made.held(LANE, 9.0) == (FIRST_PAUSE - 9.0, ERROR)
+    assert made.held(OTHER, 9.0) is None
+
+
+def test_a_yes_of_ec2_ends_no_pause_and_a_node_does() -> None:
+    made = Pacing()
+    made.ended(LANE, ERROR, 0.0)
+    made.answered(LANE, 1, 1, 1.0)
+    assert made.held(LANE, 1.0) is not None
+    assert made.size(LANE, 10) == 1
+    made.came_up(LANE)
+    assert made.held(LANE, 1.0) is None
+    made.answered(LANE, 1, 1, 2.0)
+    assert made.size(LANE, 10) == 4

@@ -1,0 +1,63 @@
+"""Why EC2 ended an instance: which endings are those of a launch that failed, and what helps. Pure.
+
+CreateFleet says yes before volumes are made and the host is found, so an instance may end on its way, and only its StateReason says why.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html, which lists the codes;
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html (Instance terminates immediately) for what they come of;
+https://github.com/aws/karpenter-provider-aws/issues/1407, where a key that may not be used was Client.InternalError.
+Differs: Karpenter does not read it: the NodeClaim is collected after minutes, and the next one is launched at once.
+"""
+
+from typing import Final
+
+from provisioner.cloudprovider.aws.access.errors import LAUNCH_FAILED, Failure, Kind, Scope, classify
+from provisioner.cloudprovider.aws.instances import messages
+from provisioner.cloudprovider.errors import InstanceNotFoundError, Retry
+
+_ASKED_FOR: Final = frozenset(
+    {
+        "Client.UserInitiatedShutdown",
+        "Client.UserInitiatedHibernate",
+        "Client.InstanceTerminated",
+        "Server.ScheduledStop",
+        "Server.SpotInstanceShutdown",
+        "Server.SpotInstanceTermination",
+    }
+)
+"""Codes of instances that somebody ended, or that EC2 took back: their launch did not fail."""
+
+_RULES: Final = {
+    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.ALLOW_THE_KEY),
+    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.SNAPSHOT),
+    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.SHUT_DOWN),
+    # the host failed: elsewhere it may not
+    "Server.InternalError": (Kind.SERVER, "InternalError", Retry.OTHER_OFFERING, Scope.OFFERING, ""),
+}
+
+
+class EndedAtLaunchError(InstanceNotFoundError):
+    """EC2 ended the instance, and if its Node has not registered, its launch failed."""
+
+    def __init__(self, instance_id: str, failure: Failure) -> None:
+        super().__init__(instance_id, messages.ended_at_launch(instance_id, str(failure)))
+        self.failure = failure
+
+
+def launch_failure(code: str, message: str) -> Failure | None:
+    """What the StateReason of an instance that is ending, or has ended, says of its launch.
+
+    Args:
+        code: as EC2 tells it; "" where it tells none.
+        message: likewise; it may begin with the code.
+
+    Returns:
+        None where somebody asked for the end or EC2 took the instance back. A code that is in no list counts as a launch that failed: it is
+        not repeated at once.
+    """
+    if not code or code in _ASKED_FOR:
+        return None
+    said = message.removeprefix(f"{code}: ")
+    rule = _RULES.get(code)
+    if rule is None:
+        return classify(code, said)
+    kind, reason, retry, scope, advice = rule
+    return Failure(kind, reason, code, said, retry, scope, advice)
