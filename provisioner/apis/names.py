@@ -112,6 +112,7 @@ COMMAND_ANNOTATION: Final = "dovetail.dev/command"
 COMMAND_MEMBER_ANNOTATION: Final = "dovetail.dev/command-member"
 REPLACES_ANNOTATION: Final = "dovetail.dev/replaces"
 ENDED_FOR: Final = "dovetail.dev/ended-for"
+ACCEPTED_USER_DATA: Final = "dovetail.dev/accepted-user-data"
 
 # Ours: old API versions.
 KEPT_V1: Final = "dovetail.dev/v1"

@@ -115,6 +115,14 @@ def unknown_fields(definition: Definition, document: Document) -> list[Violation
     return list(_Check(_places(definition)).unknown(schema, document.get("spec"), "spec"))
 
 
+def judged(schema: Document, value: Document) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
+    """What is wrong with an object that no definition of ours is for, as Go's decoder sees it (null is absence), and its unknown fields."""
+    kept = _filled(schema, value)
+    unknown = tuple(_Check({}).unknown(schema, kept, ""))
+    strange = {one.path for one in unknown}
+    return tuple(one for one in _Check({}).value(schema, kept, "") if one.path not in strange), unknown
+
+
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """A question that ends a sentence, "" where nothing known is close."""
     by_folded = {one.casefold(): one for one in sorted(known, reverse=True)}

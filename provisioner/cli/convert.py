@@ -13,10 +13,11 @@ from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, violations
-from provisioner.cli.documents import TOO_DEEP, DocumentError, content, documents, is_shallow
+from provisioner.cli.documents import content, documents, is_shallow
 from provisioner.cli.manifests import plain_yaml
 from provisioner.values import printable
 from provisioner.values.printable import one_line
+from provisioner.values.yamltext import TOO_DEEP, DocumentError
 
 MAX_DOCUMENTS: Final = 10_000
 _OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")

@@ -1,47 +1,17 @@
-"""Files to plain values: YAML and JSON as kubectl reads and writes them, bounded in size, depth, and what aliases may unfold to."""
+"""Files to plain values: YAML and JSON as kubectl reads and writes them, bounded in size."""
 
-import functools
-import math
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import yaml
 
-from provisioner.values import jsontext
+from provisioner.values import jsontext, yamltext
+from provisioner.values.yamltext import MAX_DEPTH, DocumentError
 
 MAX_BYTES: Final = 256 * 2**20
 """Of one file: `kubectl get pods -A -o yaml` of 40,000 pods."""
-MAX_DEPTH: Final = 64
-MAX_UNFOLDED: Final = 1_000_000
-"""Values that all aliases of a file stand for together; a text counts again for every `_TEXT` characters."""
-_TEXT: Final = 100
-_Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-TEXT: Final = "tag:yaml.org,2002:str"
-_TEXTS: Final = frozenset({TEXT, "!", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:timestamp"})
-_WORDS: Final[dict[str, bool | None]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
-}
-_NUMERIC: Final = frozenset("+-.0123456789")
-_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0[bB][01]+)", re.ASCII)
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_BASES: Final = {"0x": 16, "0o": 8, "0b": 2}
-_LONGEST: Final = 70
-"""Characters of an integer of 64 bits, in base 2, and more."""
-_INT64, _UINT64 = -(2**63), 2**64
-_AS_INTEGER: Final = 1e21
-"""From here on Go writes floating-point numbers with an exponent."""
-_MERGE: Final = "<<"
-TOO_DEEP: Final = f"is nested deeper than {MAX_DEPTH} levels; no Kubernetes object is"
-
-
-class DocumentError(Exception):
-    """A file, or the rest of it, that cannot be read: what is wrong, where, and what to do."""
 
 
 def content(path: Path) -> bytes:
@@ -76,7 +46,7 @@ def documents(path: Path, data: bytes) -> Iterator[object]:
         except msgspec.DecodeError as error:
             raise DocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
         return
-    yield from _yaml(data)
+    yield from yamltext.documents(data)
 
 
 def is_shallow(value: object) -> bool:
@@ -92,154 +62,3 @@ def is_shallow(value: object) -> bool:
         if not level:
             return True
     return False
-
-
-def _yaml(data: bytes) -> Iterator[object]:
-    reader = _Reader()
-    try:
-        for event in yaml.parse(data, Loader=_Loader):
-            if isinstance(event, yaml.DocumentStartEvent):
-                reader = _Reader(reader.unfolded)
-            elif isinstance(event, yaml.DocumentEndEvent):
-                if reader.value is not None:
-                    yield reader.value
-            else:
-                reader.take(event)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DocumentError(f"is no YAML: {_one_line(error)}; correct it there") from None
-
-
-def _one_line(error: Exception) -> str:
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if mark is None or not problem:
-        return " ".join(str(error).split())[:200]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-
-
-class _Open:
-    """A list or mapping that is being read."""
-
-    __slots__ = ("anchor", "height", "key", "merged", "size", "value", "waits")
-
-    def __init__(self, value: dict[str, object] | list[object], anchor: str | None) -> None:
-        self.value, self.anchor, self.size, self.height = value, anchor, 1, 1
-        self.key, self.waits = "", False
-        self.merged = set[str]()  # keys that `<<` brought, and the mapping itself may replace
-
-
-class _Reader:
-    """One document out of the parser's events, without recursion: nesting and aliases cost what they are allowed to.
-
-    Args:
-        unfolded: values that aliases of earlier documents stand for.
-    """
-
-    def __init__(self, unfolded: int = 0) -> None:
-        self.value: object = None
-        self.unfolded = unfolded
-        self._stack: list[_Open] = []
-        self._anchors: dict[str, tuple[object, int, int]] = {}  # value, size, height
-
-    def take(self, event: Any) -> None:
-        match event:
-            case yaml.ScalarEvent():
-                value = scalar(event.value, event.tag or ("" if event.implicit[0] else TEXT))
-                size = 1 + len(event.value) // _TEXT
-                if event.anchor:
-                    self._anchors[event.anchor] = value, size, 0
-                self._put(value, size, 0, event)
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                if len(self._stack) >= MAX_DEPTH:
-                    raise DocumentError(f"line {_line(event)}: {TOO_DEEP}")
-                self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                done = self._stack.pop()
-                if done.anchor:
-                    self._anchors[done.anchor] = done.value, done.size, done.height
-                self._put(done.value, done.size, done.height, event)
-            case yaml.AliasEvent():
-                known = self._anchors.get(event.anchor or "")
-                if known is None:
-                    raise DocumentError(
-                        f"line {_line(event)}: *{event.anchor} stands for nothing that ends before it; define it with &{event.anchor} above"
-                    )
-                self.unfolded += known[1]
-                if self.unfolded > MAX_UNFOLDED:
-                    raise DocumentError(
-                        f"line {_line(event)}: its aliases unfold to more than {MAX_UNFOLDED:,} values; write them out, in several files"
-                    )
-                if len(self._stack) + known[2] > MAX_DEPTH:
-                    raise DocumentError(f"line {_line(event)}: {TOO_DEEP}")
-                self._put(*known, event)
-            case _:
-                return
-
-    def _put(self, value: object, size: int, height: int, event: Any) -> None:
-        if not self._stack:
-            self.value = value
-            return
-        above = self._stack[-1]
-        above.size += size
-        above.height = max(above.height, height + 1)
-        if isinstance(above.value, list):
-            above.value.append(value)
-        elif above.waits:
-            above.waits = False
-            if above.key == _MERGE:
-                above.merged |= _merge(above.value, value)
-            else:
-                above.merged.discard(above.key)
-                above.value[above.key] = value
-        elif isinstance(value, dict | list):
-            raise DocumentError(f"line {_line(event)}: a key must be a text, not a list or a mapping")
-        else:
-            above.key, above.waits = _key(value), True
-            if above.key in above.value and above.key not in above.merged:
-                raise DocumentError(f"line {_line(event)}: {_twice(above.key, len(self._stack))}")
-
-
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
-
-
-def _key(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _twice(key: str, depth: int) -> str:
-    remedy = "separate objects with a line of ---" if depth == 1 else "remove one of them"
-    return f"the key {key[:_TEXT]} stands twice in one mapping; {remedy}"
-
-
-def _merge(into: dict[str, object], value: object) -> set[str]:
-    """The keys that came anew."""
-    before = set(into)
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict):
-            for key, inner in one.items():
-                into.setdefault(key, inner)
-    return into.keys() - before
-
-
-@functools.lru_cache(maxsize=65536)  # the same few keys and values in every object
-def scalar(text: str, tag: str = "") -> object:
-    """As kubectl reads it: null, true or false, a number, or text.
-
-    Args:
-        text: as it stands there, without quotes.
-        tag: "" without one, `TEXT` where it is quoted.
-
-    Source: `resolve` of go-yaml v2, which sigs.k8s.io/yaml contains; numbers as JSON has them.
-    """
-    if tag in _TEXTS:
-        return text
-    if text in _WORDS:
-        return _WORDS[text]
-    digits = text.replace("_", "") if text[:1] in _NUMERIC else ""
-    if _INTEGER.fullmatch(digits):
-        base = _BASES.get(digits.lstrip("+-")[:2].lower(), 8 if digits.lstrip("+-").startswith("0") else 10)
-        if len(digits) <= _LONGEST and _INT64 <= (whole := int(digits, base)) < _UINT64:
-            return whole
-    if not _FLOAT.fullmatch(digits) or math.isinf(number := float(digits)):
-        return text
-    return int(number) if number.is_integer() and abs(number) < _AS_INTEGER else number

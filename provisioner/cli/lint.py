@@ -21,11 +21,11 @@ from provisioner.apis.names import NODEPOOL_LABEL, WELL_KNOWN_LABELS
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
-from provisioner.cli.documents import scalar
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
+from provisioner.values.yamltext import scalar
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -130,7 +130,7 @@ class UnreadableFileError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars without tag and quotes are told apart, for `documents.scalar`; merge keys are."""
+    """Scalars without tag and quotes are told apart, for `yamltext.scalar`; merge keys are."""
 
 
 _MERGE: Final = "tag:yaml.org,2002:merge"

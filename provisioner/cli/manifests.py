@@ -13,8 +13,8 @@ import yaml
 from provisioner.apis.conversion.definitions import CONVERT_PATH
 from provisioner.apis.conversion.definitions import documents as old_versions
 from provisioner.apis.crds import Document, documents
-from provisioner.cli.documents import TEXT, scalar
 from provisioner.cli.infrastructure import MarksError, cloudformation, permissions_table, spliced, terraform
+from provisioner.values.yamltext import TEXT, scalar
 from webhook import policy
 
 HEADER: Final = "# Generated from provisioner/apis by `make manifests`; do not edit.\n"

@@ -123,3 +123,40 @@ def step_of_zero(term: str) -> str:
 def ends_before_it_begins(term: str) -> str:
     """What `ScheduleError` says."""
     return f"{term!r} ends before it begins"
+
+
+# yamltext.py
+
+
+def nested_deeper(most: int) -> str:
+    """What `DocumentError` says."""
+    return f"is nested deeper than {most} levels; no Kubernetes object is"
+
+
+def no_yaml(problem: str) -> str:
+    """What `DocumentError` says; `problem` says where."""
+    return f"is no YAML: {problem}; correct it there"
+
+
+def at_line(line: int, problem: str) -> str:
+    """What `DocumentError` says."""
+    return f"line {line}: {problem}"
+
+
+def unknown_alias(line: int, name: str) -> str:
+    """What `DocumentError` says."""
+    return f"line {line}: *{name} stands for nothing that ends before it; define it with &{name} above"
+
+
+def unfolds_to_too_much(line: int, most: int) -> str:
+    """What `DocumentError` says."""
+    return f"line {line}: its aliases unfold to more than {most:,} values; write them out, in several files"
+
+
+KEY_IS_NO_TEXT: Final = "a key must be a text, not a list or a mapping"
+
+
+def key_stands_twice(line: int, key: str, *, outermost: bool) -> str:
+    """What `DocumentError` says; `outermost` is where objects that should be apart come together."""
+    remedy = "separate objects with a line of ---" if outermost else "remove one of them"
+    return f"line {line}: the key {key} stands twice in one mapping; {remedy}"

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from provisioner.apis.ec2 import (
@@ -373,6 +374,12 @@ NOT_READY: Final[dict[str, tuple[dict[str, Any], str, tuple[str, str], str]]] = 
         ("False", "KubeletExpressionsDisabled"),
         "which is not supported",
     ),
+    "user data with which no node joins": (
+        {"userData": "#cloud-config\npackages: [jq]\n"},
+        "ValidationSucceeded",
+        ("False", "InvalidUserData"),
+        "must be a NodeConfig",
+    ),
     "too much user data": (
         {"userData": "#!/bin/sh\n# " + "x" * 16384},
         "ValidationSucceeded",
@@ -401,6 +408,36 @@ def test_what_keeps_a_class_from_being_ready(
     assert bench.told_of("Ready")[:2] == ("False", "UnhealthyDependents")
     assert set(bench.unhappy()) <= {kind, "ValidationSucceeded"}
     bench.said(reason, words)
+
+
+def test_a_class_that_an_earlier_version_found_valid_stays_ready_until_its_user_data_changes(bench: Bench) -> None:
+    made = bench.create(userData="#cloud-config\npackages: [jq]\n", amiFamily="Custom")
+    bench.look()
+    assert bench.told_of("Ready")[0] == "True"
+    bench.change(amiFamily=None)
+    # as the earlier version left it: every condition True of this spec
+    made = bench.get()
+    found = [
+        {**msgspec.to_builtins(one), "observedGeneration": made.metadata.generation} for one in made.status.conditions
+    ]
+    bench.client.patch(EC2NODECLASSES, bench.name, {"status": {"conditions": found}}, subresource="status")
+    bench.look()
+    status, reason, message = bench.told_of("ValidationSucceeded")
+    assert (status, reason) == ("True", "InvalidUserData")
+    assert "must be a NodeConfig" in message
+    assert bench.told_of("Ready")[0] == "True"
+    bench.said("NodeClassWarning", "must be a NodeConfig")
+    bench.restart()
+    bench.change(subnetSelectorTerms=[{"tags": {"no": "such"}}])  # what its validation waits for is missing for a while
+    bench.look()
+    assert bench.told_of("ValidationSucceeded")[0] == "False"
+    bench.change(subnetSelectorTerms=[{"tags": TAGS}])
+    bench.look()
+    assert bench.told_of("ValidationSucceeded")[:2] == ("True", "InvalidUserData")
+    assert bench.told_of("Ready")[0] == "True"
+    bench.change(userData="#cloud-config\npackages: [curl]\n")
+    bench.look()
+    assert bench.told_of("ValidationSucceeded")[:2] == ("False", "InvalidUserData")
 
 
 def test_what_was_mended_is_found(bench: Bench) -> None:

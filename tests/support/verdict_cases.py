@@ -2,9 +2,13 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
 
 Document = dict[str, Any]
+_USER_DATA: Final = Path(__file__).parents[1] / "data" / "userdata"
 
 CLASS: Document = {
     "apiVersion": "karpenter.k8s.aws/v1",
@@ -89,6 +93,28 @@ class Case:
     errors: tuple[tuple[str, str], ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     beside: tuple[Document, ...] = (CLASS,)
+
+
+USER_DATA: dict[str, tuple[Literal["errors", "warnings"], str]] = {
+    "al2023-cloud-config": (
+        "errors",
+        "must be a NodeConfig of node.eks.aws/v1alpha1, or nodes would not join; found neither",
+    ),
+    "al2023-wrong-kind": ("errors", 'found apiVersion "node.eks.aws/v1", kind "NodeConfigs"'),
+    "al2023-trailing-document": ("warnings", "nodeadm reads only the first YAML document"),
+    "al2023-two-documents": ("warnings", "nodeadm reads only the first YAML document"),
+    "al2023-no-shebang": ("warnings", "is not run, because it does not begin with #!"),
+    "al2-nodeconfig": ("warnings", "the YAML is run as a shell script; use NodeConfigs with AL2023 only"),
+    "bottlerocket-outside-settings": ("warnings", "these are left out: grpc, plugins, version"),
+    "windows-tags": ("warnings", "run with the same tags (<powershell>, <persist>)"),
+}
+"""EC2NodeClasses of tests/data/userdata, and what is said of their user data."""
+
+
+def user_data_case(name: str) -> Document:
+    """One of `USER_DATA`."""
+    document: Document = yaml.safe_load((_USER_DATA / f"{name}.yaml").read_text())
+    return document
 
 
 CAPACITY, ARCH, OS = "karpenter.sh/capacity-type", "kubernetes.io/arch", "kubernetes.io/os"
@@ -275,6 +301,10 @@ CASES = {
         warnings=(("spec.userData", "exceeds the EC2 limit of 16384 bytes"),),
         beside=(),
     ),
+    **{
+        f"user data: {name}": Case(user_data_case(name), **{kind: (("spec.userData", words),)}, beside=())
+        for name, (kind, words) in USER_DATA.items()
+    },
     "user data that cannot be read": Case(
         node_class("bottlerocket@v1.30.0", userData="[settings"), errors=(("spec.userData", "TOML"),), beside=()
     ),

@@ -26,13 +26,14 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
-from provisioner.cli.documents import DocumentError, documents
+from provisioner.cli.documents import documents
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
 from provisioner.kube.resources import Resource
 from provisioner.state.admission import Admitting
 from provisioner.values.printable import one_line
+from provisioner.values.yamltext import DocumentError
 
 MAX_OBJECTS: Final = 500_000
 _MAX_PROBLEMS: Final = 1_000

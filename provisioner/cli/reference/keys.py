@@ -285,6 +285,13 @@ OWN: Final = (
         "provisioner",
         "Port on the loopback of the leader's pod at which it answers `dovetail why`.",
     ),
+    Key(
+        names.ACCEPTED_USER_DATA,
+        "EC2NodeClass annotation",
+        "provisioner",
+        "Hash of the AMI family and user data of an EC2NodeClass that was in use before Dovetail found that nodeadm refuses them: it stays Ready as long as "
+        "they stay.",
+    ),
     Key(f"{SERVING_PREFIX}POD", "Lease annotation", "webhook", "Fingerprint of the certificate that a replica serves."),
 )
 

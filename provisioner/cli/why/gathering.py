@@ -8,13 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.cli.documents import DocumentError, content, documents
+from provisioner.cli.documents import content, documents
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.kube.survey import survey
 from provisioner.support.errors import UserError
+from provisioner.values.yamltext import DocumentError
 
 NEEDED: Final[tuple[Resource[Any], ...]] = (
     resources.PODS,

@@ -27,7 +27,12 @@ from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, Discove
 from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal, Rehearsed, sized
 from provisioner.cloudprovider.aws.nodeclass.profiles import ProfileError, Profiles
 from provisioner.cloudprovider.aws.nodeclass.subnets import Subnet
-from provisioner.cloudprovider.aws.nodeclass.validation import INVALID_USER_DATA, unsupported_alias, validate
+from provisioner.cloudprovider.aws.nodeclass.validation import (
+    INVALID_USER_DATA,
+    acceptance,
+    unsupported_alias,
+    validate,
+)
 from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -144,15 +149,17 @@ class NodeClassController:
         metadata: dict[str, Any] = {}
         if ec2.TERMINATION_FINALIZER not in node_class.metadata.finalizers:
             metadata["finalizers"] = [*node_class.metadata.finalizers, ec2.TERMINATION_FINALIZER]
+        annotations: dict[str, str] = {}
+        if verdicts.holds(node_class, ec2.VALIDATION_SUCCEEDED):  # found valid, maybe by a version that knew less
+            annotations |= acceptance(node_class)
         bundle = self._bundle()
         theirs = node_class.unknown_fields and ec2.HASH_ANNOTATION in node_class.metadata.annotations
         if bundle is not None and not theirs:  # a hash of fields that we do not know stays
             for claim in self._claims_of(node_class):
                 self._stamp(claim, node_class, bundle)
-            wanted = class_stamp(node_class.spec, bundle)
-            known = node_class.metadata.annotations
-            if any(known.get(key) != value for key, value in wanted.items()):
-                metadata["annotations"] = wanted
+            annotations |= class_stamp(node_class.spec, bundle)
+        if not annotations.items() <= node_class.metadata.annotations.items():
+            metadata["annotations"] = annotations
         if not metadata:
             return node_class
         guard = {"uid": node_class.metadata.uid, "resourceVersion": node_class.metadata.resource_version}
@@ -308,6 +315,9 @@ class NodeClassController:
             return replace(_invalid(rehearsed.reason, rehearsed.message, warnings), look_again=_RETRY_SECONDS)
         if rehearsed.reason:
             return replace(_invalid(rehearsed.reason, rehearsed.message, warnings), look_again=verdicts.MINUTE)
+        if verdict.kept:
+            kept = texts.valid_but(INVALID_USER_DATA, verdict.kept)
+            return Finding(*kept, look_again=_VALIDATE_SECONDS, warnings=warnings)
         return Finding(ec2.VALIDATION_SUCCEEDED, names.TRUE, look_again=_VALIDATE_SECONDS, warnings=warnings)
 
     # ------------------------------------------------------------------ the end

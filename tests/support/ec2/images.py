@@ -48,8 +48,8 @@ class Image:
 
     @property
     def devices(self) -> list[dict[str, Any]]:
-        """Its block device mappings."""
-        sizes = {"bottlerocket": (("/dev/xvda", 2), ("/dev/xvdb", 20)), "windows": (("/dev/sda1", 50),)}
+        """Its block device mappings; Bottlerocket's snapshots have grown beyond the 4 GiB that Karpenter 1.14 launches them with."""
+        sizes = {"bottlerocket": (("/dev/xvda", 6), ("/dev/xvdb", 20)), "windows": (("/dev/sda1", 50),)}
         return [
             {
                 "DeviceName": name,

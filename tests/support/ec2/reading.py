@@ -5,7 +5,9 @@ product's code that writes user data.
 """
 
 import base64
+import binascii
 import functools
+import gzip
 import re
 import shlex
 import tomllib
@@ -92,11 +94,17 @@ def _node_config(texts: Iterable[str], kubelet: Kubelet) -> None:
     flags: list[str] = []
     for text in texts:
         try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            document = next(yaml.load_all(_unpacked(text), _GoYaml), None)
+        except (yaml.YAMLError, TypeError) as error:
             raise UserDataError(f"a NodeConfig is no YAML: {error}") from None
-        if not isinstance(document, dict) or document.get("apiVersion") != "node.eks.aws/v1alpha1":
-            raise UserDataError("a NodeConfig of another version")
+        if not isinstance(document, dict):
+            raise UserDataError("a NodeConfig is no mapping")
+        if (document.get("apiVersion"), document.get("kind")) != ("node.eks.aws/v1alpha1", "NodeConfig"):
+            raise UserDataError(
+                f"no kind {document.get('kind')} is registered for version {document.get('apiVersion')}"
+            )
+        if (wrong := _mistyped(document, _NODE_CONFIG, "NodeConfig")) is not None:
+            raise UserDataError(f"cannot unmarshal into {wrong}")
         spec = document.get("spec") or {}
         flags += (spec.get("kubelet") or {}).get("flags") or []
         merged = _merged(merged, spec)
@@ -109,6 +117,79 @@ def _node_config(texts: Iterable[str], kubelet: Kubelet) -> None:
     kubelet.raid0 = ((merged.get("instance") or {}).get("localStorage") or {}).get("strategy") == "RAID0"
     _configuration((merged.get("kubelet") or {}).get("config") or {}, kubelet)
     _flags(flags, kubelet)
+
+
+def _unpacked(text: str) -> str:
+    try:
+        data = base64.b64decode(text.strip(), validate=True)
+    except ValueError:
+        return text
+    try:
+        return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode(errors="replace")
+    except (OSError, EOFError) as error:
+        raise UserDataError(f"failed to create GZIP reader: {error}") from None
+
+
+class _GoYaml(yaml.SafeLoader):
+    """Times and sexagesimal numbers are texts to go-yaml."""
+
+
+_GoYaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if not tag.endswith(("timestamp", "int", "float", "value"))]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_GoYaml.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_GoYaml.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$"), list("-+.0123456789")
+)
+
+_NODE_CONFIG: Final[Any] = {
+    "metadata": dict,
+    "spec": {
+        "cluster": {
+            **dict.fromkeys(("name", "apiServerEndpoint", "cidr", "id"), str),
+            "certificateAuthority": bytes,
+            "enableOutpost": bool,
+        },
+        "containerd": {"config": str, "baseRuntimeSpec": dict},
+        "featureGates": [bool],
+        "instance": {
+            "localStorage": {
+                "strategy": ("RAID0", "RAID10", "Mount"),
+                "mountPath": str,
+                "disabledMounts": [("Containerd", "PodLogs")],
+            }
+        },
+        "kubelet": {"config": dict, "flags": [str], "maxPodsExpression": str},
+    },
+}
+"""What nodeadm decodes into: the Go type of each field; of a list or map that of its values; texts where it takes no other."""
+
+
+def _mistyped(value: Any, kind: Any, where: str) -> str | None:
+    """The first field that Go's decoder or the schema refuses; unknown fields are passed over, and null is nothing."""
+    if value is None:
+        return None
+    match kind:
+        case dict():
+            if not isinstance(value, dict):
+                return where
+            inner = [(value.get(name), one, f"{where}.{name}") for name, one in kind.items()]
+        case [one]:
+            if not isinstance(value, dict if one is bool else list):
+                return where
+            inner = [(each, one, where) for each in (value.values() if isinstance(value, dict) else value)]
+        case tuple():
+            return None if value in kind else where
+        case _ if kind is bytes:
+            try:
+                base64.b64decode(value, validate=True)
+            except (binascii.Error, TypeError, ValueError):
+                return where
+            return None if isinstance(value, str) else where
+        case _:
+            return None if isinstance(value, kind) else where
+    return next((wrong for one in inner if (wrong := _mistyped(*one)) is not None), None)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,9 +325,11 @@ def _bottlerocket(text: str) -> Kubelet:
 
 
 def _windows(text: str) -> Kubelet:
-    script = re.search(r"<powershell>(.*)</powershell>", text, re.DOTALL)
+    script = re.search(r"<powershell>(.*?)</powershell>", text, re.DOTALL)
     if script is None:
         raise UserDataError("EC2Launch finds no <powershell>")
+    if re.search(r"^\s*<", script[1], re.MULTILINE):
+        raise UserDataError("PowerShell: the '<' operator is reserved for future use")
     call = next(
         (line for line in script[1].splitlines() if line.lstrip().startswith("& $EKSBootstrapScriptFile")), None
     )

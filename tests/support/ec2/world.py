@@ -351,6 +351,7 @@ class World:
         _check_hardware(described, image, interfaces)
         hardware.check_addresses(described, interfaces)
         hardware.check_tenancy(described, one.data.get("Placement") or {})
+        _check_devices(image, one.data.get("BlockDeviceMappings") or ())
         groups = [group for interface in interfaces for group in interface.get("Groups") or ()]
         groups = list(dict.fromkeys(groups or one.data.get("SecurityGroupIds") or ["sg-0d0e7a1100000002"]))
         self.network.check(subnet, groups)
@@ -830,6 +831,21 @@ class World:
 
     def _hex(self, kind: str, number: object, size: int) -> str:
         return hashlib.blake2b(f"{self.setup.seed}|{kind}|{number}".encode(), digest_size=size).hexdigest()
+
+
+def _check_devices(image: Image, mappings: Iterable[Mapping[str, Any]]) -> None:
+    """No volume is smaller than its snapshot. Source: https://github.com/aws/karpenter-provider-aws/issues/7928."""
+    own = {one["DeviceName"]: one["Ebs"] for one in image.devices}
+    for one in mappings:
+        wanted = one.get("Ebs") or {}
+        snapshot = own.get(one["DeviceName"])
+        if snapshot is None or wanted.get("SnapshotId"):
+            continue
+        if (size := wanted.get("VolumeSize")) is not None and size < snapshot["VolumeSize"]:
+            raise AwsError(
+                "InvalidBlockDeviceMapping",
+                f"Volume of size {size}GB is smaller than snapshot '{snapshot['SnapshotId']}', expect size>= {snapshot['VolumeSize']}GB",
+            )
 
 
 def _check_hardware(described: Mapping[str, Any], image: Image, interfaces: Iterable[Mapping[str, Any]]) -> None:

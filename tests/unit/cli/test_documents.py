@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.cli.documents import MAX_DEPTH, DocumentError, documents
+from provisioner.cli.documents import documents
 from provisioner.cli.lint import UnreadableFileError, items_of
+from provisioner.values.yamltext import MAX_DEPTH, DocumentError
 
 YAML = Path("some.yaml")
 

@@ -1,4 +1,4 @@
-"""Volumes of instances, as launch templates carry them. Pure. Source: AWS spec 2.1 and 5.5."""
+"""Volumes of instances, as launch templates carry them. Pure. Source: AWS spec 2.1 and 5.5, Karpenter 1.15 for Bottlerocket."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ _GIB: Final = 2**30
 _DEFAULTS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     ec2.AL2: (("/dev/xvda", 20),),
     ec2.AL2023: (("/dev/xvda", 20),),
-    ec2.BOTTLEROCKET: (("/dev/xvda", 4), ("/dev/xvdb", 20)),
+    ec2.BOTTLEROCKET: (("/dev/xvda", 6), ("/dev/xvdb", 20)),
     **dict.fromkeys(ec2.WINDOWS_FAMILIES, (("/dev/sda1", 50),)),
     ec2.CUSTOM: (),
 }

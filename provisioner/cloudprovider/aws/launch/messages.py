@@ -130,7 +130,73 @@ def no_type_left(name: str) -> str:
 
 # userdata/al2023.py
 SERVICE_CIDR_UNKNOWN: Final = "AL2023 needs the service CIDR of the cluster, which is not known"
-YAML_NESTED_TOO_DEEPLY: Final = "the YAML is nested too deeply"
+YAML_NESTED_TOO_DEEPLY: Final = "the YAML is nested too deeply, or its aliases unfold to too much"
+
+# userdata/node_config.py
+YAML_IS_NO_MAPPING: Final = "its first document is not a mapping"
+
+
+def not_a_node_config(problem: str) -> str:
+    """Why an EC2NodeClass is not valid."""
+    return f"nodeadm cannot read a part of type application/node.eks.aws, and nodes would not join: {problem}"
+
+
+def part_not_unpacked(error: Exception) -> str:
+    """Why an EC2NodeClass is not valid."""
+    return f"nodeadm cannot decompress a part of type application/node.eks.aws, and nodes would not join: {error}"
+
+
+def other_than_a_node_config(said: str, api_version: str, kind: str) -> str:
+    """Why an EC2NodeClass is not valid; `said` is the type that is there, "" for none."""
+    return (
+        f"YAML for AL2023 must be a {kind} of {api_version}, or nodes would not join; found {said or 'neither apiVersion nor kind'}. Put other "
+        "content into a MIME part of its own type, such as text/cloud-config"
+    )
+
+
+def node_config_refused(problem: str) -> str:
+    """Why an EC2NodeClass is not valid."""
+    return f"nodeadm refuses the NodeConfig, and nodes would not join: {problem}"
+
+
+def unknown_node_config_field(field: str) -> str:
+    """A warning; `field` is a path and what is wrong with it."""
+    return f"NodeConfig {field}; nodeadm ignores it, unless the image has a newer one that knows it"
+
+
+# userdata/unread.py
+ONLY_THE_FIRST_DOCUMENT: Final = "nodeadm reads only the first YAML document; remove the --- behind it and what follows, or use a MIME part for each NodeConfig"
+NODE_CONFIG_ON_AL2: Final = "AL2 images do not read NodeConfigs; use spec.kubelet, or an image of AL2023"
+YAML_AS_SCRIPT: Final = "the YAML is run as a shell script; use NodeConfigs with AL2023 only, and put cloud-config into a MIME part of type text/cloud-config"
+SCRIPT_WITHOUT_INTERPRETER: Final = (
+    "the shell script is not run, because it does not begin with #!; add #!/bin/bash as its first line"
+)
+PLAIN_TEXT: Final = (
+    "a MIME part of type text/plain is not read unless it begins with #! or #cloud-config; set its Content-Type"
+)
+BEHIND_THE_LAST_PART: Final = (
+    "what follows the end of the MIME document is not read; only the last delimiter may end with --"
+)
+OUTSIDE_OF_TAGS: Final = "text outside of <powershell> and <script> is not run; move it into one of them"
+
+
+def outside_settings(names: str) -> str:
+    """A warning; `names` are keys and tables."""
+    return f"Bottlerocket reads nothing but settings, and these are left out: {names}; find the settings at https://bottlerocket.dev"
+
+
+def part_of_unknown_type(kind: str) -> str:
+    """A warning."""
+    return f"cloud-init does not read MIME parts of type {kind}"
+
+
+def tags_are_merged(names: str) -> str:
+    """A warning; `names` are tags."""
+    return (
+        f"the script that joins the node is run with the same tags ({names}), after the user's; PowerShell needs no tags here, and "
+        "<persist> runs both at every boot"
+    )
+
 
 # userdata/bottlerocket.py
 SETTINGS_ARE_NO_TABLE: Final = "settings is not a table"

@@ -111,6 +111,11 @@ def invalid(reason: str, text: str) -> ConditionMessage:
     return ConditionMessage(ec2.VALIDATION_SUCCEEDED, names.FALSE, reason, text)
 
 
+def valid_but(reason: str, text: str) -> ConditionMessage:
+    """Of a class that was in use before `text`, for which a new one is not valid, was found."""
+    return ConditionMessage(ec2.VALIDATION_SUCCEEDED, names.TRUE, reason, text)
+
+
 NO_SERVICE_CIDR: Final = "AMI family AL2023 requires the service CIDR of the cluster, which could not be discovered"
 
 

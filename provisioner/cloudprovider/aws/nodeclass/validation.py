@@ -4,6 +4,7 @@ Source: AWS spec 1.2 to 1.4. A term that combines what excludes each other is ad
 term does not, so it is a warning here, with what is done about it.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Final
 
 from msgspec import UnsetType
 
-from provisioner.apis import ec2, verdicts
+from provisioner.apis import ec2, names, verdicts
 from provisioner.apis.openapi import Violation
 from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError, has_ipv6
-from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, size_of
+from provisioner.cloudprovider.aws.launch.userdata.rendering import SIZE_LIMIT, SIZE_WARNING, check, refused, size_of
+from provisioner.cloudprovider.aws.launch.userdata.unread import unread
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
 
@@ -38,11 +40,13 @@ class Verdict:
     Attributes:
         reason: of ValidationSucceeded being False; "" when it can be used.
         message: what to change, with the fields' paths.
+        kept: what a new class could not be used with, and this one is, because it was in use before that was found; among the warnings.
         warnings: what is odd but does no harm; sorted as the fields stand.
     """
 
     reason: str = ""
     message: str = ""
+    kept: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -58,7 +62,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     """
     kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor)
     user_data = _user_data(node_class)
-    reason, message = "", ""
+    reason, message, kept = "", "", ""
     if node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
         message = messages.NO_SERVICE_CIDR
@@ -68,17 +72,34 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
         reason, message = ec2.TAG_VALIDATION_FAILED, "; ".join(tags)
     elif problem := _unreadable(node_class.family, user_data):
         reason, message = INVALID_USER_DATA, messages.in_field("spec.userData", problem)
+    elif problem := refused(node_class.family, user_data):
+        problem = messages.in_field("spec.userData", problem)
+        if acceptance(node_class).items() <= node_class.metadata.annotations.items():
+            kept = problem
+        else:
+            reason, message = INVALID_USER_DATA, problem
     return Verdict(
         reason,
         message,
+        kept,
         (
+            *([kept] if kept else []),
             *_odd_terms(node_class.spec),
             *_odd_devices(node_class),
             *([messages.WINDOWS_WITHOUT_IPV6] if _is_windows_with_ipv6(node_class, cluster) else []),
             *(messages.in_field("spec.kubelet", one) for one in kubelet.warnings),
             *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
+            *(messages.in_field("spec.userData", one) for one in unread(node_class.family, user_data)),
         ),
     )
+
+
+def acceptance(node_class: ec2.EC2NodeClass) -> dict[str, str]:
+    """The annotation with which `validate` lets a class be used whose nodes never join with its user data, as long as that stays; else {}."""
+    user_data = _user_data(node_class)
+    if _unreadable(node_class.family, user_data) or not refused(node_class.family, user_data):
+        return {}
+    return {names.ACCEPTED_USER_DATA: hashlib.sha256(f"{node_class.family}\n{user_data}".encode()).hexdigest()[:16]}
 
 
 def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
@@ -86,7 +107,8 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
     kubelet = check_kubelet(node_class.kubelet, node_class.family)
     user_data = _user_data(node_class)
     too_long = size_problem(user_data)  # rendered, it may be shorter; but it is not worth being read here
-    problem = "" if too_long else _unreadable(node_class.family, user_data)
+    problem = "" if too_long else _unreadable(node_class.family, user_data) or refused(node_class.family, user_data)
+    odd = () if too_long or problem else unread(node_class.family, user_data)
     return verdicts.Verdict(
         (
             *(_of_kubelet(one) for one in kubelet.problems),
@@ -98,6 +120,7 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
             *map(_violation, _odd_devices(node_class)),
             *(_of_kubelet(one) for one in kubelet.warnings),
             *([Violation("spec.userData", too_long)] if too_long else []),
+            *(Violation("spec.userData", one) for one in odd),
         ),
     )
 

@@ -1,6 +1,7 @@
 """AL2023: a NodeConfig for nodeadm, in a MIME document behind the user's parts, so that its values win. Pure.
 
-Source: AWS spec 2.5. Differs: user data that begins like a script is one, even where it also parses as a YAML mapping.
+Source: AWS spec 2.5. Differs: user data that begins like a script is one, even where it also parses as a YAML mapping, and so is a text of
+    comments alone, which the provider gives to nodeadm.
 """
 
 import functools
@@ -11,12 +12,11 @@ import msgspec
 import yaml
 
 from provisioner.cloudprovider.aws.launch import messages
-from provisioner.cloudprovider.aws.launch.userdata import mime
+from provisioner.cloudprovider.aws.launch.userdata import mime, node_config
 from provisioner.cloudprovider.aws.launch.userdata.flags import label_flag
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput, UserDataError
+from provisioner.values import yamltext
 
-API_VERSION: Final = "node.eks.aws/v1alpha1"
-KIND: Final = "NodeConfig"
 HEADING: Final = "# Karpenter Generated NodeConfig\n"
 
 
@@ -48,7 +48,7 @@ def parts_of(user_data: str) -> tuple[mime.Part, ...]:
         return ()
     if mime.is_mime(user_data):
         return mime.read(user_data)
-    return (mime.Part.of(mime.NODE_CONFIG if _is_mapping(user_data) else mime.SHELL_SCRIPT, user_data),)
+    return (mime.Part.of(mime.NODE_CONFIG if is_mapping(user_data) else mime.SHELL_SCRIPT, user_data),)
 
 
 def render(node: NodeInput) -> str:
@@ -80,8 +80,8 @@ def _text(node: NodeInput) -> str:
     if flag := label_flag(node.labels):
         kubelet["flags"] = [flag]
     document = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
+        "apiVersion": node_config.API_VERSION,
+        "kind": node_config.KIND,
         "metadata": {},
         "spec": {
             "cluster": {
@@ -111,26 +111,17 @@ def _yaml(document: bytes) -> str:
     )
 
 
-class Loader(yaml.SafeLoader):
-    """For looking at what others wrote: a merge key (<<) is left as it is, since a few of them unfold to any size."""
+def is_mapping(text: str) -> bool:
+    """Whether a text that does not say its type is YAML: its first document is a mapping, and it is no script.
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Nothing."""
-
-
-def _merge_key(_: Loader, __: yaml.Node) -> str:
-    return "<<"
-
-
-Loader.add_constructor("tag:yaml.org,2002:merge", _merge_key)
-
-
-def _is_mapping(text: str) -> bool:
+    Raises:
+        UserDataError: it is nested too deeply.
+    """
     if text.lstrip().startswith("#!"):
         return False
     try:
-        return isinstance(yaml.load(text, Loader), dict)  # noqa: S506 - a safe one
-    except (yaml.YAMLError, ValueError):  # ValueError: a scalar such as 2026-99-99 that looks like a date
-        return False
-    except RecursionError:
+        return isinstance(yamltext.first(text).value, dict)
+    except yamltext.UnboundedError:
         raise UserDataError(messages.YAML_NESTED_TOO_DEEPLY) from None
+    except yamltext.DocumentError:
+        return False

@@ -41,20 +41,29 @@ _LONG_KEY: Final = re.compile(r"""(?:\.[ \t]*[\w"'-]++[ \t]*){100}""")
 """A key with a hundred dots."""
 
 
+def document_of(user_data: str) -> dict[str, Any]:
+    """The user's TOML.
+
+    Raises:
+        UserDataError: it is none.
+    """
+    if _LONG_KEY.search(user_data):  # tomllib takes gigabytes for 100 KB of them
+        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY)
+    try:
+        return tomllib.loads(user_data)
+    except tomllib.TOMLDecodeError as error:
+        raise UserDataError(messages.not_toml(error)) from None
+    except RecursionError:
+        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY) from None
+
+
 def settings_of(user_data: str) -> dict[str, Any]:
     """The user's settings, "settings" itself left out; {} without user data.
 
     Raises:
         UserDataError: it is no TOML, or one of the tables that we write into is not a table.
     """
-    if _LONG_KEY.search(user_data):  # tomllib takes gigabytes for 100 KB of them
-        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY)
-    try:
-        settings = tomllib.loads(user_data).get("settings", {})
-    except tomllib.TOMLDecodeError as error:
-        raise UserDataError(messages.not_toml(error)) from None
-    except RecursionError:
-        raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY) from None
+    settings = document_of(user_data).get("settings", {})
     if not isinstance(settings, dict):
         raise UserDataError(messages.SETTINGS_ARE_NO_TABLE)
     for name in ("autoscaling", "bootstrap-commands", "kubernetes"):

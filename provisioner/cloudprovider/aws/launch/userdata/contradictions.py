@@ -6,15 +6,13 @@ win in the merged form of most families, but not over a start script that the us
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.launch import messages
-from provisioner.cloudprovider.aws.launch.userdata import al2023, bottlerocket, mime
+from provisioner.cloudprovider.aws.launch.userdata import al2023, bottlerocket, mime, node_config
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
 
 _BOOTSTRAP: Final = "/etc/eks/bootstrap.sh"
@@ -102,15 +100,10 @@ def _of_parts(user_data: str) -> Iterator[_Said]:
 
 
 def _of_node_config(text: str) -> Iterator[_Said]:
-    try:
-        documents = list(yaml.load_all(text, al2023.Loader))
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return
-    for document in documents:
-        cluster = _table(_table(document, "spec"), "cluster")
-        for field, what in _NODE_CONFIG.items():
-            if isinstance(cluster.get(field), str) and cluster[field]:
-                yield _Said(f"NodeConfig spec.cluster.{field}", what, cluster[field])
+    cluster = node_config.cluster_of(text)
+    for field, what in _NODE_CONFIG.items():
+        if isinstance(cluster.get(field), str) and cluster[field]:
+            yield _Said(f"NodeConfig spec.cluster.{field}", what, cluster[field])
 
 
 def _of_settings(user_data: str) -> Iterator[_Said]:
@@ -157,8 +150,3 @@ def _of_powershell(text: str) -> Iterator[_Said]:
         value = found[2] or found[3] or found[4] or ""
         if value and "$" not in value:
             yield _Said(f"-{found[1]} of the start script", _POWERSHELL[found[1].lower()], value)
-
-
-def _table(value: Any, name: str) -> Mapping[str, Any]:
-    inner = value.get(name) if isinstance(value, dict) else None
-    return inner if isinstance(inner, dict) else {}

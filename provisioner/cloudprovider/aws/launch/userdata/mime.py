@@ -45,16 +45,12 @@ def read(text: str) -> tuple[Part, ...]:
     Raises:
         UserDataError: there is no content type, it is not multipart, or the parts have no end.
     """
-    head, body = _split(text.replace("\r", "").strip() + "\n")
-    if "content-type" not in (name.lower() for name, _ in head):
-        raise UserDataError(messages.MIME_WITHOUT_TYPE)
-    message = _message(head)
-    if message.get_content_maintype() != "multipart":
-        raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
-    boundary = message.get_boundary()
-    if not boundary:
-        raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
-    return tuple(Part(*_split(part)) for part in _between(body, boundary))
+    return tuple(Part(*_split(part)) for part in _between(*_opened(text))[0])
+
+
+def rest(text: str) -> str:
+    """What comes behind the end of the parts, which nobody reads; raises as `read`."""
+    return _between(*_opened(text))[1]
 
 
 def write(parts: Iterable[Part]) -> str:
@@ -95,15 +91,32 @@ def _split(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
     return tuple((name, str(value)) for name, value in message.items()), body
 
 
-def _between(body: str, boundary: str) -> Iterable[str]:
+def _opened(text: str) -> tuple[str, str]:
+    """Body and boundary."""
+    head, body = _split(text.replace("\r", "").strip() + "\n")
+    if "content-type" not in (name.lower() for name, _ in head):
+        raise UserDataError(messages.MIME_WITHOUT_TYPE)
+    message = _message(head)
+    if message.get_content_maintype() != "multipart":
+        raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
+    boundary = message.get_boundary()
+    if not boundary:
+        raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
+    return body, boundary
+
+
+def _between(body: str, boundary: str) -> tuple[list[str], str]:
+    """The texts between delimiters, and what is behind the last."""
+    parts: list[str] = []
     part: list[str] | None = None
-    for line in body.split("\n"):
+    lines = body.split("\n")
+    for position, line in enumerate(lines):
         mark = line.rstrip()
         if mark in (f"--{boundary}", f"--{boundary}--"):
             if part is not None:
-                yield "\n".join(part)
+                parts.append("\n".join(part))
             if mark != f"--{boundary}":
-                return
+                return parts, "\n".join(lines[position + 1 :])
             part = []
         elif part is not None:
             part.append(line)

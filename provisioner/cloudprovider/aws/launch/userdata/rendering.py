@@ -4,7 +4,7 @@ import base64
 from typing import Final
 
 from provisioner.apis import ec2
-from provisioner.cloudprovider.aws.launch.userdata import al2, al2023, bottlerocket, windows
+from provisioner.cloudprovider.aws.launch.userdata import al2, al2023, bottlerocket, mime, node_config, windows
 from provisioner.cloudprovider.aws.launch.userdata.inputs import NodeInput
 
 SIZE_LIMIT: Final = 16384
@@ -55,3 +55,17 @@ def check(family: str, user_data: str) -> None:
         al2023.parts_of(user_data)
     elif family == ec2.BOTTLEROCKET:
         bottlerocket.settings_of(user_data)
+
+
+def refused(family: str, user_data: str) -> str:
+    """Why nodes of this family never join with the user's own, which can be read; "" when nothing keeps them from it.
+
+    Raises:
+        UserDataError: as of `check`.
+    """
+    if family != ec2.AL2023:
+        return ""
+    parts = al2023.parts_of(user_data)
+    return next(
+        (why for part in parts if part.media_type == mime.NODE_CONFIG and (why := node_config.problem(part.text))), ""
+    )

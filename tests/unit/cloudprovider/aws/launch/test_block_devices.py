@@ -17,7 +17,7 @@ def of(mappings: Any, family: str = "AL2023") -> list[dict[str, Any]]:
 DEFAULTS = {
     "AL2": [("/dev/xvda", 20)],
     "AL2023": [("/dev/xvda", 20)],
-    "Bottlerocket": [("/dev/xvda", 4), ("/dev/xvdb", 20)],
+    "Bottlerocket": [("/dev/xvda", 6), ("/dev/xvdb", 20)],
     "Windows2019": [("/dev/sda1", 50)],
     "Windows2022": [("/dev/sda1", 50)],
     "Windows2025": [("/dev/sda1", 50)],

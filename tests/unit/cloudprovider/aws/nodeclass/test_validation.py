@@ -7,10 +7,18 @@ import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.nodeclass.validation import size_problem, size_warning, unsupported_alias, validate
+from provisioner.cloudprovider.aws.nodeclass.validation import (
+    acceptance,
+    size_problem,
+    size_warning,
+    unsupported_alias,
+    validate,
+)
+from tests.support.verdict_cases import USER_DATA, user_data_case
 
 CLUSTER = Cluster("c", "https://c.eks.amazonaws.com", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
 AL2023 = [{"alias": "al2023@latest"}]
+NODE_CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
 
 
 def class_of(**spec: Any) -> EC2NodeClass:
@@ -79,6 +87,37 @@ def test_a_reason(name: str) -> None:
     assert verdict.warnings == ()
 
 
+@pytest.mark.parametrize("name", USER_DATA)
+def test_user_data_of_which_nodes_never_join_and_which_nobody_reads(name: str) -> None:
+    kind, words = USER_DATA[name]
+    verdict = validate(msgspec.convert(user_data_case(name), EC2NodeClass), CLUSTER)
+    if kind == "errors":
+        assert (verdict.reason, verdict.warnings) == ("InvalidUserData", ())
+        assert words in verdict.message
+    else:
+        (warning,) = verdict.warnings
+        assert (verdict.reason, words in warning) == ("", True)
+
+
+def test_a_class_that_was_in_use_before_is_used_as_long_as_its_user_data_stays() -> None:
+    made = msgspec.convert(user_data_case("al2023-cloud-config"), EC2NodeClass)
+
+    def with_annotations(**spec: Any) -> EC2NodeClass:
+        wire = {
+            "metadata": {"annotations": acceptance(made)},
+            "spec": user_data_case("al2023-cloud-config")["spec"] | spec,
+        }
+        return msgspec.convert(wire, EC2NodeClass)
+
+    kept = validate(with_annotations(tags={"a": "b"}), CLUSTER)
+    assert (kept.reason, kept.warnings) == ("", (kept.kept,))
+    assert "must be a NodeConfig" in kept.kept
+    for spec in ({"userData": "a: b"}, {"kubelet": {"x": 1}}):
+        assert validate(with_annotations(**spec), CLUSTER).reason
+    assert acceptance(class_of(userData="#!/bin/sh")) == {}
+    assert acceptance(class_of(userData="MIME-Version: 1.0\n\n")) == {}
+
+
 def test_al2023_needs_the_service_cidr_and_no_other_family_does() -> None:
     without = Cluster("c", "https://c", "Q0E=", 33)
     assert validate(class_of(), without).reason == "ClusterCIDRResolutionFailed"
@@ -124,7 +163,7 @@ WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("no instance is launched for this class because Windows nodes do not support IPv6, which this cluster uses",),
     ),
     "another cluster's name": (
-        {"userData": "spec:\n  cluster:\n    name: other\n"},
+        {"userData": f"{NODE_CONFIG}spec:\n  cluster:\n    name: other\n"},
         ('spec.userData: NodeConfig spec.cluster.name has the cluster name "other", that of this cluster is "c"',),
     ),
     "nothing odd": (

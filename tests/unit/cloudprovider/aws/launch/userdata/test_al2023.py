@@ -10,7 +10,7 @@ import yaml
 from provisioner.cloudprovider.aws.launch.userdata import al2023, mime
 from provisioner.cloudprovider.aws.launch.userdata.contradictions import contradictions
 from provisioner.cloudprovider.aws.launch.userdata.inputs import UserDataError
-from provisioner.cloudprovider.aws.launch.userdata.rendering import render
+from provisioner.cloudprovider.aws.launch.userdata.rendering import refused, render
 from tests.support.userdata import CLUSTER, node
 
 WHOLE = """MIME-Version: 1.0
@@ -104,19 +104,20 @@ def test_yaml_that_is_nested_too_deeply_is_the_users_error() -> None:
         render(node("AL2023", user_data="a: " + "[" * 5000 + "]" * 5000))
 
 
-def test_merge_keys_are_passed_on_and_not_unfolded() -> None:
+def test_merge_keys_are_not_unfolded() -> None:
     """Of 10,000 bytes they made gigabytes, in the webhook and in the leader."""
     keys = ", ".join(f"k{at}: 1" for at in range(300))
     inner = f"<<: [&a {{{keys}}}, {', '.join(['*a'] * 300)}]"
     bomb = f"<<: [&b {{{inner}}}, {', '.join(['*b'] * 30)}]"
     tracemalloc.start()
     try:
-        (part,) = al2023.parts_of(bomb)
+        with pytest.raises(UserDataError, match="unfold to too much"):
+            al2023.parts_of(bomb)
+        assert refused("AL2023", mime.write([mime.Part.of(mime.NODE_CONFIG, bomb)])) == ""
         assert contradictions("AL2023", bomb, CLUSTER) == ()
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
-    assert (part.media_type, part.text) == ("application/node.eks.aws", bomb)
 
 
 CONFIG = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    flags: [--v=4]\n"
@@ -128,6 +129,14 @@ USERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a text that YAML takes for a text": ("echo hi", [("text/x-shellscript", "echo hi")]),
     "a text that is no YAML": ("a: [", [("text/x-shellscript", "a: [")]),
     "a text with a date that is none": ("2026-99-99", [("text/x-shellscript", "2026-99-99")]),
+    "a NodeConfig with a date that is none": (
+        f"{CONFIG}a: 2026-99-99",
+        [("application/node.eks.aws", f"{CONFIG}a: 2026-99-99")],
+    ),
+    "two documents": (f"{CONFIG}---\n{CONFIG}", [("application/node.eks.aws", f"{CONFIG}---\n{CONFIG}")]),
+    "a document and something else": (f"{CONFIG}---\n[", [("application/node.eks.aws", f"{CONFIG}---\n[")]),
+    "a key that stands twice": ("a: 1\na: 2", [("application/node.eks.aws", "a: 1\na: 2")]),
+    "comments alone": ("# nothing\n", [("text/x-shellscript", "# nothing\n")]),
     "a MIME document": (
         mime.write([mime.Part.of(mime.NODE_CONFIG, CONFIG), mime.Part.of(mime.SHELL_SCRIPT, "x")]),
         [("application/node.eks.aws", CONFIG), ("text/x-shellscript", "x")],

@@ -75,10 +75,15 @@ CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "AL2023: another cluster": ("AL2023", OTHER_CONFIG, CONFIGURED),
     "AL2023: this cluster, spelled otherwise": ("AL2023", SAME_CONFIG, ()),
     "AL2023: another cluster in a part": ("AL2023", document(mime.NODE_CONFIG, OTHER_CONFIG), CONFIGURED),
-    "AL2023: several documents in a part": (
+    "AL2023: only the first document of a part is read": (
+        "AL2023",
+        document(mime.NODE_CONFIG, f"{OTHER_CONFIG}---\n{SAME_CONFIG}"),
+        CONFIGURED,
+    ),
+    "AL2023: a later document of a part is not read": (
         "AL2023",
         document(mime.NODE_CONFIG, f"{SAME_CONFIG}---\n{OTHER_CONFIG}"),
-        CONFIGURED,
+        (),
     ),
     "AL2023: a part that cannot be read": ("AL2023", document(mime.NODE_CONFIG, "a: ["), ()),
     "AL2023: a document that cannot be read": ("AL2023", "MIME-Version: 1.0\n\n", ()),

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from provisioner.cloudprovider.aws.launch.userdata.rendering import check, encoded, render, size_of
+from provisioner.cloudprovider.aws.launch.userdata.windows import elements_of
 from provisioner.values.taints import Taint
 from tests.support.userdata import CLUSTER, node
 
@@ -27,6 +28,42 @@ def test_the_whole_of_it(family: str) -> None:
 def test_the_user_s_text_comes_first() -> None:
     text = "Write-Host 'a'\nWrite-Host 'b'"
     assert render(node("Windows2022", user_data=text)) == WHOLE.replace("<powershell>\n", f"<powershell>\n{text}\n", 1)
+
+
+HELLO = "Write-Host hi"
+TAGGED: dict[str, tuple[str, str, str]] = {
+    "PowerShell": (f"<powershell>\n{HELLO}\n</powershell>", f"{HELLO}\n", ""),
+    "upper case, on one line": (f"<PowerShell>{HELLO}</POWERSHELL>", f"{HELLO}\n", ""),
+    "PowerShell twice": ("<powershell>\n1\n</powershell>\n<powershell>\n2\n</powershell>", "1\n2\n", ""),
+    "for every boot": (
+        f"<powershell>\n{HELLO}\n</powershell>\n<persist>true</persist>\n",
+        f"{HELLO}\n",
+        "\n<persist>true</persist>",
+    ),
+    "a batch script beside it": (
+        f"<script>\necho hi\n</script>\n<powershell>\n{HELLO}\n</powershell>",
+        f"{HELLO}\n",
+        "\n<script>\necho hi\n</script>",
+    ),
+    "a tag behind a plain script": (f"{HELLO}\n<persist>true</persist>", f"{HELLO}\n", "\n<persist>true</persist>"),
+    "text outside, which EC2Launch does not read": (f"hello\n<powershell>\n{HELLO}\n</powershell>", f"{HELLO}\n", ""),
+    "nothing inside": ("<powershell></powershell>", "\n", ""),
+    "a tag within a line": ('Write-Host "<persist>"', 'Write-Host "<persist>"\n', ""),
+    "a tag that does not end": (f"<script>\n{HELLO}", f"<script>\n{HELLO}\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_tags_are_merged(name: str) -> None:
+    text, inside, behind = TAGGED[name]
+    want = WHOLE.replace("<powershell>\n", f"<powershell>\n{inside}", 1) + behind
+    assert render(node("Windows2022", user_data=text)) == want
+
+
+def test_tags_that_do_not_end_cost_linear_work() -> None:
+    """Each was looked for to the end of the text: 40,000 of them would take minutes."""
+    text = "<script>\n<persist>\n" * 20_000
+    assert elements_of(text).scripts == (text,)
 
 
 def test_local_disks_change_nothing() -> None:

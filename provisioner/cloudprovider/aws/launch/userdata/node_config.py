@@ -1,0 +1,127 @@
+"""NodeConfigs, which nodeadm of the AL2023 images reads: which of them it takes, and which of their fields it looks at. Pure.
+
+nodeadm reads every part of type application/node.eks.aws, merges them, and gives up at the first that it cannot take: the node never joins.
+
+Source: https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api, https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/examples, and
+    nodeadm/internal/configprovider and nodeadm/internal/api/bridge of github.com/awslabs/amazon-eks-ami.
+"""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from provisioner.apis import openapi
+from provisioner.cloudprovider.aws.launch import messages
+from provisioner.values import yamltext
+
+API_VERSION: Final = "node.eks.aws/v1alpha1"
+KIND: Final = "NodeConfig"
+_MOST_BYTES: Final = 1 << 20
+"""Of a part that is compressed; a longer one is not judged."""
+
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+_SCHEMA: Final = _object(
+    apiVersion=_TEXT,
+    kind=_TEXT,
+    metadata=_ANYTHING,
+    spec=_object(
+        cluster=_object(
+            name=_TEXT,
+            apiServerEndpoint=_TEXT,
+            certificateAuthority={**_TEXT, "pattern": "^[A-Za-z0-9+/\\r\\n]*[=\\r\\n]*$"},
+            cidr=_TEXT,
+            enableOutpost=_FLAG,
+            id=_TEXT,
+        ),
+        containerd=_object(config=_TEXT, baseRuntimeSpec=_ANYTHING),
+        featureGates={"type": "object", "additionalProperties": _FLAG},
+        instance=_object(
+            localStorage=_object(
+                strategy={**_TEXT, "enum": ["RAID0", "RAID10", "Mount"]},
+                mountPath=_TEXT,
+                disabledMounts={"type": "array", "items": {**_TEXT, "enum": ["Containerd", "PodLogs"]}},
+            )
+        ),
+        kubelet=_object(config=_ANYTHING, flags={"type": "array", "items": _TEXT}, maxPodsExpression=_TEXT),
+    ),
+)
+
+
+def problem(text: str) -> str:
+    """Why nodeadm does not take a part of type application/node.eks.aws; "" when it does, or that cannot be told.
+
+    Args:
+        text: of the part; it may be base64, and compressed within.
+    """
+    try:
+        document = _first(text).value
+    except yamltext.UnboundedError:
+        return ""
+    except ValueError as error:
+        return messages.part_not_unpacked(error)
+    except yamltext.DocumentError as error:
+        return messages.not_a_node_config(str(error))
+    if not isinstance(document, Mapping):
+        return messages.not_a_node_config(messages.YAML_IS_NO_MAPPING)
+    version, kind = document.get("apiVersion"), document.get("kind")
+    if (version, kind) != (API_VERSION, KIND):
+        said = f"apiVersion {openapi.shown(version)}, kind {openapi.shown(kind)}" if version or kind else ""
+        return messages.other_than_a_node_config(said, API_VERSION, KIND)
+    wrong, _ = openapi.judged(_SCHEMA, document)
+    return messages.node_config_refused(str(wrong[0])) if wrong else ""
+
+
+def unread(text: str) -> tuple[str, ...]:
+    """A sentence for what nodeadm passes over in a part that it takes; unknown fields may be those of a newer nodeadm."""
+    if problem(text):
+        return ()
+    try:
+        found = _first(text)
+    except yamltext.UnboundedError:
+        return ()
+    _, unknown = openapi.judged(_SCHEMA, found.value) if isinstance(found.value, Mapping) else ((), ())
+    fields = tuple(messages.unknown_node_config_field(str(one)) for one in unknown)
+    return (*fields, messages.ONLY_THE_FIRST_DOCUMENT) if found.more else fields
+
+
+def cluster_of(text: str) -> Mapping[str, Any]:
+    """The spec.cluster of a part, as it stands there; empty where there is none."""
+    try:
+        found: Any = _first(text).value
+    except (ValueError, yamltext.DocumentError):
+        return {}
+    for name in ("spec", "cluster"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _first(text: str) -> yamltext.First:
+    """The first document of a part.
+
+    Raises:
+        ValueError: it is compressed and cannot be read.
+        DocumentError: of `yamltext.first`.
+    """
+    try:
+        data = base64.b64decode(text.replace("\n", "").encode(), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return yamltext.first(text)
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            unpacking = zlib.decompressobj(31)
+            data = unpacking.decompress(data, _MOST_BYTES)
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+        if not unpacking.eof:
+            raise yamltext.UnboundedError
+    return yamltext.first(data.decode(errors="replace"))
