@@ -20,7 +20,7 @@ deleted, and with the annotation.
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -44,6 +44,9 @@ MAX_SUPPOSED: Final = 20_000
 DISRUPTED_SECONDS: Final = 30.0
 """How long a candidate of a disruption command is refused for the command's sake: its taint comes in the next write. Beyond that
 the taint alone decides, which kube-scheduler's own filter knows."""
+
+MOST_BROTHERS: Final = 1000
+"""Of a pod that asks to be scored: whoever makes pods may give any number of them one owner."""
 
 EMPTY_PLAN: Final = Plan()
 
@@ -574,10 +577,10 @@ class PlanTable:
         return self._fullness.levels
 
     def company(self, pod: Member) -> frozenset[str]:
-        """Nodes with pods of its owner and class. Cost: O(its family)."""
+        """Nodes with pods of its owner and class, of a thousand the newest. Cost: O(its family, up to that)."""
         if not pod.owner:
             return frozenset()
-        family = self._families.get(pod.family, {}).values()
+        family = islice(reversed(self._families.get(pod.family, {}).values()), MOST_BROTHERS)
         return frozenset(one.node for one in family if one.node and not one.finished)
 
     @property

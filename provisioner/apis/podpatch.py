@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from provisioner.apis.core import ContainerPort
 from provisioner.values.jsontext import pointer
 from provisioner.values.taints import Toleration
 
@@ -137,6 +138,7 @@ class Container(Wire, frozen=True):
 
     image: str = ""
     security_context: SecurityContext | None = None
+    ports: list[ContainerPort] | None = None
 
 
 class Named(Wire, frozen=True):

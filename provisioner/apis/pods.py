@@ -35,6 +35,7 @@ from provisioner.apis.shapes import (
     cut_shape,
     interned_shapes,
     is_over_budget,
+    names_too_much,
     selected_labels,
     shape_of,
     unreadable_shape,
@@ -453,7 +454,7 @@ def _judge(
         judged = _JUDGED.decode(data)
     except msgspec.ValidationError as error:
         return unreadable_shape(namespace, labels, str(error))
-    if not over:
+    if not over and not names_too_much(judged.spec):
         spec = for_architectures(judged.spec, read_architectures(wire.metadata.annotations))
         found = shape_of(
             spec, namespace=namespace, labels=labels, status=judged.status, resize_infeasible=infeasible, daemon=daemon

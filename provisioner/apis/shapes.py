@@ -10,6 +10,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -183,6 +184,8 @@ _LONGEST_NAME: Final = 253
 _FEW_TEXTS: Final = 40
 _SHORT_TEXTS: Final = 1024
 """Characters. So little is never too much, which is seen without counting bytes."""
+_MOST_NAMES: Final = CLASS_BYTES // 64
+"""Resources: so many names with amounts take more than `CLASS_BYTES` for sure."""
 _PARTS: Final = 4
 """Requests, tolerations, volumes and ports: what is kept of each where there is too much of anything."""
 
@@ -205,10 +208,12 @@ def cut_shape(
 
     Its labels are not known any more: it may match any selector. Nor is whom it must be kept apart from: where it says anything about
     that, nobody is planned onto its node. Of amounts, tolerations, claims and ports those that fit are kept: of amounts those of
-    which every node has some come first, of tolerations that of a node that is drained.
+    which every node has some come first, of tolerations that of a node that is drained. Amounts that are not kept are not read.
 
     Args: as of `shape_of`. Cost: O(spec).
     """
+    mentioned = _mentioned(spec)
+    few = PLENTIFUL & mentioned | set(sorted(mentioned - PLENTIFUL)[:_MOST_NAMES])
     affinity = spec.affinity.pod_anti_affinity if spec.affinity is not None else None
     room = CLASS_BYTES // _PARTS
     tolerations = sorted(spec.tolerations, key=lambda one: not one.tolerates(names.DISRUPTED_TAINT))
@@ -222,6 +227,10 @@ def cut_shape(
             volumes=within((one for one in spec.volumes if one.persistent_volume_claim is not None), room),
             scheduler_name=spec.scheduler_name[:_LONGEST_NAME],
             resource_claims=(),
+            containers=_asking_for(spec.containers, few),
+            init_containers=_asking_for(spec.init_containers, few),
+            resources=None if spec.resources is None else _only(spec.resources, few),
+            overhead={name: spec.overhead[name] for name in few & spec.overhead.keys()},
         ),
         namespace=namespace,
         labels={},
@@ -237,6 +246,26 @@ def cut_shape(
         error=messages.says_too_much(POD_BYTES // 1024),
         unjudged=True,
     )
+
+
+def names_too_much(spec: PodSpec) -> bool:
+    """Whether a spec names more resources than is kept of a pod, which is seen without reading amounts."""
+    return len(_mentioned(spec)) > _MOST_NAMES
+
+
+def _mentioned(spec: PodSpec) -> set[str]:
+    own = spec.resources or ResourceRequirements()
+    every = (own, *(one.resources for one in (*spec.containers, *spec.init_containers)))
+    return set(spec.overhead).union(*(one.requests for one in every), *(one.limits for one in every))
+
+
+def _asking_for(containers: Iterable[Container], few: AbstractSet[str]) -> tuple[Container, ...]:
+    return tuple(msgspec.structs.replace(one, resources=_only(one.resources, few)) for one in containers)
+
+
+def _only(amounts: ResourceRequirements, few: AbstractSet[str]) -> ResourceRequirements:
+    """Without limits, which are not kept."""
+    return ResourceRequirements(requests={name: amounts.requests[name] for name in few & amounts.requests.keys()})
 
 
 def altered_shape(shape: PodShape, **fields: Any) -> PodShape:

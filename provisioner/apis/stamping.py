@@ -34,7 +34,7 @@ What was done is recorded in `dovetail.dev/stamped`, one entry a stamp with the 
 import enum
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,7 +42,7 @@ import msgspec
 
 from provisioner.apis import messages, names, podpatch, shares
 from provisioner.apis.core import PodTemplateSpec
-from provisioner.apis.podpatch import NodeAffinity, Operation, Pod, Term
+from provisioner.apis.podpatch import Container, NodeAffinity, Operation, Pod, Term
 from provisioner.apis.selections import MOST_ELEMENTS
 from provisioner.apis.shares import Owner, Seat, Share, Side
 from provisioner.values.taints import Taint, Toleration, tolerates
@@ -412,6 +412,7 @@ def _too_long(pod: Pod) -> str:
         ("topology spread constraints", pod.spec.topology_spread_constraints),
         ("required terms of podAffinity", None if together is None else together.required),
         ("required terms of podAntiAffinity", None if apart is None else apart.required),
+        ("host ports", {port for one in _containers(pod) for port in one.ports or () if port.host_port}),
     )
     for what, listed in lists:
         if len(listed or ()) > MOST_ELEMENTS:
@@ -516,12 +517,16 @@ def _quoted(values: list[str]) -> str:
     return ", ".join(repr(value) for value in values)
 
 
+def _containers(pod: Pod) -> Iterable[Container]:
+    return itertools.chain(pod.spec.init_containers or (), pod.spec.containers or ())
+
+
 def _own_os(pod: Pod) -> str:
     """The operating system that the whole pod says it is for, "" where it does not say."""
     spec = pod.spec
     if spec.os is not None and spec.os.name:
         return spec.os.name
-    contexts = [one.security_context for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    contexts = [one.security_context for one in _containers(pod)]
     if any(one is not None and one.windows_options for one in (spec.security_context, *contexts)):
         return _WINDOWS
     selector = {renamed_label(key): value for key, value in (spec.node_selector or {}).items()}
@@ -613,8 +618,7 @@ def images_of(pod: Pod, facts: Facts) -> ImagesAsked | None:
         return None
     if _restricts_architecture(pod) or settings.asks_for(names.STAMP_ARCH):
         return None
-    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    images = tuple(dict.fromkeys(one.image for one in containers))
+    images = tuple(dict.fromkeys(one.image for one in _containers(pod)))
     if not images or len(images) > MAX_IMAGES:
         return None
     secrets = tuple(one.name for one in (pod.spec.image_pull_secrets or ())[:MAX_PULL_SECRETS] if one.name)
@@ -666,7 +670,7 @@ def common_architectures(pod: Pod, images: Images) -> frozenset[str] | None:
     """The architectures that every image of a pod was built for, for its operating system; None where one is unknown, or not for that system at all."""
     os = _own_os(pod) or _LINUX
     common: frozenset[str] | None = None
-    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+    for container in _containers(pod):
         platforms = images.found.get(container.image)
         theirs = frozenset(architecture for theirs, architecture in platforms or () if theirs == os)
         if _I386 in theirs:

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -387,17 +387,21 @@ def at_the_maxima() -> dict[str, float]:
     """Pods as large as they may be, by one list and by all: how long the worst question goes on after its time, wall clock."""
     collect_seldom()
     over, before = 0.0, settled()
+
+    def late(kinds: Sequence[str], pods: int, cpu: str) -> float:
+        """Nothing of one question is left at the next."""
+        asked = maxima.asked(kinds, MOST_ELEMENTS if len(kinds) == 1 else 48, pods, 100, cpu)
+        prepared = prepare(asked)
+        end = time.monotonic() + DEADLINE
+        prepared.solve(asked.pods, expired=lambda: time.monotonic() >= end)
+        return time.monotonic() - end
+
     for pods in (5, 50):
         for kinds in (*([kind] for kind in maxima.KINDS), maxima.TOGETHER):
             for cpu in ("1m", "99"):
-                asked = maxima.asked(kinds, MOST_ELEMENTS if len(kinds) == 1 else 48, pods, 100, cpu)
-                prepared = prepare(asked)
-                end = time.monotonic() + DEADLINE
-                prepared.solve(asked.pods, expired=lambda end=end: time.monotonic() >= end)  # type: ignore[misc]
-                late = time.monotonic() - end
-                if late > 0.5:
-                    print(pods, kinds, cpu, round(late, 2), file=sys.stderr)
-                over = max(over, late)
+                over = max(over, seconds := late(kinds, pods, cpu))
+                if seconds > 0.5:
+                    print(pods, kinds, cpu, round(seconds, 2), file=sys.stderr)
     return {"after the deadline": over, "kept": settled() - before, "calibration": calibration()}
 
 

@@ -18,7 +18,7 @@ from extender.placement import (
     score,
     takes_any,
 )
-from extender.plan import DISRUPTED_SECONDS, Arrival, Member, fullness
+from extender.plan import DISRUPTED_SECONDS, MOST_BROTHERS, Arrival, Member, fullness
 from extender.protocol import HostPriority, NodeNames, encode_scores
 from provisioner.apis.core import (
     Affinity,
@@ -36,6 +36,7 @@ from provisioner.apis.shapes import shape_of
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Toleration
 from tests.support.extender import World, cpus, entry, member
+from tests.support.work import Lines
 
 A, B, C, D = (member(uid) for uid in "abcd")
 STRANGER = member("x", owner="other", klass="other")
@@ -458,6 +459,18 @@ def test_replicas_do_not_follow_each_other_to_the_fullest_node() -> None:
     assert list(scored(world, second, "full", "half")) == ["half"]
     world.pods(msgspec.structs.replace(first, node="full", finished=True))
     assert sorted(scored(world, second, "full", "half")) == ["full", "half"]
+
+
+def test_a_score_costs_no_more_for_an_owner_of_many_pods() -> None:
+    def work(count: int) -> int:
+        world = World()
+        world.node("n", cores=4)
+        world.pods(*(member(f"h{number}", owner="o", node="n") for number in range(count)))
+        with Lines() as lines:
+            assert scored(world, member("one", owner="o"), "n") == {}
+        return lines.count
+
+    assert work(2 * MOST_BROTHERS) == work(MOST_BROTHERS)
 
 
 def wishing(spec: PodSpec) -> Member:

@@ -1017,6 +1017,9 @@ def long_lists(count: int) -> dict[str, dict[str, Any]]:
         "topology spread constraints": {"topologySpreadConstraints": constraints},
         "required terms of podAffinity": {"affinity": {"podAffinity": {REQUIRED: [PEERS] * count}}},
         "required terms of podAntiAffinity": {"affinity": {"podAntiAffinity": {REQUIRED: [PEERS] * count}}},
+        "host ports": {
+            "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 1 + n} for n in range(count)]}]
+        },
     }
 
 
