@@ -4,13 +4,14 @@ Differs: Karpenter limits resources of one NodePool only; a fault that makes pod
 """
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, requirements_of
-from provisioner.cloudprovider.types import InstanceType, by_price, offering_price
+from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType, by_price, offering_price
 from provisioner.values.requirement import RequirementError
 
 WINDOW_SECONDS: Final = 60.0
@@ -55,12 +56,14 @@ class HeldBack:
         seconds: until it allows one more, if nothing else is created; None where only a node that goes makes room.
         resource: of which a NodePool has too little left; "" for the other limits.
         pool: that NodePool.
+        unpriced: whether it has to wait because nobody knows its price.
     """
 
     limit: Limit
     seconds: float | None = None
     resource: str = ""
     pool: str = ""
+    unpriced: bool = False
 
 
 class Growth:
@@ -114,6 +117,18 @@ def usd_per_hour(claim: NodeClaim, types: Mapping[str, InstanceType]) -> float:
         claim: it.
         types: of its NodePool, by name.
     """
+    price = _usd_per_hour(claim, types)
+    return 0.0 if price is None or price >= NO_INSTANCES_PRICE else price
+
+
+def lacks_price(claim: NodeClaim, types: Mapping[str, InstanceType]) -> bool:
+    """Whether no price is known of what it is or may come to be: limits count its node as free, so whoever limits has to be told."""
+    price = _usd_per_hour(claim, types)
+    return price is not None and price >= NO_INSTANCES_PRICE
+
+
+def _usd_per_hour(claim: NodeClaim, types: Mapping[str, InstanceType]) -> float | None:
+    """Infinite where its types are known and their prices are not; None where its types are not."""
     labels = claim.metadata.labels
     launched = [labels.get(key, "") for key in (names.INSTANCE_TYPE_LABEL, names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL)]
     planned = claim.metadata.annotations.get(names.PLANNED_OFFERING_ANNOTATION, "").split("/")
@@ -123,9 +138,9 @@ def usd_per_hour(claim: NodeClaim, types: Mapping[str, InstanceType]) -> float:
             if price is not None and price >= 0:  # not NaN
                 return price
     if all(launched):
-        return 0.0
+        return math.inf if launched[0] in types else None
     try:
         cheapest = by_price(types.values(), requirements_of(claim.spec.requirements))
     except RequirementError:
-        return 0.0
-    return cheapest[0][1].price if cheapest else 0.0
+        return None
+    return cheapest[0][1].price if cheapest else None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from provisioner.apis.pool_limits import MICROS, USD
+from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
 from provisioner.values.requirement import Conflict, Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
@@ -189,6 +190,8 @@ class LimitReached:
     smallest: int
 
     def __str__(self) -> str:
+        if self.resource == USD and self.smallest >= NO_INSTANCES_PRICE * MICROS:
+            return f"limit on {self.resource}: no instance type that fits has a known price"
         return (
             f"limit on {self.resource}: {_signed(self.resource, self.remaining)} left, "
             f"the smallest instance type that fits needs {limit_text(self.resource, self.smallest)}"

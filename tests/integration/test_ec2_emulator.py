@@ -18,13 +18,17 @@ from botocore.exceptions import ClientError, HTTPClientError
 
 from provisioner.apis.core import Node
 from provisioner.cloudprovider.aws.access import wire
+from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render
+from provisioner.cloudprovider.aws.market import reads
+from provisioner.cloudprovider.aws.market.prices import PriceBook
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import NODES
 from provisioner.support.clock import SystemClock
+from tests.support.clock import NOON
 from tests.support.ec2 import ClusterOfNodes, Ec2, Fault, in_turn
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.templates import LaunchTemplates
@@ -910,7 +914,7 @@ def test_the_price_list(ec2: Ec2) -> None:
         for field, value in (("tenancy", "Shared"), ("productFamily", "Compute Instance"), ("regionCode", "us-west-2"))
     ]
     pages = list(
-        ec2.client("pricing")
+        ec2.client("pricing", region_name="us-east-1")
         .get_paginator("get_products")
         .paginate(ServiceCode="AmazonEC2", Filters=filters, MaxResults=100)
     )
@@ -918,6 +922,21 @@ def test_the_price_list(ec2: Ec2) -> None:
     assert "m5.large" in names
     assert "m5.metal" not in names
     assert len(names) == len(set(names))
+
+
+def test_another_partition_has_a_price_list_of_its_own() -> None:
+    region = "eusc-de-east-1"
+    book = PriceBook(region)
+    with Ec2.start(None, data="small", region=region, rate_limits=False) as own:
+        aws = AwsClients(Policy(region), SystemClock(), own.session())
+        assert book.current().is_estimated("m5.large")
+        assert book.refresh_on_demand(lambda: reads.read_on_demand(aws, region), NOON)
+        aws.close()
+        abroad = own.client("pricing", region_name="us-east-1", config=ONCE)
+        assert code_of(lambda: abroad.get_products(ServiceCode="AmazonEC2"))[0] == "UnrecognizedClientException"
+        offered = own.prices([("m5.large", f"{region}a", "on-demand")])
+    assert not book.current().is_estimated("m5.large")
+    assert book.current().price("m5.large", f"{region}a", "on-demand") == pytest.approx(next(iter(offered.values())))
 
 
 IMAGES = {

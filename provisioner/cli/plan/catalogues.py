@@ -15,7 +15,6 @@ from provisioner.cli.plan.objects import Objects
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.offline import OfflineCatalogue
 from provisioner.cloudprovider.aws.market.prices import static_prices
-from provisioner.cloudprovider.aws.market.static_data import on_demand_prices
 from provisioner.cloudprovider.kwok.catalogue import CatalogueError, generated, load
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.support.errors import UserError
@@ -37,6 +36,7 @@ class PlanCatalogue:
         all_types: by name, for nodes that run already.
         well_known: labels that its nodes get by themselves.
         notes: what to know about its prices.
+        estimated: whether its prices are those of another region.
     """
 
     name: str
@@ -46,6 +46,7 @@ class PlanCatalogue:
     well_known: frozenset[str]
     reservation_label: str = ""
     notes: tuple[str, ...] = ()
+    estimated: bool = False
 
 
 def chosen(name: str, objects: Objects) -> PlanCatalogue:
@@ -108,10 +109,6 @@ def _kwok(path: str) -> PlanCatalogue:
 
 def _ec2(region: str, objects: Objects) -> PlanCatalogue:
     prices = static_prices(region)
-    if not prices.on_demand:
-        raise UserError(
-            f"the catalogue has no prices for {region}. Use one of {', '.join(f'ec2:{one}' for one in on_demand_prices())}"
-        )
     zones = {node.metadata.labels.get(names.ZONE_LABEL, "") for node in objects.nodes}
     zones = {one for one in zones if one.startswith(region)} or {f"{region}{letter}" for letter in _ZONES}
     catalogue = OfflineCatalogue(region, prices, zones)
@@ -122,8 +119,10 @@ def _ec2(region: str, objects: Objects) -> PlanCatalogue:
     notes = [
         "On-demand prices are list prices for Linux. The catalogue has no spot prices, so spot nodes have on-demand prices."
     ]
-    if region not in on_demand_prices():
-        notes.append(f"The catalogue has no prices for {region}; prices of {_other_region(region)} are used.")
+    if prices.estimated_from:
+        notes.append(
+            f"The catalogue has no prices for {region}: prices are estimated from those of {prices.estimated_from}."
+        )
     missing = sorted({_class_name(pool) for pool in objects.pools} - objects.classes.keys() - {""})
     if missing:
         notes.append(
@@ -137,13 +136,7 @@ def _ec2(region: str, objects: Objects) -> PlanCatalogue:
         well_known=names.WELL_KNOWN_LABELS | labels.WELL_KNOWN,
         reservation_label=labels.RESERVATION_ID,
         notes=tuple(notes),
-    )
-
-
-def _other_region(region: str) -> str:
-    """Whose prices `static_prices` takes for a region that has none."""
-    return next(
-        name for name, table in sorted(on_demand_prices().items()) if table.prices is static_prices(region).on_demand
+        estimated=bool(prices.estimated_from),
     )
 
 

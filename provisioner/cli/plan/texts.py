@@ -62,6 +62,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "version": VERSION,
         "catalogue": report.table.name,
         "currency": report.table.currency,
+        "pricesEstimated": report.table.estimated,
         "plans": [_plan_json(one, report.current) for one in report.plans],
         "current": _current_json(report.current),
         "notes": list(_notes(report)),
@@ -161,7 +162,7 @@ def as_text(report: Report) -> str:
     for one in report.plans:
         if one.name:
             lines += [f"== {one.name}", ""]
-        lines += [*_plan_lines(one, currency), ""]
+        lines += [*_plan_lines(one, currency, estimated=report.table.estimated), ""]
     if len(report.plans) > 1:
         lines += [*_compared(report.plans, currency), ""]
     if report.current is not None:
@@ -170,7 +171,7 @@ def as_text(report: Report) -> str:
     return "\n".join(map(one_line, lines)).rstrip()
 
 
-def _plan_lines(one: Planned, currency: str) -> list[str]:
+def _plan_lines(one: Planned, currency: str, *, estimated: bool) -> list[str]:
     fleet, answer = one.fleet, one.answer
     existing = sum(count for _, count in fleet.existing)
     lines = []
@@ -219,7 +220,7 @@ def _plan_lines(one: Planned, currency: str) -> list[str]:
     refusing = f", {one.refusing:,} refuse{'s' if one.refusing == 1 else ''} every NodePool" if one.refusing else ""
     nodes = counted(fleet.nodes, "new node")
     lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}{refusing}")
-    lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}")
+    lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}{' at estimated prices' if estimated else ''}")
     if answer.usd_at_least is not None and fleet.groups:
         gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
         lines.append(f"Proved: no plan for these pods costs less than {answer.usd_at_least:.4f} {currency}/h{gap}")

@@ -12,6 +12,10 @@ import extender
 import provisioner
 import webhook
 from provisioner.cli.reference.markdown import code, page, table
+from provisioner.cloudprovider.aws.market.catalogue import Region
+from provisioner.cloudprovider.aws.market.metrics import lines as market_lines
+from provisioner.cloudprovider.aws.market.prices import PriceList
+from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.conditions import condition_lines
 from provisioner.controllers.observability.nodes import cost_lines, node_lines
@@ -19,6 +23,7 @@ from provisioner.controllers.observability.pods import PodTimes, state_lines
 from provisioner.support import metrics
 from provisioner.support.clock import SystemClock
 
+_NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _KARPENTERS: Final = ("karpenter_", "operator_")
 _HEADER: Final = re.compile(r"# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n")
 
@@ -41,18 +46,25 @@ def text() -> str:
         "Series of single nodes, pods, NodePools and conditions. The leader writes them, with the labels that Karpenter gives them;\n"
         "`--disable-cluster-state-observability` leaves them out.\n",
         table(("metric", "type", "meaning"), sorted(_scraped())),
+        "## Instance types of EC2, written at the scrape\n",
+        "Every replica writes them.\n",
+        table(("metric", "type", "meaning"), sorted(_headers(market_lines(Region(), PriceList(), Shortages(), _NOW)))),
     )
 
 
 def _scraped() -> Iterator[tuple[str, str, str]]:
-    now = datetime(2000, 1, 1, tzinfo=UTC)  # of an empty cluster only the headers are written
-    lines = [
-        *node_lines((), lambda _: None, frozenset(), now),
-        *cost_lines((), (), lambda _: {})[0],
-        *condition_lines((), now),
-        *state_lines((), lambda _: None),
-        *PodTimes(SystemClock()).lines(()),
-    ]
+    return _headers(
+        [  # of an empty cluster only the headers are written
+            *node_lines((), lambda _: None, frozenset(), _NOW),
+            *cost_lines((), (), lambda _: {})[0],
+            *condition_lines((), _NOW),
+            *state_lines((), lambda _: None),
+            *PodTimes(SystemClock()).lines(()),
+        ]
+    )
+
+
+def _headers(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     for line in lines:
         if match := _HEADER.match(line):
             yield code(match[1]), match[3], match[2]

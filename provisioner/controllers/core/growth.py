@@ -20,7 +20,15 @@ from provisioner.apis.pool_limits import MICROS, USD, PoolLimitError, spending_l
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core import messages
 from provisioner.options import Options
-from provisioner.scheduling.growth import WINDOW_SECONDS, Growth, GrowthLimits, HeldBack, Limit, usd_per_hour
+from provisioner.scheduling.growth import (
+    WINDOW_SECONDS,
+    Growth,
+    GrowthLimits,
+    HeldBack,
+    Limit,
+    lacks_price,
+    usd_per_hour,
+)
 from provisioner.scheduling.spending import highest_usd_per_hour
 from provisioner.state.cluster import Cluster
 from provisioner.state.commands import Command
@@ -55,6 +63,8 @@ class HeldBackError(Exception):
             return messages.claims_held_back(self.limits.claims_per_minute)
         if self.held.limit is Limit.NODE_POOL:
             return messages.limit_held_back(self.held.pool, self.held.resource)
+        if self.held.unpriced:
+            return messages.unpriced_held_back(self.held.pool)
         return messages.usd_held_back(self.limits.usd_per_hour)
 
 
@@ -147,6 +157,8 @@ class GrowthLedger:
             money = self._cluster.is_limited_in_money(claim.pool)
             if self._limits.none and not money:
                 return enter()
+            if (self._limits.usd_per_hour or money) and lacks_price(claim, self._types_of(claim.pool)):
+                raise HeldBackError(HeldBack(Limit.USD, pool=claim.pool, unpriced=True), self._limits)
             known, price = self._fresh(), self._price(claim)
             if (held := self._refusal(known, claim, price)) is not None and held.seconds is None:
                 known = self._fresh(RECENT_SECONDS)  # a node may have begun to go meanwhile

@@ -479,6 +479,14 @@ def usd_held_back(most: float) -> str:
     )
 
 
+def unpriced_held_back(pool: str) -> str:
+    """Why a NodeClaim waits for which there is a limit on money, but no price."""
+    return (
+        f"no NodeClaim of NodePool {pool} is created of instance types without a known price, because the price of nodes is limited "
+        "(--max-usd-per-hour, or dovetail.dev/max-usd-per-hour on the NodePool); allow other instance types, or remove the limit"
+    )
+
+
 def limit_held_back(pool: str, resource: str) -> str:
     """Why a NodeClaim waits that was planned within the limits of its NodePool."""
     return f"other NodeClaims took what the limit on {resource} of NodePool {pool} left meanwhile; it is planned again"
@@ -698,11 +706,12 @@ def pool_has_reserved_taints(reserved: str) -> EventMessage:
     return EventMessage("Warning", "ReservedTaints", f"NodePool has taints that Dovetail uses itself: {reserved}")
 
 
-def spending(spent: float, most: float, *, reached: bool) -> ConditionMessage:
-    """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one."""
+def spending(spent: float, most: float, unpriced: int, *, reached: bool) -> ConditionMessage:
+    """What the nodes of a NodePool with a money limit cost, and whether it leaves room for another one; `unpriced` of them count as free."""
     status = names.TRUE if reached else names.FALSE
     rest = "no further node fits" if reached else "further nodes fit"
-    text = f"nodes cost ${spent:.4f} of ${most:g} per hour; {rest}"
+    free = f"; nodes without a known price, which count as free: {unpriced}" if unpriced else ""
+    text = f"nodes cost ${spent:.4f} of ${most:g} per hour; {rest}{free}"
     return ConditionMessage(names.SPENDING_LIMIT_REACHED, status, names.SPENDING_LIMIT_REACHED, text)
 
 

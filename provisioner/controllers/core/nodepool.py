@@ -23,6 +23,7 @@ from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.scheduling.growth import lacks_price
 from provisioner.scheduling.node_claims import template_requirements
 from provisioner.scheduling.spending import reached, spent
 from provisioner.state.cluster import Cluster
@@ -227,9 +228,11 @@ class PoolController:
             types = ()
         if not types:
             return {_USD: most / MICROS}, {}, messages.SPENDING_UNKNOWN
-        costs = spent(nodes, {one.name: one for one in types})
+        by_name = {one.name: one for one in types}
+        costs = spent(nodes, by_name)
         full = reached(most - costs, types, requirements)
-        verdict = messages.spending(costs / MICROS, most / MICROS, reached=full)
+        unpriced = sum(one.claim is not None and lacks_price(one.claim, by_name) for one in nodes)
+        verdict = messages.spending(costs / MICROS, most / MICROS, unpriced, reached=full)
         return {_USD: most / MICROS}, {_USD: costs / MICROS}, verdict
 
     def _conditions(

@@ -24,6 +24,10 @@ _SMALL: Final = frozenset(
 _ZONE_NUMBERS: Final = {"a": 2, "b": 1, "c": 3, "d": 4, "e": 5, "f": 6}
 _SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _USD_PER_VCPU: Final = 0.0625
+_EUROS: Final = 1.1
+"""The European Sovereign Cloud has prices in EUR of its own; that they are these times those of us-east-1 is made up."""
+_UNPUBLISHED: Final = ("us-gov-", "eusc-", "us-iso", "eu-iso")
+"""Regions of which moto has no offerings: they sell what us-east-1 sells, in zones a to c."""
 _TYPE_FACTS: Final = (
     "supported-virtualization-type",
     "processor-info.supported-architecture",
@@ -57,17 +61,18 @@ class Market:
             name: one for name, one in ec2pages.described_types().items() if keep(name.partition(".")[0])
         }
         self.offered: list[tuple[str, str]] = sorted(
-            (row["InstanceType"], row["Location"])
-            for row in ec2pages.offered_zones(region)
-            if row["InstanceType"] in self.types
+            (name, zone) for name, zone in _offered_in(region) if name in self.types
         )
         self._offered = frozenset(self.offered)
         self.zones = sorted({zone for _, zone in self.offered})
         shipped = static_data.on_demand_prices()
         cn = region.startswith("cn-")
         table = shipped.get(region) or shipped["cn-north-1" if cn else "us-east-1"]
-        self.currency: str = table.currency
-        self.listed: Mapping[str, float] = {name: table.prices[name] for name in table.prices if name in self.types}
+        euros = region.startswith("eusc-")
+        self.currency: str = "EUR" if euros else table.currency
+        self.listed: Mapping[str, float] = {
+            name: price * (_EUROS if euros else 1.0) for name, price in table.prices.items() if name in self.types
+        }
         self._items: dict[str, str] = {}
 
     def zone_id(self, zone: str) -> str:
@@ -266,6 +271,13 @@ class Market:
 
     def _products(self) -> list[tuple[dict[str, str], str]]:
         return self._product_list
+
+
+def _offered_in(region: str) -> Iterable[tuple[str, str]]:
+    if not region.startswith(_UNPUBLISHED):
+        return [(row["InstanceType"], row["Location"]) for row in ec2pages.offered_zones(region)]
+    rows = [(row["InstanceType"], row["Location"][-1]) for row in ec2pages.offered_zones("us-east-1")]
+    return [(name, f"{region}{letter}") for name, letter in rows if letter in "abc"]
 
 
 def _has(attributes: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

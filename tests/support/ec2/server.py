@@ -113,6 +113,7 @@ class Emulator:
         call = self.admin.note(service, action)
         try:
             request = read()
+            self.services.check_place(service, _scope(headers, 2))
             answer = self._answer(service, action, request, (method, path, headers, body))
             call.done("")
             return answer
@@ -190,9 +191,14 @@ class Emulator:
 
 def _service(headers: Mapping[str, str]) -> str:
     """From the scope of the signature."""
+    return _scope(headers, 3) or "ec2"
+
+
+def _scope(headers: Mapping[str, str], part: int) -> str:
+    """Part of the scope of the signature: key, day, region, service; "" where it has none."""
     _, _, scope = headers.get("Authorization", "").partition("Credential=")
     parts = scope.partition(",")[0].split("/")
-    return parts[3] if len(parts) > 4 else "ec2"
+    return parts[part] if len(parts) > 4 else ""
 
 
 def _read(

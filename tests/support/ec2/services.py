@@ -20,6 +20,21 @@ _CARRIED: Final = frozenset({"CreateFleet", "RunInstances", "TerminateInstances"
 """Actions that look at DryRun themselves, because they check more before."""
 
 
+_PRICING: Final = {
+    "cn-": ("cn-northwest-1",),
+    "us-gov-": (),
+    "eusc-": ("eusc-de-east-1",),
+    "us-isob-": ("us-isob-east-1",),
+    "us-isof-": ("us-isof-south-1",),
+    "us-iso-": ("us-iso-east-1",),
+    "eu-isoe-": ("eu-isoe-west-1",),
+    "": ("us-east-1", "eu-central-1", "ap-south-1"),
+}
+"""Where the Pricing API is, by how a partition's regions begin. Sources: https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
+and https://docs.amazonaws.cn/en_us/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html; of the European Sovereign Cloud
+https://github.com/aws/karpenter-provider-aws/pull/9437, which also tells what credentials of another partition are answered; of iso, no page is public."""
+
+
 class Services:
     """The actions that are neither IAM's nor SQS's."""
 
@@ -88,6 +103,17 @@ class Services:
     def own(self, service: str, action: str) -> Action | None:
         """The function of an action; None where moto or nobody answers it."""
         return self._own.get(service, {}).get(action)
+
+    def check_place(self, service: str, region: str) -> None:
+        """See that a call comes to where its service is.
+
+        Raises:
+            AwsError: it was signed for a region without it.
+        """
+        own = self._world.setup.region
+        there = next(places for begin, places in _PRICING.items() if own.startswith(begin))
+        if service == "pricing" and region not in there:
+            raise AwsError("UnrecognizedClientException", "The security token included in the request is invalid.")
 
     def validate(self, service: str, action: str, request: Mapping[str, Any]) -> None:
         """Look at a request by itself, before anybody asks who sent it: EC2 refuses what can never be right to the unauthorised too. (Seen, not documented.)

@@ -1,6 +1,6 @@
 """How fast the fleet may grow: what limits hold back, for how long, and that no order of creations exceeds them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis import names
-from provisioner.scheduling.growth import WINDOW_SECONDS, Growth, GrowthLimits, HeldBack, Limit, usd_per_hour
+from provisioner.scheduling.growth import (
+    WINDOW_SECONDS,
+    Growth,
+    GrowthLimits,
+    HeldBack,
+    Limit,
+    lacks_price,
+    usd_per_hour,
+)
 from tests.support.cluster import TYPES, claim
 
 BOTH = GrowthLimits(3, 10.0)
@@ -98,3 +106,15 @@ def test_a_node_costs_what_was_launched_else_what_was_planned_else_the_least_tha
     assert price(annotations={}) == least
     assert price(annotations={}, labels={**labels, names.INSTANCE_TYPE_LABEL: "gone"}) == 0.0
     assert usd_per_hour(claim("a"), {}) == 0.0
+
+
+def test_a_missing_price_counts_nothing_and_is_told() -> None:
+    unknown = {
+        name: replace(kind, offerings=tuple(replace(one, price=100_000.0) for one in kind.offerings))
+        for name, kind in TYPES.items()
+    }
+    for one in (claim("a"), claim("b", annotations={})):
+        assert usd_per_hour(one, unknown) == 0.0
+        assert lacks_price(one, unknown)
+        assert not lacks_price(one, TYPES)
+    assert not lacks_price(claim("a"), {})  # nothing is known of any type: nobody says that there is no price

@@ -104,6 +104,14 @@ def test_a_running_node_whose_price_vanished_counts_as_on_demand() -> None:
     assert spent([node], {"both": vanished}) == 1_000_000
 
 
+def test_a_limit_says_that_a_price_is_missing() -> None:
+    unknown = replace(BOTH, offerings=(offering("b", 100_000.0),))
+    asked = problem(pods(1, shape("3", "1Gi")), limited(pool(types=(unknown,)), 2.5))
+    (left,) = prepare(asked).solve(asked.pods).unplaced
+    (reason,) = left.reasons
+    assert str(reason).endswith("limit on USD per hour: no instance type that fits has a known price")
+
+
 def test_a_node_that_goes_costs_nothing() -> None:
     node = Fleet().node("a", kind=BOTH, zone="b", deleting=True)
     assert spent([node], {"both": BOTH}) == 0

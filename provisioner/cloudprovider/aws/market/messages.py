@@ -12,7 +12,10 @@ FAILED_TO_REFRESH_MARKET: Final = "Failed to refresh instance types and prices; 
 IGNORED_IMPLAUSIBLE_MEMORY_CAPACITY: Final = "Ignored the memory capacity that a Node reports because it is implausible"
 REFRESHED_INSTANCE_TYPES: Final = "Refreshed instance types"
 DISCOVERED_PREFIX_DELEGATION: Final = "Discovered the prefix delegation setting of aws-node"
-INSTANCE_TYPES_WITHOUT_PRICE: Final = "Instance types without a known price are offered last"
+INSTANCE_TYPES_WITHOUT_PRICE: Final = (
+    "Instance types without a known price are offered last, and not at all where the price of nodes is limited"
+)
+ESTIMATED_PRICES: Final = "On-demand prices that no price list of the Region has are estimated from another Region's"
 
 # discounts.py
 TIME_IS_MISSING: Final = "until must be a date or a time"

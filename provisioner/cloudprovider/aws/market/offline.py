@@ -38,7 +38,8 @@ class OfflineCatalogue:
         """Of types that `prices` know, in these zones; a class whose status names subnets has the zones of those."""
         self._zones, self._prices = tuple(sorted(zones)), prices
         self._catalogue = EC2Catalogue(Settings(region))
-        self._infos = tuple(one for one in published_infos() if one.name in prices.on_demand)
+        listed = prices.on_demand or prices.estimates
+        self._infos = tuple(one for one in published_infos() if one.name in listed)
         self._loaded: tuple[str, ...] = ()
 
     def types(self, node_class: EC2NodeClass | None) -> tuple[InstanceType, ...]:

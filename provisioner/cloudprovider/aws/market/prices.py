@@ -1,14 +1,18 @@
 """What instances cost: the price list, the spot market, and what stands in for them.
 
 Readers take a `PriceList`, a frozen value; `PriceBook` holds the current one and swaps it whole, so nobody waits for a network call.
-Prices are in the currency of the partition (CNY in China, else USD), as Karpenter's; nothing is ever compared across partitions.
+Prices are in the currency of the partition, as Karpenter's; nothing is ever compared across partitions. What a region's own list lacks is
+estimated from a list that is shipped, at the ratio of the prices that both have.
 
 Source: spec/karpenter-aws.md 4.9.
 Differs: spot prices are minutes old, not hours; small moves of the spot market are not followed, so that noise replaces no node;
-    the shipped tables serve their own partition only; a type without any price is offered last instead of never.
+    estimates are marked, and scaled to the region's own prices; partitions beyond AWS's public ones ask their own Pricing API; a type without
+    any price is offered last instead of never.
 """
 
+import functools
 import math
+import statistics
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +36,9 @@ SPOT_MAX_AGE: Final = timedelta(minutes=10)
 ON_DEMAND_MAX_AGE: Final = timedelta(hours=12)
 HYSTERESIS: Final = 0.05
 
-_PRICING_ENDPOINTS: Final = (("ap-", "ap-south-1"), ("cn-", "cn-northwest-1"), ("eu-", "eu-central-1"))
-_DEFAULT_PRICING_ENDPOINT: Final = "us-east-1"
+_REFERENCE: Final = "us-east-1"
+"""The region with most instance types, and with the Pricing API of those that have none of their own nearby."""
+_CURRENCIES: Final = {"aws-cn": "CNY", "aws-eusc": "EUR"}
 SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
@@ -55,7 +60,9 @@ class PriceList:
     """Prices of one instant, per hour.
 
     Attributes:
-        on_demand: by type.
+        on_demand: by type, of the region's own list.
+        estimates: likewise, of types that this list lacks.
+        estimated_from: the region whose prices the estimates are made of; "" without any.
         spot: by (type, zone); only types that the market listed.
         spot_known: whether the spot market was ever read; before that, spot is taken to cost as much as on-demand.
         on_demand_at: when the price list was read; None where it is the shipped table.
@@ -65,15 +72,21 @@ class PriceList:
 
     currency: str = "USD"
     on_demand: Mapping[str, float] = field(default_factory=dict)
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    estimated_from: str = ""
     spot: Mapping[tuple[str, str], float] = field(default_factory=dict)
     spot_known: bool = False
     on_demand_at: datetime | None = None
     spot_at: datetime | None = None
     version: int = 0
 
+    def is_estimated(self, instance_type: str) -> bool:
+        """Whether what the type costs on demand is an estimate."""
+        return instance_type not in self.on_demand and instance_type in self.estimates
+
     def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
-        """The list price of one offering; None where there is none."""
-        on_demand = self.on_demand.get(instance_type)
+        """The list price of one offering, or its estimate; None where there is neither."""
+        on_demand = self.on_demand.get(instance_type, self.estimates.get(instance_type))
         match capacity_type:
             case names.CAPACITY_SPOT:
                 return self.spot.get((instance_type, zone)) if self.spot_known else on_demand
@@ -84,13 +97,36 @@ class PriceList:
 
 
 def static_prices(region: str) -> PriceList:
-    """The shipped table of a region; else one of its partition and so of its currency; empty where none is shipped."""
+    """The shipped table of a region; else the estimates of another's: of its partition, and so of its currency, if one is shipped."""
+    shipped = static_data.on_demand_prices()
+    near = _near(region)
+    table = shipped[near]
+    if near == region:
+        return PriceList(currency=table.currency, on_demand=table.prices)
+    return PriceList(currency=table.currency, estimates=table.prices, estimated_from=near)
+
+
+def _near(region: str) -> str:
     shipped = static_data.on_demand_prices()
     of_partition = sorted(name for name in shipped if partition(name) == partition(region))
-    chosen = region if region in shipped else next(iter(of_partition), None)
-    if chosen is None:
-        return PriceList(currency=currency(region))
-    return PriceList(currency=shipped[chosen].currency, on_demand=shipped[chosen].prices)
+    return region if region in shipped else next(iter(of_partition), _REFERENCE)
+
+
+def _with_estimates(prices: PriceList, region: str) -> PriceList:
+    """The same, with an estimate of each type that the region's list lacks and a shipped one has."""
+    shipped = static_data.on_demand_prices()
+    near = shipped[_near(region)].prices
+    known = {**_scaled(shipped[_REFERENCE].prices, near), **near}
+    lacking = {name: usd for name, usd in _scaled(known, prices.on_demand).items() if name not in prices.on_demand}
+    source = prices.estimated_from or (_REFERENCE if lacking else "")
+    return replace(prices, estimates=lacking, estimated_from=source)
+
+
+def _scaled(prices: Mapping[str, float], like: Mapping[str, float]) -> Mapping[str, float]:
+    """Prices times the median of how many times as much the same types cost in another list; as they are where it has none of them."""
+    ratios = [like[name] / usd for name, usd in prices.items() if name in like and usd > 0]
+    ratio = statistics.median(ratios) if ratios else 1.0
+    return {name: usd * ratio for name, usd in prices.items()}
 
 
 def partition(region: str) -> str:
@@ -110,20 +146,31 @@ def partition(region: str) -> str:
 
 
 def currency(region: str) -> str:
-    """The currency that AWS charges in there, of those that the price list has."""
-    return "CNY" if partition(region) == "aws-cn" else "USD"
+    """The currency that AWS charges in there."""
+    return _CURRENCIES.get(partition(region), "USD")
 
 
 def has_pricing_api(region: str, *, isolated_vpc: bool = False) -> bool:
     """Whether the price list can be asked for a region at all."""
-    return not isolated_vpc and partition(region) in {"aws", "aws-cn"}
+    return not isolated_vpc and bool(pricing_region(region))
 
 
 def pricing_region(region: str) -> str:
-    """Where the Pricing API for a region is; it has four endpoints."""
-    return next(
-        (endpoint for prefix, endpoint in _PRICING_ENDPOINTS if region.startswith(prefix)), _DEFAULT_PRICING_ENDPOINT
-    )
+    """Where the Pricing API for a region is: in its own partition, as near as its name tells; "" where there is none.
+
+    Credentials of one partition are no good in another (https://github.com/aws/karpenter-provider-aws/pull/9437). Cost: 0.1 s once a partition.
+    """
+    there = _pricing_regions(partition(region))
+    near = (one for one in there if one.partition("-")[0] == region.partition("-")[0])
+    return region if region in there else next(near, _REFERENCE if _REFERENCE in there else "")
+
+
+@functools.cache
+def _pricing_regions(partition_name: str) -> tuple[str, ...]:
+    import botocore.session  # noqa: PLC0415 - `dovetail plan` asks for no Pricing API
+
+    found: list[str] = botocore.session.Session().get_available_regions("pricing", partition_name)
+    return tuple(sorted(found))
 
 
 def product_queries(region: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -251,7 +298,7 @@ class PriceBook:
         self.region = region
         self.spot_max_age = spot_max_age
         self._hysteresis = hysteresis
-        self._list = static_prices(region)
+        self._list = _with_estimates(static_prices(region), region)
         self._swap = threading.Lock()  # writers only
         self._refreshes = {
             "spot": _Refresh(spot_max_age * 0.9),  # the read itself takes its time
@@ -318,12 +365,10 @@ class PriceBook:
                     for half in halves:
                         merged.update(half)
                     moved = merged != before.on_demand
-                    self._list = replace(
-                        before,
-                        on_demand=merged if moved else before.on_demand,
-                        on_demand_at=now,
-                        version=before.version + moved,
-                    )
+                    after = replace(before, on_demand_at=now, version=before.version + moved)
+                    if moved:
+                        after = _with_estimates(replace(after, on_demand=merged), self.region)
+                    self._list = after
         finally:
             refresh.end(now, done)
         return done
@@ -331,7 +376,7 @@ class PriceBook:
     def newly_unpriced(self, instance_types: Iterable[str]) -> tuple[str, ...]:
         """Those without any price that were not named before, in order: what a log should say once."""
         prices = self._list
-        priced = prices.on_demand.keys() | {name for name, _ in prices.spot}
+        priced = prices.on_demand.keys() | prices.estimates.keys() | {name for name, _ in prices.spot}
         with self._swap:
             news = sorted(set(instance_types) - priced - self._named)
             self._named.update(news)

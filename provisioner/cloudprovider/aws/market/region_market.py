@@ -157,6 +157,7 @@ class RegionMarket:
             questions[PREFIXES] = self._read_prefixes
         self._questions: Mapping[str, Callable[[], float]] = questions
         self._failures: dict[str, int] = {}
+        self._estimated = 0
         self._queue = KeyedQueue("aws-market", self._refresh, clock, workers=_READERS)
 
     def start(self) -> None:
@@ -363,6 +364,11 @@ class RegionMarket:
             unpriced = self._book.newly_unpriced(info.name for info in self._region.infos)
             if unpriced:
                 _log.warning(messages.INSTANCE_TYPES_WITHOUT_PRICE, types=", ".join(unpriced))
+            prices = self.prices
+            estimated = sum(prices.is_estimated(info.name) for info in self._region.infos)
+            if estimated != self._estimated:
+                self._estimated = estimated
+                _log.warning(messages.ESTIMATED_PRICES, types=estimated, region=prices.estimated_from)
         self._changed()
 
 

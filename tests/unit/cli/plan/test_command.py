@@ -86,6 +86,7 @@ SCHEMA = {
     "version": "number",
     "catalogue": "text",
     "currency": "text",
+    "pricesEstimated": "bool",
     "plans": [PLAN],
     "current": "null",
     "notes": ["text"],

@@ -158,8 +158,13 @@ def test_a_file_of_instance_types_is_a_catalogue(tmp_path: Path) -> None:
         chosen(f"kwok:{tmp_path}/no-such-file", Objects())
 
 
-def test_a_region_without_prices_takes_those_of_its_partition_and_says_so() -> None:
-    assert any("prices of us-east-1 are used" in one for one in chosen("ec2:eu-west-1", Objects()).notes)
-    assert chosen("ec2:cn-northwest-1", Objects()).currency == "CNY"
-    with pytest.raises(UserError, match="has no prices for us-iso-east-1"):
-        chosen("ec2:us-iso-east-1", Objects())
+ESTIMATED = {"ec2:eu-west-1": "us-east-1", "ec2:us-iso-east-1": "us-east-1", "ec2:cn-northwest-1": "cn-north-1"}
+
+
+@pytest.mark.parametrize(("catalogue", "source"), ESTIMATED.items())
+def test_a_region_without_prices_has_estimates_and_says_so(catalogue: str, source: str) -> None:
+    table = chosen(catalogue, Objects())
+    assert table.estimated
+    assert any(f"estimated from those of {source}" in one for one in table.notes)
+    assert table.currency == ("CNY" if source == "cn-north-1" else "USD")
+    assert not chosen("ec2:us-east-1", Objects()).estimated

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -201,6 +202,22 @@ def test_nodes_together_cost_no_more_than_allowed_and_a_node_that_goes_makes_roo
     one.world.clock.advance(FRESH_SECONDS)
     one.run()
     assert one.claims == 1
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_where_money_is_limited_nothing_without_a_price_is_bought_and_that_is_told(own: bool) -> None:
+    one = Growing(GrowthLimits(usd_per_hour=0.0 if own else 1e6), *fills(1))
+    one.world.types = {
+        name: replace(kind, offerings=tuple([replace(way, price=100_000.0) for way in kind.offerings]))
+        for name, kind in one.world.types.items()
+    }
+    if own:
+        one.pool.metadata.annotations[names.MAX_USD_PER_HOUR] = "999999"
+        one.world.cluster.pool_changed(None, one.pool)
+    one.run()
+    assert one.claims == 0
+    (text,) = one.said("NodePool", "GrowthLimited")
+    assert "without a known price" in text
 
 
 def test_a_node_pool_says_how_much_its_own_nodes_may_cost_and_is_told_what_waits() -> None:

@@ -1,5 +1,6 @@
 """Health of a pool's launches, and what a pool uses."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -121,12 +122,13 @@ def test_a_new_leader_goes_on_from_what_the_pool_says(told: str, launches: str, 
 
 class Provider:
     well_known_labels = names.WELL_KNOWN_LABELS
+    types = tuple(TYPES.values())
 
     def node_class_kinds(self) -> frozenset[tuple[str, str]]:
         return frozenset({("karpenter.kwok.sh", "KWOKNodeClass")})
 
     def instance_types(self, _: object) -> tuple[InstanceType, ...]:
-        return tuple(TYPES.values())
+        return self.types
 
     def node_class_ready(self, _: object) -> tuple[str, str, str]:
         return "True", "", ""
@@ -141,6 +143,7 @@ class Stage:
     def __init__(self, **status: Any) -> None:
         self.world = World()
         self.pool = pool(status=status)
+        self.provider = Provider()
         self.generation: int | None = 1
         self.writes: list[Any] = []
         self.events: list[tuple[str, str, str, str]] = []
@@ -150,7 +153,7 @@ class Stage:
         self.controller = PoolController(
             self.world.cluster,
             client,
-            cast(CloudProvider, Provider()),
+            cast(CloudProvider, self.provider),
             ClaimWriter(client, self.world.cluster, lambda _: None),
             METRICS,
             self.world.clock,
@@ -213,6 +216,17 @@ def test_a_pool_with_a_money_limit_says_what_its_nodes_cost(limit: str, status: 
     labels = {"nodepool": "general", "resource_type": "usd_per_hour"}
     assert REGISTRY.get_sample_value("karpenter_nodepools_limit", labels) == float(limit)
     assert REGISTRY.get_sample_value("karpenter_nodepools_usage", labels) == pytest.approx(0.152, abs=1e-4)
+    one.provider.types = tuple(
+        [
+            replace(kind, offerings=tuple([replace(way, price=100_000.0) for way in kind.offerings]))
+            for kind in TYPES.values()
+        ]
+    )
+    one.controller.reconcile("general")
+    found = condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED)
+    assert found is not None
+    assert found.message.startswith("nodes cost $0.0000 of ")
+    assert found.message.endswith("; nodes without a known price, which count as free: 2")
     del one.pool.metadata.annotations[names.MAX_USD_PER_HOUR]
     one.controller.reconcile("general")
     assert condition(one.pool.status.conditions, names.SPENDING_LIMIT_REACHED) is None

@@ -18,10 +18,12 @@ def region() -> Region:
     return Region.of(infos, [("m5.large", "a"), ("m5.large", "b")])
 
 
-def written(*reservations: CapacityReservation) -> dict[str, Series]:
+LISTED = PriceList(on_demand={"m5.large": 0.096}, spot={("m5.large", "a"): 0.03}, spot_known=True)
+
+
+def written(*reservations: CapacityReservation, prices: PriceList = LISTED) -> dict[str, Series]:
     shortages = Shortages()
     shortages.failed(OfferingKey(names.CAPACITY_SPOT, "m5.large", "a"), NOON)
-    prices = PriceList(on_demand={"m5.large": 0.096}, spot={("m5.large", "a"): 0.03}, spot_known=True)
     text = "".join(metrics.lines(region(), prices, shortages, NOON, reservations, lambda _: 2))
     return {
         family.name: {tuple(one.labels[key] for key in sorted(one.labels)): one.value for one in family.samples}
@@ -34,6 +36,7 @@ def test_every_metric_has_karpenters_name_and_labels() -> None:
     assert written() == {
         f"{prefix}_cpu_cores": {("m5.large",): 2.0},
         f"{prefix}_memory_bytes": {("m5.large",): 8.0 * 2**30},
+        "dovetail_instance_type_price_unlisted": {},
         f"{prefix}_offering_price_estimate": {
             ("on-demand", "m5.large", "a"): 0.096,
             ("on-demand", "m5.large", "b"): 0.096,
@@ -46,6 +49,15 @@ def test_every_metric_has_karpenters_name_and_labels() -> None:
             ("spot", "m5.large", "b"): 0.0,
         },
     }
+
+
+def test_types_whose_price_no_list_has_are_marked() -> None:
+    name = "dovetail_instance_type_price_unlisted"
+    assert not written()[name]
+    assert written(prices=PriceList(estimates={"m5.large": 0.1}, estimated_from="x"))[name] == {
+        ("m5.large", "estimated"): 1
+    }
+    assert written(prices=PriceList())[name] == {("m5.large", "unknown"): 1}
 
 
 def test_reservations_cost_next_to_nothing() -> None:

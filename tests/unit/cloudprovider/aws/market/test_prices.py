@@ -3,10 +3,11 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+import botocore.session
 import pytest
 
 from provisioner.cloudprovider.aws.access.wire import SpotRow
-from provisioner.cloudprovider.aws.market import prices
+from provisioner.cloudprovider.aws.market import prices, static_data
 from provisioner.cloudprovider.aws.market.discounts import Discount, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.prices import PriceBook, PriceList
 from tests.support.clock import NOON
@@ -47,43 +48,78 @@ def test_products(entries: list[str | bytes], currency: str, want: Mapping[str, 
 
 
 REGIONS = {
-    "us-east-1": ("aws", "USD", "us-east-1", True),
-    "sa-east-1": ("aws", "USD", "us-east-1", True),
-    "ap-southeast-2": ("aws", "USD", "ap-south-1", True),
-    "eu-west-1": ("aws", "USD", "eu-central-1", True),
-    "cn-north-1": ("aws-cn", "CNY", "cn-northwest-1", True),
-    "us-gov-west-1": ("aws-us-gov", "USD", "us-east-1", False),
-    "us-iso-east-1": ("aws-iso", "USD", "us-east-1", False),
-    "us-isob-east-1": ("aws-iso-b", "USD", "us-east-1", False),
+    "us-east-1": ("aws", "USD", "us-east-1"),
+    "us-west-2": ("aws", "USD", "us-east-1"),
+    "sa-east-1": ("aws", "USD", "us-east-1"),
+    "ap-southeast-2": ("aws", "USD", "ap-south-1"),
+    "eu-west-1": ("aws", "USD", "eu-central-1"),
+    "cn-north-1": ("aws-cn", "CNY", "cn-northwest-1"),
+    "us-gov-west-1": ("aws-us-gov", "USD", ""),
+    "us-iso-west-1": ("aws-iso", "USD", "us-iso-east-1"),
+    "us-isob-east-1": ("aws-iso-b", "USD", "us-isob-east-1"),
+    "us-isof-east-1": ("aws-iso-f", "USD", "us-isof-south-1"),
+    "eu-isoe-west-1": ("aws-iso-e", "USD", "eu-isoe-west-1"),
+    "eusc-de-east-1": ("aws-eusc", "EUR", "eusc-de-east-1"),
 }
 
 
 @pytest.mark.parametrize(("region", "want"), REGIONS.items(), ids=REGIONS)
-def test_regions(region: str, want: tuple[str, str, str, bool]) -> None:
-    facts = (
-        prices.partition(region),
-        prices.currency(region),
-        prices.pricing_region(region),
-        prices.has_pricing_api(region),
-    )
+def test_regions(region: str, want: tuple[str, str, str]) -> None:
+    facts = (prices.partition(region), prices.currency(region), prices.pricing_region(region))
     assert facts == want
+    assert prices.has_pricing_api(region) is bool(want[2])
     assert not prices.has_pricing_api(region, isolated_vpc=True)
 
 
+def test_a_region_is_of_the_partition_that_botocore_names() -> None:
+    session = botocore.session.get_session()
+    named = {
+        one: name for name in session.get_available_partitions() for one in session.get_available_regions("ec2", name)
+    }
+    assert {region: prices.partition(region) for region in named} == named
+
+
 STATIC = {
-    "a region that is shipped": ("us-east-1", "USD", 0.096),
-    "another of the same partition": ("eu-west-3", "USD", 0.096),
-    "the second region of China": ("cn-northwest-1", "CNY", 1.013),
-    "government": ("us-gov-east-1", "USD", 0.121),
-    "a partition without a table": ("us-iso-east-1", "USD", None),
+    "a region that is shipped": ("us-east-1", "USD", 0.096, ""),
+    "another of the same partition": ("eu-west-3", "USD", 0.096, "us-east-1"),
+    "the second region of China": ("cn-northwest-1", "CNY", 1.013, "cn-north-1"),
+    "government": ("us-gov-east-1", "USD", 0.121, ""),
+    "a partition without a table": ("us-iso-east-1", "USD", 0.096, "us-east-1"),
+    "one with another currency": ("eusc-de-east-1", "USD", 0.096, "us-east-1"),
 }
 
 
-@pytest.mark.parametrize(("region", "currency", "want"), STATIC.values(), ids=STATIC)
-def test_shipped_tables_stay_in_their_partition(region: str, currency: str, want: float | None) -> None:
+@pytest.mark.parametrize(("region", "currency", "want", "source"), STATIC.values(), ids=STATIC)
+def test_another_regions_prices_are_estimates(region: str, currency: str, want: float, source: str) -> None:
     table = prices.static_prices(region)
-    assert table.currency == currency
+    assert (table.currency, table.estimated_from) == (currency, source)
     assert table.price("m5.large", "a", "on-demand") == want
+    assert table.is_estimated("m5.large") is bool(source)
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_no_type_that_any_shipped_table_knows_is_without_a_price(region: str) -> None:
+    """At the ratios of another region: so many times its price as other types cost, whatever the currency."""
+    book = PriceBook(region)
+    known = book.current()
+    for name, usd in static_data.on_demand_prices()["us-east-1"].prices.items():
+        price = known.price(name, "a", "on-demand")
+        assert price is not None
+        assert 0.5 * usd < price < 25 * usd, name
+
+
+def test_estimates_follow_the_price_list_and_end_with_it() -> None:
+    book = PriceBook("eusc-de-east-1")
+    assert book.current().is_estimated("m5.large")
+    book.refresh_on_demand(lambda: [{"m5.large": 0.192, "c5.large": 0.17}, {"m5.metal": 9.216}], NOON)
+    known = book.current()
+    assert [known.is_estimated(name) for name in ("m5.large", "m5.metal", "m5.xlarge", "q1.large")] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert known.price("m5.xlarge", "a", "on-demand") == pytest.approx(2 * 0.192)
 
 
 def test_the_two_queries() -> None:

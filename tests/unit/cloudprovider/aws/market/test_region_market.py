@@ -3,6 +3,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
+import msgspec
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
@@ -175,6 +176,24 @@ def test_prices_are_the_paid_ones_and_the_list_keeps_its_own() -> None:
     )
     clock.advance(1)
     assert prices(found.types(node_class()), "m5.large") == {0.1}, "the discount is used up"
+
+
+def test_estimates_and_missing_prices_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    world, clock = World(), FakeClock()
+    known = region("m5.large", "c5.large")
+    own = msgspec.structs.replace(known.infos[0], name="q1.large")
+    world.region = Region((*known.infos, own), {**known.zones, "q1.large": ("a",)})
+    found = world.market(clock, replace(SETTINGS, region="eusc-de-east-1"))
+    world.on_demand = [{"m5.large": 0.1}, {"m5.metal": 5.0}]
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            for question in ALL:
+                found.refresh(question)
+            clock.advance(13 * 3600)
+    told = [(one.levelname, one.getMessage()) for one in caplog.records if "price" in one.getMessage()]
+    assert len(told) == 2
+    assert {level for level, _ in told} == {"WARNING"}
+    assert [found.prices.is_estimated(info.name) for info in found.region.infos] == [True, False, False]
 
 
 def test_a_ledger_that_is_taken_away_discounts_no_more() -> None:
