@@ -64,7 +64,7 @@ class Judges:
 @pytest.fixture(scope="module")
 def judges() -> Iterator[Judges]:
     cluster = ClusterOfNodes(CLUSTER, "https://cluster.example", "Y2E=", "")
-    with Ec2.start(cluster, rate_limits=False) as ec2, MotoServer.start() as moto:
+    with Ec2.start(cluster, rate_limits=False, data="small") as ec2, MotoServer.start() as moto:
         places = of_emulator(ec2), of_moto(moto.session())
         made = Judges(*places)
         made.ask()
@@ -101,6 +101,10 @@ def test_every_request_and_every_member_that_is_read_is_in_the_service_model(jud
     assert list(watch.faults) == []
     read_by_product = {(file, member) for file, _, member in watch.reads if "/provisioner/" in file}
     assert len(read_by_product) > 100  # the product's reads were watched, and not only those of the rows
+
+
+def test_the_emulator_answers_in_words_of_the_service_model(judges: Judges) -> None:
+    assert list(judges.watches["emulator"].strange) == []
 
 
 def test_every_operation_that_the_product_names_was_called(judges: Judges) -> None:

@@ -26,7 +26,7 @@ import provisioner
 from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.access.client import RAW
 
-_OF_EVERY_ANSWER: Final = frozenset({"ResponseMetadata", RAW})
+_OF_EVERY_ANSWER: Final = frozenset({"Error", "ResponseMetadata", RAW})  # waiters of botocore ask for the first
 _OPEN: Final = frozenset({"InstanceType"})
 """Enumerations that grow by the week: a name that botocore has not heard of yet is no fault."""
 
@@ -36,13 +36,15 @@ class Watch:
     """What was seen.
 
     Attributes:
-        faults: sentences, each once, in order.
+        faults: sentences about requests and reads, each once, in order.
+        strange: about answers.
         operations: (service, operation) of every call.
         reads: (file, line, member) of every read of an answer.
-        there: (shape, member) of those reads that found something.
+        there: (shape, member) of those reads that found something, but for those of pages: what one type of instance has, another has not.
     """
 
     faults: dict[str, None] = field(default_factory=dict)
+    strange: dict[str, None] = field(default_factory=dict)
     operations: set[tuple[str, str]] = field(default_factory=set)
     reads: set[tuple[str, int, str]] = field(default_factory=set)
     there: set[tuple[str, str]] = field(default_factory=set)
@@ -53,6 +55,16 @@ class Watch:
         if operation.input_shape is not None:
             for fault in misfits(request, operation.input_shape, operation.name):
                 self.faults[fault] = None
+
+    def told(self, operation: Any, answer: Any) -> Any:
+        """An answer; what is handed out for it."""
+        shape = operation.output_shape
+        if shape is None:
+            return answer
+        said = {name: value for name, value in answer.items() if name not in _OF_EVERY_ANSWER}
+        for fault in misfits(said, shape, f"the answer of {operation.name}"):
+            self.strange[fault] = None
+        return Answered(answer, shape, self, outermost=True)
 
     def read(self, shape: Any, member: object, known: Container[object], depth: int, *, found: bool) -> None:
         """A member of an answer was read, `depth` frames above, and was there or not."""
@@ -165,7 +177,7 @@ class Page:
         members: dict[str, Any] = {}
         if shape.type_name == "structure":
             members = {one.serialization.get("name", name): one for name, one in shape.members.items()}
-        self._watch.read(shape, wire_name, members, 3, found=self._element.find(path) is not None)
+        self._watch.read(shape, wire_name, members, 3, found=False)
         return members.get(wire_name)
 
 
@@ -179,8 +191,7 @@ def watching() -> Iterator[Watch]:
         operation = described.operation_model(operation_name)
         watch.asked(described.service_name, operation, request)
         found = send(client, operation_name, request)
-        shape = operation.output_shape
-        return found if shape is None else Answered(found, shape, watch, outermost=True)
+        return watch.told(operation, found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseClient, "_make_api_call", watched)

@@ -90,10 +90,15 @@ class Interruptions:
         if self._thread.is_alive():
             self._thread.join(10)
 
-    def mark(self, claim: NodeClaim, interruption: Interruption) -> bool:
+    def mark(self, claim: NodeClaim, interruption: Interruption, *, moved: bool = False) -> bool:
         """Write on a claim what will become of its instance, together with what is known already.
 
         One that is being deleted is told only when its instance ends: its drain may take longer, or be paused.
+
+        Args:
+            claim: whose instance it is.
+            interruption: new, or known already.
+            moved: whether planned work that is known, and has not begun, is no longer as early as it was.
 
         Returns:
             Whether anything is new.
@@ -106,7 +111,7 @@ class Interruptions:
         ]:  # two notices of one instance are merged, not overwritten
             claim = self._cluster.claim(claim.name) or claim
             known = interruption_of(claim.metadata.annotations)
-            wanted = merged(known, interruption)
+            wanted = interruption if moved and self._earlier(known, interruption) else merged(known, interruption)
             if wanted == known or (claim.metadata.deletion_timestamp is not None and interruption.ends is None):
                 return False
             try:
@@ -122,6 +127,12 @@ class Interruptions:
         )
         self._marked.set()
         return True
+
+    def _earlier(self, known: Interruption | None, than: Interruption) -> bool:
+        """Whether planned work was to begin earlier, and has not begun; nothing else waits for budgets."""
+        if known is None or not known.budgeted or known.begins is None or than.begins is None:
+            return False
+        return self._clock.now() < known.begins < than.begins
 
     def call_off(self, claim: NodeClaim) -> bool:
         """Forget an interruption that has not begun; whether there was one.

@@ -99,7 +99,9 @@ class HealthPoller:
         )
         message = aws_messages.UNHEALTHY if finding.category is not Category.EVENT else aws_messages.MAINTENANCE
         try:
-            new = self._interruptions.mark(claim, mark)
+            # the earliest of all events was found: one that was to come before it has been rescheduled
+            # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/reschedule-event.html)
+            new = self._interruptions.mark(claim, mark, moved=True)
         except ApiError as error:
             _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return

@@ -248,7 +248,7 @@ def _make_writer(shape: Any) -> Writer:
     kind = shape.type_name
     if kind == "structure":
         shapes = shape.members
-        members: dict[str, tuple[str, Writer | None]] = {}
+        members: dict[str, tuple[str, Writer]] = {}
 
         def structure(tag: str, value: Any, parts: list[str]) -> None:
             parts.append(f"<{tag}>")
@@ -257,11 +257,9 @@ def _make_writer(shape: Any) -> Writer:
                     continue
                 known = members.get(name)
                 if known is None:
-                    member = shapes.get(name)
-                    wire = name if member is None else str(member.serialization.get("name", name))
-                    known = members[name] = wire, None if member is None else _writer(member)
-                if known[1] is not None:
-                    known[1](known[0], inner, parts)
+                    member = shapes[name]  # what EC2 has no such member for is an error of the emulator's
+                    known = members[name] = str(member.serialization.get("name", name)), _writer(member)
+                known[1](known[0], inner, parts)
             parts.append(f"</{tag}>")
 
         return structure

@@ -96,6 +96,38 @@ def test_planned_work_that_is_cancelled_is_forgotten_unless_it_has_begun(workers
     assert stage.mark() is not None, "it is closed already, its pods may have left"
 
 
+def test_planned_work_that_is_moved_waits_for_its_new_day_unless_it_has_begun(workers: Pool) -> None:
+    stage = Stage(workers)
+    for hours, begins in ((48, 24), (96, 72), (30, 6)):
+        stage.rows = [planned(hours)]
+        for _ in range(2):
+            stage.poller.poll()
+        found = stage.mark()
+        assert found is not None
+        assert (found.reason, found.begins, found.budgeted) == ("event_status", NOON + timedelta(hours=begins), True)
+    assert stage.server.done == ["PATCH nodeclaims/mine"] * 3
+    begun = stage.mark()
+    stage.world.clock.advance(6 * 3600)
+    stage.rows = [planned(96)]
+    stage.poller.poll()
+    assert stage.mark() == begun, "it is closed already, its pods may have left"
+
+
+def test_planned_work_is_not_moved_by_another_notice(workers: Pool) -> None:
+    stage = Stage(workers)
+    stage.rows = [planned(48)]
+    stage.poller.poll()
+    own = stage.server.claim("mine")
+    stage.poller._interruptions.mark(
+        own, Interruption("spot_interrupted", replaced=True, ends=NOON + timedelta(hours=50))
+    )
+    stage.rows = [planned(96)]
+    stage.poller.poll()
+    found = stage.mark()
+    assert found is not None
+    assert (found.begins, found.budgeted) == (None, False)
+
+
 def test_instances_of_others_are_nothing_to_us(workers: Pool) -> None:
     stage = Stage(workers)
     stage.rows = [{**planned(1), "InstanceId": "i-00000000000000002"}]
