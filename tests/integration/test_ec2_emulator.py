@@ -28,8 +28,10 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.resources import NODES
 from provisioner.support.clock import SystemClock
+from tests.support import ec2pages
 from tests.support.clock import NOON
 from tests.support.ec2 import ClusterOfNodes, Ec2, Fault, in_turn
+from tests.support.ec2.interfaces import check_interfaces
 from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.templates import LaunchTemplates
 from tests.support.eventually import eventually
@@ -422,6 +424,57 @@ def test_hardware_that_an_image_needs(
         (error,) = answer["Errors"]
         assert error["ErrorCode"] == "InvalidParameterCombination"
         assert said in error["ErrorMessage"]
+
+
+ENA, B300 = (0, 0, "interface"), "p6-b300.48xlarge"
+INTERFACES: dict[str, tuple[str, list[tuple[int, int, str]], Mapping[str, Any], str]] = {
+    "as AWS recommends": ("p5.48xlarge", [ENA, (0, 1, "efa-only"), (1, 0, "efa-only")], {}, ""),
+    "EFA with ENA first": ("p5.48xlarge", [(0, 0, "efa"), (1, 1, "efa-only")], {}, ""),
+    "a first card that takes none": (B300, [(0, 0, "efa"), (1, 1, "efa")], {}, "not supported on network card 0"),
+    "nor one beside its primary one": (B300, [ENA, (0, 1, "efa-only")], {}, "not supported on network card 0"),
+    "its other cards do": (B300, [ENA, *((card, 0, "efa-only") for card in range(1, 17))], {}, ""),
+    "a card that is not there": ("c5n.18xlarge", [ENA, (1, 0, "efa-only")], {}, "card index 1 is not valid"),
+    "a device that a card has not": ("p5.48xlarge", [ENA, (2, 2, "efa")], {}, "from 0 to 1"),
+    "the primary one is EFA-only": ("p5.48xlarge", [(0, 0, "efa-only")], {}, "cannot be the primary"),
+    "no primary one": ("p5.48xlarge", [(1, 0, "efa-only")], {}, "A primary network interface"),
+    "two at one place": ("p5.48xlarge", [ENA, ENA], {}, "More than one network interface"),
+    "two EFAs of one card": ("p4d.24xlarge", [(0, 0, "efa"), (0, 1, "efa-only")], {}, "one EFA interface only"),
+    "more than the type can have": ("i7ie.48xlarge", [(0, 0, "efa"), (1, 0, "efa-only")], {}, "exceed the limit of 1"),
+    "EFA-only with addresses": (
+        "p5.48xlarge",
+        [ENA, (1, 0, "efa-only")],
+        {"Ipv4PrefixCount": 1},
+        "do not support IP addresses",
+    ),
+    "public addresses of several": (
+        "m5.large",
+        [ENA, (0, 1, "interface")],
+        {"AssociatePublicIpAddress": True},
+        "multiple network interfaces",
+    ),
+    "no public addresses of several": (
+        "m5.large",
+        [ENA, (0, 1, "interface")],
+        {"AssociatePublicIpAddress": False},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "wanted", "more", "said"), INTERFACES.values(), ids=INTERFACES)
+def test_network_interfaces_are_looked_at_card_by_card(
+    name: str, wanted: list[tuple[int, int, str]], more: Mapping[str, Any], said: str
+) -> None:
+    asked = [
+        {"NetworkCardIndex": card, "DeviceIndex": device, "InterfaceType": kind, **more}
+        for card, device, kind in wanted
+    ]
+    described = ec2pages.described_types()[name]
+    if not said:
+        check_interfaces(described, asked)
+        return
+    with pytest.raises(AwsError, match=said):
+        check_interfaces(described, asked)
 
 
 def test_a_template_is_applied_in_full(ec2: Ec2) -> None:

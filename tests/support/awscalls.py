@@ -17,7 +17,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws.access.client import RAW_OPERATIONS, AwsClients, Policy
 from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.access.permissions import Feature, Names
@@ -641,7 +641,16 @@ def templates_of(place: Place, capacity_type: str = names.CAPACITY_ON_DEMAND) ->
     for spec, instance in (
         ({}, base),
         (full, dataclasses.replace(base, enclave=True, tenancy="dedicated")),
-        ({}, dataclasses.replace(base, efas=4)),
+        (
+            {},
+            dataclasses.replace(
+                base,
+                interfaces=(
+                    NetworkInterface(interface_type="interface"),
+                    *(NetworkInterface(network_card_index=card, interface_type="efa-only") for card in range(1, 4)),
+                ),
+            ),
+        ),
         ({}, dataclasses.replace(base, ipv6=True)),
         ({}, dataclasses.replace(base, reservation="cr-0123456789abcdef0", block=True)),
         ({}, dataclasses.replace(base, reservation="cr-0123456789abcdef0", interruptible=True)),

@@ -399,6 +399,7 @@ class Rig:
                 types_of=self.market.types,
                 cluster=lambda: CLUSTER,
                 max_pods=self.market.max_pods,
+                efa_launch=self.market.efa_launch,
                 claims=claims.all,
                 claims_now=claims.read_all,
                 read=claims.read,

@@ -20,6 +20,7 @@ from tests.support.ec2.filters import check_tags, tags_of
 from tests.support.ec2.fleet import Candidate
 from tests.support.ec2.images import Image, Images
 from tests.support.ec2.instances import Instance, Instances
+from tests.support.ec2.interfaces import check_interfaces
 from tests.support.ec2.market import ON_DEMAND, SPOT, Market, chance
 from tests.support.ec2.network import Network, SecurityGroup, Subnet
 from tests.support.ec2.pools import SPREAD_LIMIT, Pools
@@ -348,18 +349,14 @@ class World:
                 f" '{image.arch}' of the specified AMI. Specify an instance type and an AMI that have matching architectures, and try again.",
             )
         interfaces = one.data.get("NetworkInterfaces") or ()
-        _check_hardware(described, image, interfaces)
+        _check_hardware(described, image)
+        check_interfaces(described, interfaces)
         hardware.check_addresses(described, interfaces)
         hardware.check_tenancy(described, one.data.get("Placement") or {})
         _check_devices(image, one.data.get("BlockDeviceMappings") or ())
         groups = [group for interface in interfaces for group in interface.get("Groups") or ()]
         groups = list(dict.fromkeys(groups or one.data.get("SecurityGroupIds") or ["sg-0d0e7a1100000002"]))
         self.network.check(subnet, groups)
-        if len(interfaces) > 1 and any(interface.get("AssociatePublicIpAddress") for interface in interfaces):
-            raise AwsError(
-                "InvalidParameterCombination",
-                "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.",
-            )
         return subnet, image, groups, self._profile(one.data.get("IamInstanceProfile") or {})
 
     def _profile(self, wanted: Mapping[str, str]) -> dict[str, str] | None:
@@ -848,10 +845,10 @@ def _check_devices(image: Image, mappings: Iterable[Mapping[str, Any]]) -> None:
             )
 
 
-def _check_hardware(described: Mapping[str, Any], image: Image, interfaces: Iterable[Mapping[str, Any]]) -> None:
-    """See that a type has the firmware and network adapters that an image and a template want.
+def _check_hardware(described: Mapping[str, Any], image: Image) -> None:
+    """See that a type has the firmware and network adapter that an image wants.
 
-    Source: Amazon EC2 User Guide, ami-boot, enhanced-networking-ena and efa; the codes are not told there.
+    Source: Amazon EC2 User Guide, ami-boot and enhanced-networking-ena; the codes are not told there.
 
     Raises:
         AwsError: it has not.
@@ -869,10 +866,6 @@ def _check_hardware(described: Mapping[str, Any], image: Image, interfaces: Iter
             f"Enhanced networking with the Elastic Network Adapter (ENA) is required for the '{name}' instance type."
             " Ensure that you are using an AMI that is enabled for ENA.",
         )
-    if not network.get("EfaSupported") and any(
-        str(one.get("InterfaceType", "")).startswith("efa") for one in interfaces
-    ):
-        raise AwsError("InvalidParameterCombination", f"EFA interfaces are not supported on {name}.")
 
 
 def dry_run() -> AwsError:

@@ -53,11 +53,22 @@ class NeuronDevice(msgspec.Struct, frozen=True, gc=False):
 
 
 class NetworkCard(msgspec.Struct, frozen=True, gc=False):
-    """One network card: how many interfaces it takes, and its baseline bandwidth in Gbit/s (None where EC2 does not say)."""
+    """One network card.
+
+    Attributes:
+        interfaces: how many it takes.
+        baseline_gbps: baseline bandwidth in Gbit/s; None where EC2 does not say.
+        types: of interfaces that it takes: interface, efa, efa-only; () where EC2 does not say.
+    """
 
     index: int
     interfaces: int
     baseline_gbps: float | None
+    types: tuple[str, ...] = ()
+
+    def takes(self, kind: str) -> bool:
+        """Whether an interface of that type can be on it, as far as EC2 says."""
+        return not self.types or kind in self.types
 
 
 class TypeInfo(msgspec.Struct, frozen=True, gc=False):
@@ -222,6 +233,7 @@ def _type(item: Element, ns: str) -> TypeInfo:
                 _integer(card, ns, "networkCardIndex"),
                 _integer(card, ns, "maximumNetworkInterfaces"),
                 _number(_text(card, ns, "baselineBandwidthInGbps")),
+                _texts(card, ns, "interfaceTypeSet"),
             )
             for card in _items(network, ns, "networkCards")
         ),

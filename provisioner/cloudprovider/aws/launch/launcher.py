@@ -52,8 +52,8 @@ from provisioner.cloudprovider.aws.launch.mark_writer import Marked, Marker
 from provisioner.cloudprovider.aws.launch.orders import Around, Made, Order
 from provisioner.cloudprovider.aws.launch.pace import Pacing
 from provisioner.cloudprovider.aws.launch.recovery import Evidence, Step
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6
+from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.aws.nodeclass.subnets import addresses_of
@@ -131,6 +131,7 @@ class World:
         types_of: the catalogue of a class; () while EC2 has not listed it.
         cluster: that instances join; raises a `CloudError` while it is not known.
         max_pods: what the kubelet of an instance type is told, for a class.
+        efa_launch: how a type is launched for pods that ask for EFA, for a class.
         claims: all NodeClaims that there are, from a cache.
         claims_now: the same, asked of the API server now; raises `ApiError`.
         read: one of them by name, likewise.
@@ -149,6 +150,7 @@ class World:
     claims_now: Callable[[], Sequence[NodeClaim]]
     read: Callable[[str], NodeClaim]
     write: Callable[[NodeClaim, Mark | None], NodeClaim]
+    efa_launch: Callable[[EC2NodeClass, str], EfaLaunch] = lambda _class, _type: EfaLaunch()
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
     overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
@@ -523,7 +525,7 @@ class Launcher:
             raise CreateError(_NO_TYPES, messages.INSTANCE_TYPES_NOT_READ)
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
-        addresses = addresses_of(node_class, ipv6=cluster.ipv6)
+        addresses = addresses_of(node_class, ipv6=has_ipv6(node_class.kubelet, cluster))
         return Around(
             node_class=node_class,
             types=types,
@@ -532,6 +534,7 @@ class Launcher:
             subnets={zone: chosen.id for zone, chosen in self._subnets.by_zone(node_class, now, addresses).items()},
             addresses=addresses,
             max_pods=lambda instance_type: world.max_pods(node_class, instance_type),
+            efa=lambda instance_type: world.efa_launch(node_class, instance_type),
             standing=lambda offer: self._shortages.standing(offer, now),
             group=world.group_of(node_class),
             reserved=self._reserved,

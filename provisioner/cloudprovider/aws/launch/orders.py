@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import ec2, names
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.ec2_hash import class_stamp
 from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.meta import condition
@@ -32,13 +32,13 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import (
     node_labels,
     node_taints,
 )
-from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
+from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import RequirementError, Requirements
-from provisioner.values.resources import Resources
+from provisioner.values.resources import PODS, Resources
 
 ENCLAVE: Final = "eks.amazonaws.com/nitro-sandbox"
 """The resource that a claim requests to get an enclave."""
@@ -55,6 +55,7 @@ class Around:
         subnets: the subnet that is used, by zone.
         group: the placement group that the class resolved to.
         max_pods: what the kubelet of a type is told.
+        efa: how a type is launched for pods that ask for EFA.
         addresses: that one instance takes from its subnet.
         standing: how much may be expected of an offering.
         reserved: whether the feature gate ReservedCapacity is on.
@@ -69,6 +70,7 @@ class Around:
     subnets: Mapping[str, str]
     max_pods: Callable[[str], int]
     standing: Callable[[OfferingKey], Standing] = field(default=lambda _: Standing.OPEN)
+    efa: Callable[[str], EfaLaunch] = field(default=lambda _: EfaLaunch())
     addresses: int = 1
     group: PlacementGroup | None = None
     reserved: bool = True
@@ -207,7 +209,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         overrides=tuple(overrides),
         tags=make.tags,
         needed=tuple(make.made[name] for name in sorted({one.template for one in overrides})),
-        types={one.name: one for one, _ in (pair for _, pair in chosen)},
+        types={one.name: make.fitted(one) for one, _ in (pair for _, pair in chosen)},
         doubted=not trusted,
         reservation_type=_reservation_type(first),
         by_priority=claim.metadata.annotations.get(names.PRICE_OVERLAY_APPLIED) == _TRUE
@@ -402,6 +404,30 @@ def instance_of(
 # ------------------------------------------------------------------ parts of an order
 
 
+def launch_spec(
+    node_class: EC2NodeClass,
+    requirements: Requirements,
+    capacity_type: str,
+    group: PlacementGroup | None,
+    *,
+    ipv6: bool,
+) -> templates.InstanceSpec:
+    """What launch templates of a class say, but for image, user data and what differs by instance type; dry runs ask for the same."""
+    tenancy = requirements.requirement(labels.TENANCY)
+    dedicated = not tenancy.has(labels.DEFAULT_TENANCY) and tenancy.has(labels.DEDICATED_TENANCY)
+    return templates.InstanceSpec(
+        image="",
+        user_data="",
+        profile=node_class.status.instance_profile,
+        security_groups=tuple(sorted(one.id for one in node_class.status.security_groups)),
+        capacity_type=capacity_type,
+        tenancy=labels.DEDICATED_TENANCY if dedicated else labels.DEFAULT_TENANCY,
+        group="" if group is None else group.id,
+        interfaces=node_class.network_interfaces,
+        ipv6=ipv6,
+    )
+
+
 class _TemplateMaker:
     """Makes the templates of one order, each once."""
 
@@ -435,18 +461,9 @@ class _TemplateMaker:
             raid0=node_class.spec.instance_store_policy == "RAID0",
             bottlerocket_version=bottlerocket.version_of(node_class) if node_class.family == ec2.BOTTLEROCKET else "",
         )
-        tenancy = requirements.requirement(labels.TENANCY)
-        dedicated = not tenancy.has(labels.DEFAULT_TENANCY) and tenancy.has(labels.DEDICATED_TENANCY)
-        self._instance = templates.InstanceSpec(
-            image="",
-            user_data="",
-            profile=node_class.status.instance_profile,
-            security_groups=tuple(sorted(one.id for one in node_class.status.security_groups)),
-            capacity_type=capacity_type,
-            tenancy=labels.DEDICATED_TENANCY if dedicated else labels.DEFAULT_TENANCY,
-            group=around.group.id if around.group is not None else "",
+        self._instance = replace(
+            launch_spec(node_class, requirements, capacity_type, around.group, ipv6=self._node.ipv6),
             partition=int(partition or 0),
-            ipv6=self._node.ipv6,
             enclave=ENCLAVE in requests,
         )
         self._texts: dict[int, str] = {}
@@ -458,11 +475,12 @@ class _TemplateMaker:
         if image is None:
             raise ValueError(messages.no_image_runs_on(one.name))
         kind = _reservation_type(offering.requirements)
+        interfaces, pods = self._launch(one.name)
         spec = replace(
             self._instance,
             image=image.id,
-            user_data=self._user_data(self._around.max_pods(one.name)),
-            efas=one.capacity.amount(labels.EFA) if self._efa else 0,
+            user_data=self._user_data(pods),
+            interfaces=interfaces,
             reservation=offering.requirements.requirement(labels.RESERVATION_ID).single_value or "",
             block=kind == fleet.CAPACITY_BLOCK,
             interruptible=kind == fleet.INTERRUPTIBLE,
@@ -474,6 +492,20 @@ class _TemplateMaker:
             name = self._names[spec] = made.name
             self.made[name] = made
         return name, image.id
+
+    def fitted(self, one: InstanceType) -> InstanceType:
+        """The type with the pods that its kubelet is told of: one interface for EFA on the first card is none for pods."""
+        pods = self._launch(one.name)[1]
+        if not self._efa or one.capacity.amount(PODS) == pods:
+            return one
+        return replace(one, capacity=Resources.of({**one.capacity, PODS: pods}))
+
+    def _launch(self, instance_type: str) -> tuple[tuple[NetworkInterface, ...], int]:
+        """The interfaces of the type in place of a usual one, and its pods."""
+        efa = self._around.efa(instance_type) if self._efa else EfaLaunch()
+        if efa.interfaces:
+            return efa.interfaces, efa.max_pods
+        return self._around.node_class.network_interfaces, self._around.max_pods(instance_type)
 
     def _user_data(self, max_pods: int) -> str:
         text = self._texts.get(max_pods)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import ec2, names
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.launch.block_devices import block_devices
 from provisioner.values import jsontext
@@ -59,7 +59,7 @@ class InstanceSpec:
         security_groups: ids.
         group: id of the placement group, "" for none.
         partition: of the placement group, 0 lets EC2 choose.
-        efas: EFA interfaces to attach; 0 unless a pod asks for them.
+        interfaces: in place of a usual one: those of the class, or for EFA where a pod asks for it.
         ipv6: whether the cluster's pods have IPv6 addresses.
         enclave: whether Nitro Enclaves are enabled.
         reservation: id of the capacity reservation that it launches into, "" for none.
@@ -75,7 +75,7 @@ class InstanceSpec:
     tenancy: str = labels.DEFAULT_TENANCY
     group: str = ""
     partition: int = 0
-    efas: int = 0
+    interfaces: tuple[NetworkInterface, ...] = ()
     ipv6: bool = False
     enclave: bool = False
     reservation: str = ""
@@ -287,7 +287,7 @@ def _interfaces(node_class: EC2NodeClass, instance: InstanceSpec) -> list[dict[s
     """The network interfaces, always said: security groups belong to them then."""
     groups = {"Groups": list(instance.security_groups)}
     extras = _interface_extras(node_class, instance)
-    if node_class.network_interfaces:
+    if instance.interfaces:
         return [
             {
                 "NetworkCardIndex": one.network_card_index,
@@ -296,12 +296,7 @@ def _interfaces(node_class: EC2NodeClass, instance: InstanceSpec) -> list[dict[s
                 **groups,
                 **({} if one.interface_type == "efa-only" else extras),
             }
-            for one in node_class.network_interfaces
-        ]
-    if instance.efas:
-        return [
-            {"NetworkCardIndex": card, "DeviceIndex": min(card, 1), "InterfaceType": "efa", **groups, **extras}
-            for card in range(instance.efas)
+            for one in instance.interfaces
         ]
     return [{"DeviceIndex": 0, **groups, **extras}]
 

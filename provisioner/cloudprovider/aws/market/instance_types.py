@@ -56,6 +56,7 @@ _KUBE_RESERVED_CPU: Final = ((0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0
 _GPU_RESOURCES: Final = {"NVIDIA": labels.NVIDIA_GPU, "AMD": labels.AMD_GPU, "Habana": labels.GAUDI}
 _EVICTION_SIGNALS: Final = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 _RESERVABLE: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_EFA_ONLY: Final = "efa-only"
 _VAGUE_NETWORK: Final = frozenset({"Very Low", "Low", "Low to Moderate", "Moderate", "High"})
 
 LearnedMemory = Callable[[str, str], int | None]
@@ -120,6 +121,7 @@ class Shape:
         storage: bytes of the volume that holds the node's ephemeral storage.
         raid0: whether local disks take its place.
         interfaces: those that the user wants; None leaves them to us.
+        public: whether instances are to have public IPv4 addresses.
         tracking: whether connection tracking is set.
         nested: whether nested virtualization is wanted.
         prefixes: address prefixes that the first interface starts with.
@@ -134,6 +136,7 @@ class Shape:
     storage: int = _DEFAULT_STORAGE
     raid0: bool = False
     interfaces: tuple[NetworkInterface, ...] | None = None
+    public: bool = False
     tracking: bool = False
     nested: bool = False
     prefixes: int = 0
@@ -168,6 +171,7 @@ class Shape:
             storage=_volume_bytes(node_class),
             raid0=spec.instance_store_policy == "RAID0",
             interfaces=node_class.network_interfaces if isinstance(spec.network_interfaces, tuple) else None,
+            public=spec.associate_public_ip_address is True,
             tracking=isinstance(spec.connection_tracking, ec2.ConnectionTracking),
             nested=nested == "enabled",
             prefixes=spec.ip_prefix_count or 0,
@@ -184,7 +188,7 @@ class Shape:
     @property
     def efa_only(self) -> int:
         """Interfaces of type efa-only that the user wants."""
-        return sum(one.interface_type == "efa-only" for one in self.interfaces or ())
+        return len(_efas(self.interfaces or ()))
 
     def zone_id(self, zone: str) -> str:
         """The id of a zone that it has a subnet in; "" for others."""
@@ -248,6 +252,53 @@ def unfit(info: TypeInfo, shape: Shape) -> str:
     if shape.tracking and not info.nitro:
         return "connection tracking can only be configured on Nitro instances"
     return _unfit_addresses(info, shape) or _unfit_interfaces(info, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class EfaLaunch:
+    """What differs for instances whose pods ask for EFA.
+
+    Attributes:
+        interfaces: of such an instance; () where it has none for EFA.
+        max_pods: what its kubelet is told.
+    """
+
+    interfaces: tuple[NetworkInterface, ...] = ()
+    max_pods: int = 0
+
+
+def efa_launch(info: TypeInfo, shape: Shape, settings: Settings) -> EfaLaunch:
+    """How instances of the type are launched for pods that ask for EFA."""
+    interfaces = efa_interfaces(info, shape)
+    return EfaLaunch(interfaces, max_pods(info, dataclasses.replace(shape, interfaces=interfaces), settings))
+
+
+def efa_interfaces(info: TypeInfo, shape: Shape) -> tuple[NetworkInterface, ...]:
+    """The interfaces of instances whose pods ask for EFA; () where the type, or the class, has none.
+
+    As AWS recommends: the primary one is ENA alone, and every card that takes it has one of type efa-only, which needs no address. Where a type has one
+    EFA, or room for one interface on its first card, the primary one is both: of one interface alone the address may be public.
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html; that the first card of p6-b300 takes no EFA:
+    https://github.com/aws/aws-parallelcluster/issues/7143.
+    Differs: Karpenter asks for type efa on the first cards by number, which p6-b300 refuses.
+    """
+    first = next((card for card in info.cards if card.index == 0), None)
+    if not info.efa_interfaces or first is None:
+        return ()
+    both = first.takes("efa") and (info.efa_interfaces == 1 or first.interfaces == 1)
+    places = [
+        (card.index, 1 if card is first else 0)
+        for card in info.cards
+        if card.takes(_EFA_ONLY) and not (card is first and (both or first.interfaces == 1))
+    ]
+    made = [
+        NetworkInterface(interface_type="efa" if both else "interface"),
+        *(
+            NetworkInterface(network_card_index=card, device_index=device, interface_type=_EFA_ONLY)
+            for card, device in places[: info.efa_interfaces - both]
+        ),
+    ]
+    return tuple(made) if _efas(made) and not (shape.public and len(made) > 1) else ()
 
 
 def max_pods(info: TypeInfo, shape: Shape, settings: Settings) -> int:
@@ -342,7 +393,7 @@ def _capacity(info: TypeInfo, shape: Shape, settings: Settings, memory: int | No
         MEMORY: guessed_memory(info, settings) if memory is None else memory,
         EPHEMERAL_STORAGE: _storage(info, shape),
         PODS: max_pods(info, shape, settings),
-        labels.EFA: shape.efa_only if shape.interfaces is not None else info.efa_interfaces,
+        labels.EFA: shape.efa_only if shape.interfaces is not None else len(_efas(efa_interfaces(info, shape))),
         labels.NEURON: sum(device.count for device in info.neuron),
         labels.NEURON_CORE: info.neuron[0].count * info.neuron[0].cores if info.neuron else 0,
     }
@@ -410,9 +461,13 @@ def _volume_bytes(node_class: EC2NodeClass) -> int:
     return named[0] if named and named[0] else default
 
 
+def _efas(interfaces: Iterable[NetworkInterface]) -> list[NetworkInterface]:
+    return [one for one in interfaces if one.interface_type != "interface"]
+
+
 def _addresses(info: TypeInfo, shape: Shape, reserved: int) -> int:
     """IPv4 addresses for pods that the default network card can have."""
-    efa = sum(one.interface_type == "efa-only" and one.network_card_index == 0 for one in shape.interfaces or ())
+    efa = sum(one.interface_type == _EFA_ONLY and one.network_card_index == 0 for one in shape.interfaces or ())
     interfaces = info.default_interfaces - reserved - efa
     return max(0, interfaces) * max(0, info.ipv4_per_interface - 1)
 
@@ -442,6 +497,8 @@ def _unfit_addresses(info: TypeInfo, shape: Shape) -> str:
 def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
     if not shape.interfaces:
         return ""
+    if shape.public and len(shape.interfaces) > 1:
+        return "EC2 assigns public addresses only to instances with one network interface"
     if not info.ena:
         return "network interfaces can only be configured on instances with ENA"
     cards = {card.index: card for card in info.cards}
@@ -451,6 +508,8 @@ def _unfit_interfaces(info: TypeInfo, shape: Shape) -> str:
         card = cards.get(one.network_card_index)
         if card is None or one.device_index >= card.interfaces:
             return f"its network card {one.network_card_index} does not support device index {one.device_index}"
+        if not card.takes(one.interface_type):
+            return f"its network card {one.network_card_index} does not support interfaces of type {one.interface_type}"
     if shape.efa_only > info.efa_interfaces:
         return f"it supports {info.efa_interfaces} EFA interfaces, not {shape.efa_only}"
     return ""

@@ -73,6 +73,7 @@ def _info(row: Mapping[str, str]) -> TypeInfo:
     neuron, cores = _number(row[labels.NEURON]), _number(row[labels.NEURON_CORE])
     accelerators = _number(row[labels.ACCELERATOR_COUNT])
     found = row[labels.ACCELERATOR_NAME]
+    efas = _number(row[labels.EFA])
     return TypeInfo(
         name=name,
         architectures=("arm64",) if row[names.ARCH_LABEL] == "arm64" else ("x86_64",),
@@ -100,9 +101,9 @@ def _info(row: Mapping[str, str]) -> TypeInfo:
         ipv4_per_interface=addresses,
         ipv6_per_interface=addresses,
         default_card=0,
-        cards=(NetworkCard(0, interfaces, None),),
+        cards=(NetworkCard(0, interfaces, None), *(NetworkCard(place, 2, None) for place in range(1, efas))),
         network_performance="",
-        efa_interfaces=_number(row[labels.EFA]),
+        efa_interfaces=efas,
         placement_strategies=("cluster", "partition", "spread"),
     )
 

@@ -266,6 +266,13 @@ class RegionMarket:
         info = self.info(instance_type)
         return 0 if info is None else instance_types.max_pods(info, self.shape(node_class), self._catalogue.settings)
 
+    def efa_launch(self, node_class: EC2NodeClass, instance_type: str) -> instance_types.EfaLaunch:
+        """How instances of the type are launched for pods that ask for EFA; without any for a type that the region does not have."""
+        info = self.info(instance_type)
+        if info is None:
+            return instance_types.EfaLaunch()
+        return instance_types.efa_launch(info, self.shape(node_class), self._catalogue.settings)
+
     def kube_reserved(self, node_class: EC2NodeClass, instance_type: str) -> dict[str, str]:
         """What the kubelet of the type keeps for itself; nothing for a type that the region does not have."""
         info = self.info(instance_type)

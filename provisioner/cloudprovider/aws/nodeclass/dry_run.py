@@ -7,7 +7,7 @@ Differs: a refusal is asked again after a minute, not after half an hour, so a p
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import LAUNCH_TEMPLATE_NOT_FOUND, Failure, Kind, classify_exception
-from provisioner.cloudprovider.aws.launch import fleet
+from provisioner.cloudprovider.aws.launch import fleet, orders
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
-from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, template
+from provisioner.cloudprovider.aws.launch.templates import Template, template
 from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, has_ipv6, node_labels, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
@@ -136,6 +136,29 @@ def launch_tags(node_class: EC2NodeClass, pool: str, cluster: str) -> dict[str, 
     }
 
 
+def rehearsed(
+    node_class: EC2NodeClass,
+    choice: Choice,
+    pool: NodePool | None,
+    cluster: Cluster,
+    group: PlacementGroup | None,
+    region: str,
+    *,
+    reserved: bool = True,
+) -> Template:
+    """The launch template of the dry run: that of an instance which a pod of the pool would get.
+
+    Raises:
+        UserDataError: user data cannot be rendered.
+    """
+    wanted = (None if pool is None else _requirements(pool)) or Requirements.of(())
+    ipv6 = has_ipv6(node_class.kubelet, cluster)
+    spec = orders.launch_spec(node_class, wanted, names.CAPACITY_ON_DEMAND, group, ipv6=ipv6)
+    instance = replace(spec, image=choice.image.id, user_data=encoded(user_data(node_class, cluster, pool)))
+    tags = launch_tags(node_class, _name(pool), cluster.name)
+    return template(node_class, instance, tags, region, reservations=reserved)
+
+
 def sized(node_class: EC2NodeClass, cluster: Cluster, pools: Sequence[NodePool]) -> tuple[int, Rehearsed]:
     """Bytes of the longest user data of the class's pools, and what EC2 will say to them.
 
@@ -205,19 +228,9 @@ class Rehearsal:
         if choice is None:
             return Rehearsed(warnings=(messages.NO_COMPATIBLE_TYPE,))
         pool = pools[0] if pools else None
-        tags = launch_tags(node_class, _name(pool), cluster.name)
-        text = user_data(node_class, cluster, pool)
         group = self._group_of(node_class)
-        instance = InstanceSpec(
-            image=choice.image.id,
-            user_data=encoded(text),
-            profile=node_class.status.instance_profile,
-            security_groups=tuple(one.id for one in node_class.status.security_groups),
-            capacity_type=names.CAPACITY_ON_DEMAND,
-            group="" if group is None else group.id,
-            ipv6=has_ipv6(node_class.kubelet, cluster),
-        )
-        made = template(node_class, instance, tags, self._region, reservations=self._reserved)
+        made = rehearsed(node_class, choice, pool, cluster, group, self._region, reserved=self._reserved)
+        tags = made.tags
         try:
             self._templates.ensure([made])
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
@@ -226,7 +239,7 @@ class Rehearsal:
         told: list[str] = []
         for reason, action, request in (
             (ec2.CREATE_FLEET_AUTH_CHECK_FAILED, "CreateFleet", _fleet_request),
-            (ec2.RUN_INSTANCES_AUTH_CHECK_FAILED, "RunInstances", _run_request),
+            (ec2.RUN_INSTANCES_AUTH_CHECK_FAILED, "RunInstances", run_request),
         ):
             answer = self._dry_run(action, [request(choice, made, one, tags) for one in _places(node_class)])
             if answer is not None:
@@ -293,9 +306,8 @@ def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapp
     return request
 
 
-def _run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
-    primary = min(made.data["NetworkInterfaces"], key=lambda one: (one.get("NetworkCardIndex", 0), one["DeviceIndex"]))
-    interface = {**primary, "SubnetId": place.id}
+def run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
+    """RunInstances as a dry run, in one subnet: every interface of the template is named, because each needs it."""
     listed = [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
     kinds = ("instance", "volume", "network-interface")
     return {
@@ -305,7 +317,7 @@ def _run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mappin
         "LaunchTemplate": {"LaunchTemplateName": made.name, "Version": "$Latest"},
         "InstanceType": choice.instance_type,
         "ImageId": choice.image.id,
-        "NetworkInterfaces": [interface],
+        "NetworkInterfaces": [{**one, "SubnetId": place.id} for one in made.data["NetworkInterfaces"]],
         "TagSpecifications": [{"ResourceType": kind, "Tags": listed} for kind in kinds],
     }
 

@@ -168,6 +168,12 @@ def image_deprecated(images: str) -> str:
     return f"spec.amiSelectorTerms: {images} is deprecated by its owner and may be removed; select a newer image"
 
 
+PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES: Final = (
+    "spec.associatePublicIPAddress: EC2 assigns public IP addresses only to instances with one network interface, so no instances are "
+    "launched with the several ones of spec.networkInterfaces; remove one of the two fields"
+)
+
+
 def image_term_failed(failure: str) -> str:
     """One term could not be looked up."""
     return f"spec.amiSelectorTerms: {failure}; using the previous result"

@@ -86,6 +86,7 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
             *([kept] if kept else []),
             *_odd_terms(node_class.spec),
             *_odd_devices(node_class),
+            *_odd_interfaces(node_class),
             *([messages.WINDOWS_WITHOUT_IPV6] if _is_windows_with_ipv6(node_class, cluster) else []),
             *(messages.in_field("spec.kubelet", one) for one in kubelet.warnings),
             *(messages.in_field("spec.userData", one) for one in contradictions(node_class.family, user_data, cluster)),
@@ -118,6 +119,7 @@ def offline(node_class: ec2.EC2NodeClass) -> verdicts.Verdict:
         (
             *map(_violation, _odd_terms(node_class.spec)),
             *map(_violation, _odd_devices(node_class)),
+            *map(_violation, _odd_interfaces(node_class)),
             *(_of_kubelet(one) for one in kubelet.warnings),
             *([Violation("spec.userData", too_long)] if too_long else []),
             *(Violation("spec.userData", one) for one in odd),
@@ -215,3 +217,8 @@ def _odd_devices(node_class: ec2.EC2NodeClass) -> Iterator[str]:
         *ec2.WINDOWS_FAMILIES,
     ):
         yield messages.instance_store_policy_without_effect(node_class.family)
+
+
+def _odd_interfaces(node_class: ec2.EC2NodeClass) -> Iterator[str]:
+    if node_class.spec.associate_public_ip_address is True and len(node_class.network_interfaces) > 1:
+        yield messages.PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES

@@ -19,7 +19,7 @@ def test_pages_follow_each_other() -> None:
 def test_everything_that_is_read_of_a_type() -> None:
     ((info,), _) = wire.instance_types(ec2pages.type_pages([ec2pages.described_types()["g6f.large"]])[0])
     assert info.gpus == (wire.Gpu("L4", "NVIDIA", 0, 2861, 1),)
-    assert info.cards == (wire.NetworkCard(0, 2, 1.5),)
+    assert info.cards == (wire.NetworkCard(0, 2, 1.5, ("interface",)),)
     assert (info.vcpus, info.memory_mib, info.architectures) == (2, 8192, ("x86_64",))
     assert (info.storage_gb, info.local_nvme, info.ebs_mbps) == (100, True, 5000)
     assert (info.hypervisor, info.manufacturer, info.clock_ghz) == ("nitro", "AMD", 3.4)

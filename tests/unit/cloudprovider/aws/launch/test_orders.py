@@ -7,19 +7,19 @@ import msgspec
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.launch import fleet, orders
 from provisioner.cloudprovider.aws.launch.orders import Around, Made, Order
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
+from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Requirements
-from provisioner.values.resources import Resources
+from provisioner.values.resources import PODS, Resources
 
 CLUSTER = Cluster("prod", "https://cluster.example", "Y2E=", 36, "10.100.0.0/16", "10.100.0.10")
 ARM = "arm64"
@@ -268,16 +268,29 @@ def test_partitions_of_a_placement_group(wanted: dict[str, list[str]], partition
 
 
 EFA_TYPE = replace(M5, capacity=M5.capacity + Resources.of({labels.EFA: 2}))
+EFA = EfaLaunch(
+    (
+        NetworkInterface(interface_type="interface"),
+        NetworkInterface(device_index=1, interface_type="efa-only"),
+        NetworkInterface(network_card_index=1, interface_type="efa-only"),
+    ),
+    max_pods=20,
+)
 
 
 @pytest.mark.parametrize(("requests", "want"), [({}, 0), ({labels.EFA: "1"}, 2)], ids=["nobody asks", "a pod asks"])
 def test_efa_interfaces(requests: dict[str, str], want: int) -> None:
-    order = orders.order_of(claim(requests=requests), around(types=(EFA_TYPE,)))
+    """One on the first card is none for pods, and kubelet and NodeClaim say so alike."""
+    order = orders.order_of(claim(requests=requests), around(types=(EFA_TYPE,), efa=lambda _: EFA))
     interfaces = order.needed[0].data["NetworkInterfaces"]
-    assert sum(one.get("InterfaceType") == "efa" for one in interfaces) == want
+    assert sum(one.get("InterfaceType") == "efa-only" for one in interfaces) == want
     made = Made.launched(fleet.Launched("i-1", "m5.large", "a", "subnet-a", "ami", "on-demand"), order)
-    instance = orders.instance_of(made, claim(), node_class(), EFA_TYPE, "")
+    instance = orders.instance_of(made, claim(), node_class(), order.types["m5.large"], "")
     assert instance.capacity.amount(labels.EFA) == want
+    pods = 20 if want else EFA_TYPE.capacity.amount(PODS)
+    assert instance.capacity.amount(PODS) == pods
+    told = base64.b64decode(order.needed[0].data["UserData"]).decode()
+    assert f"maxPods: {20 if want else 29}" in told
     assert labels.POD_ENI not in instance.capacity
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from botocore.validate import ParamValidator
 
-from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws.launch import templates
 from provisioner.cloudprovider.aws.launch.templates import CONFIG_KEY, InstanceSpec, TemplateUses
 from tests.support.clock import NOON
@@ -146,17 +146,16 @@ CASES = {
         {"NetworkInterfaces": [{"DeviceIndex": 0, **GROUPS, "ConnectionTrackingSpecification": {"UdpTimeout": 30}}]},
         {"connectionTracking": {"udpTimeout": 30}},
     ),
-    "EFAs": Case(
+    "one EFA": Case(
         {
             "NetworkInterfaces": [
-                {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "efa", **GROUPS},
-                {"NetworkCardIndex": 1, "DeviceIndex": 1, "InterfaceType": "efa", **GROUPS},
-                {"NetworkCardIndex": 2, "DeviceIndex": 1, "InterfaceType": "efa", **GROUPS},
+                {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "efa", **GROUPS, "Ipv4PrefixCount": 1}
             ]
         },
-        instance=replace(INSTANCE, efas=3),
+        {"ipPrefixCount": 1},
+        replace(INSTANCE, interfaces=(NetworkInterface(interface_type="efa"),)),
     ),
-    "interfaces of the class, before EFAs": Case(
+    "several interfaces": Case(
         {
             "NetworkInterfaces": [
                 {
@@ -169,14 +168,14 @@ CASES = {
                 {"NetworkCardIndex": 1, "DeviceIndex": 1, "InterfaceType": "efa-only", **GROUPS},
             ]
         },
-        {
-            "associatePublicIPAddress": True,
-            "networkInterfaces": [
-                {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
-                {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
-            ],
-        },
-        replace(INSTANCE, efas=3),
+        {"associatePublicIPAddress": True},
+        replace(
+            INSTANCE,
+            interfaces=(
+                NetworkInterface(interface_type="interface"),
+                NetworkInterface(network_card_index=1, device_index=1, interface_type="efa-only"),
+            ),
+        ),
     ),
 }
 

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from provisioner.apis import ec2, names
-from provisioner.apis.ec2 import CapacityReservation
+from provisioner.apis.ec2 import CapacityReservation, NetworkInterface
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.access.wire import SpotRow
@@ -18,6 +19,7 @@ from provisioner.cloudprovider.aws.market.offerings import Market, market_of, of
 from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceBook
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.types import Offering, by_price
+from provisioner.disruption.drift import type_drift
 from provisioner.values.requirement import Operator, Requirements
 from tests.support import ec2pages
 from tests.support.clock import NOON
@@ -169,6 +171,38 @@ def test_in_order_of_name_with_all_that_ec2_sells(catalogue: EC2Catalogue) -> No
     found = catalogue.types(SHAPE, Market(price), 1)
     assert [one.name for one in found] == sorted(NAMES)
     assert not any(one.available for one in found[0].offerings)  # a1 does not run AL2023
+
+
+ANEW: dict[str, dict[str, Any]] = {
+    "public addresses and several interfaces": {
+        "public": True,
+        "interfaces": (
+            NetworkInterface(interface_type="interface"),
+            NetworkInterface(device_index=1, interface_type="interface"),
+        ),
+    },
+    "EFA on a card that takes none": {
+        "interfaces": (
+            NetworkInterface(interface_type="interface"),
+            NetworkInterface(device_index=1, interface_type="efa-only"),
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("changes", ANEW.values(), ids=ANEW)
+def test_nodes_of_classes_that_an_upgrade_judges_anew_have_not_drifted(
+    catalogue: EC2Catalogue, changes: dict[str, Any]
+) -> None:
+    """Nothing more is launched of a type that turns out not to fit the class, and what runs of it is left alone."""
+    found = catalogue.types(replace(SHAPE, **changes), Market(price), 1)
+    (mine,) = (one for one in found if one.name == "m5.large")
+    assert not any(one.available for one in mine.offerings)
+    bought = {names.INSTANCE_TYPE_LABEL: "m5.large", names.ZONE_LABEL: "a", names.CAPACITY_TYPE_LABEL: "on-demand"}
+    reference = {"group": ec2.GROUP, "kind": ec2.KIND, "name": "default"}
+    meta = {"name": "c", "creationTimestamp": NOON - timedelta(days=1), "labels": bought}
+    there = msgspec.convert({"metadata": meta, "spec": {"nodeClassRef": reference}}, NodeClaim)
+    assert type_drift(there, found, NOON) == ""
 
 
 def test_the_same_tuple_while_nothing_changes(catalogue: EC2Catalogue) -> None:

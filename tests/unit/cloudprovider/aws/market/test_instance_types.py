@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from provisioner.cloudprovider.aws.market.instance_types import Kubelet, Placeme
 from provisioner.values.requirement import Operator
 from tests.support import ec2pages
 from tests.support.ec2 import hardware, nodes
+from tests.support.ec2.interfaces import check_interfaces
 from tests.support.ec2.protocol import AwsError
 
 GIB = 2**30
@@ -352,6 +353,67 @@ class FitCase:
 IPV6 = replace(LINUX, ipv6=True)
 
 
+EFA_INTERFACES: dict[str, list[tuple[int, int, str]]] = {
+    "m5.large": [],
+    "c5n.18xlarge": [(0, 0, "efa")],
+    "i7ie.48xlarge": [(0, 0, "efa")],
+    "hpc6id.32xlarge": [(0, 0, "efa"), (1, 0, "efa-only")],
+    "c6in.32xlarge": [(0, 0, "interface"), (0, 1, "efa-only"), (1, 0, "efa-only")],
+    "p5.48xlarge": [(0, 0, "interface"), (0, 1, "efa-only"), *((card, 0, "efa-only") for card in range(1, 32))],
+    "p6-b200.48xlarge": [(0, 0, "interface"), (0, 1, "efa-only"), *((card, 0, "efa-only") for card in range(1, 8))],
+    "p6-b300.48xlarge": [(0, 0, "interface"), *((card, 0, "efa-only") for card in range(1, 17))],
+}
+"""Card, device and type of each interface of an instance whose pods ask for EFA."""
+
+
+def places(interfaces: Iterable[NetworkInterface]) -> list[tuple[int, int, str]]:
+    return [(one.network_card_index, one.device_index, one.interface_type) for one in interfaces]
+
+
+@pytest.mark.parametrize("name", EFA_INTERFACES)
+def test_interfaces_for_efa(name: str) -> None:
+    assert places(instance_types.efa_interfaces(info_of(name), LINUX)) == EFA_INTERFACES[name]
+
+
+def test_ec2_takes_the_interfaces_for_efa_of_every_type_and_there_are_as_many_as_it_can_have() -> None:
+    """As many as EfaInfo tells, which is the resource of its nodes; the emulator looks at every card."""
+    for name, described in ec2pages.described_types().items():
+        info = info_of(name)
+        made = instance_types.efa_interfaces(info, LINUX)
+        efas = sum(one.interface_type != "interface" for one in made)
+        assert efas == info.efa_interfaces, name
+        body = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS)
+        assert body.capacity.amount(labels.EFA) == efas, name
+        check_interfaces(
+            described,
+            [
+                {"NetworkCardIndex": card, "DeviceIndex": device, "InterfaceType": kind}
+                for card, device, kind in places(made)
+            ],
+        )
+
+
+def test_a_class_with_public_addresses_has_efa_where_one_interface_does() -> None:
+    shape = replace(LINUX, public=True)
+    found = {
+        name: instance_types.type_of(info_of(name), ["us-east-1a"], shape, SETTINGS).capacity.amount(labels.EFA)
+        for name in EFA_INTERFACES
+    }
+    assert {name for name, efas in found.items() if efas} == {"c5n.18xlarge", "i7ie.48xlarge"}
+    assert not any(instance_types.unfit(info_of(name), shape) for name in found), "for pods that ask for none"
+
+
+def test_pods_have_no_addresses_of_an_interface_for_efa_on_the_first_card() -> None:
+    def pods(name: str) -> tuple[int, int]:
+        info = info_of(name)
+        launched = instance_types.efa_launch(info, LINUX, SETTINGS).max_pods
+        return instance_types.max_pods(info, LINUX, SETTINGS), launched
+
+    assert pods("p5.48xlarge") == (100, 51)
+    usual, launched = pods("p6-b300.48xlarge")
+    assert usual == launched
+
+
 def cards(*interfaces: tuple[int, int, str]) -> Shape:
     return replace(
         LINUX,
@@ -389,6 +451,18 @@ FITS = {
     "prefixes on Xen": FitCase(
         "m4.large", replace(LINUX, prefixes=1), "address prefixes can only be assigned on Nitro instances"
     ),
+    "a card that takes the interface": FitCase("p6-b300.48xlarge", cards((0, 0, "interface"), (1, 0, "efa-only")), ""),
+    "a card that does not": FitCase(
+        "p6-b300.48xlarge",
+        cards((0, 0, "interface"), (0, 1, "efa-only")),
+        "its network card 0 does not support interfaces of type efa-only",
+    ),
+    "a public address with several interfaces": FitCase(
+        "p5.48xlarge",
+        replace(cards((0, 0, "interface"), (1, 0, "efa-only")), public=True),
+        "EC2 assigns public addresses only to instances with one network interface",
+    ),
+    "a public address with one": FitCase("p5.48xlarge", replace(cards((0, 0, "interface")), public=True), ""),
     "IPv6 on Nitro": FitCase("m5.large", IPV6, ""),
     "IPv6 on bare metal": FitCase("m5.metal", IPV6, ""),
     "IPv6 addresses on Xen": FitCase("t2.large", IPV6, "pods have IPv6 addresses on Nitro instances only"),
@@ -406,7 +480,9 @@ FITS = {
         "m5.large", cards((0, 3, "interface")), "its network card 0 does not support device index 3"
     ),
     "an EFA too many": FitCase(
-        "m5.large", cards((0, 0, "interface"), (0, 1, "efa-only")), "it supports 0 EFA interfaces, not 1"
+        "i7ie.48xlarge",
+        cards((0, 0, "interface"), (0, 1, "efa-only"), (1, 0, "efa-only")),
+        "it supports 1 EFA interfaces, not 2",
     ),
     "cards that are there": FitCase("p5.48xlarge", cards((0, 0, "interface"), (31, 1, "efa-only")), ""),
     "no ENA": FitCase(

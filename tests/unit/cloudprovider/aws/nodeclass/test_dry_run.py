@@ -1,14 +1,30 @@
 """What is rehearsed, and how long user data becomes."""
 
+from dataclasses import replace
 from typing import Any
 
+import botocore.session
 import msgspec
 import pytest
+from botocore.validate import ParamValidator
 
 from provisioner.apis.ec2 import AMI, EC2NodeClass
-from provisioner.apis.karpenter import NodePool
+from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.launch import orders
+from provisioner.cloudprovider.aws.launch.orders import Around
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
-from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL, choose, launch_tags, sized, user_data
+from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
+from provisioner.cloudprovider.aws.nodeclass.dry_run import (
+    STAND_IN_POOL,
+    Choice,
+    choose,
+    launch_tags,
+    rehearsed,
+    run_request,
+    sized,
+    user_data,
+)
 from provisioner.cloudprovider.aws.nodeclass.images import NEURON, NVIDIA, STANDARD, Variant, chosen, images_of
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -134,3 +150,71 @@ def test_tags_of_a_launch_are_those_that_policies_ask_for() -> None:
         "eks:eks-cluster-name": "c",
         "karpenter.k8s.aws/ec2nodeclass": "default",
     }
+
+
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Ready",
+    "message": "",
+    "lastTransitionTime": "2026-11-21T12:00:00Z",
+}
+SPECS: dict[str, dict[str, Any]] = {
+    "a plain class": {},
+    "a public address": {"associatePublicIPAddress": True},
+    "several interfaces": {
+        "networkInterfaces": [
+            {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+            {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"},
+            {"networkCardIndex": 1, "deviceIndex": 0, "interfaceType": "efa-only"},
+        ]
+    },
+    "prefixes and connection tracking": {"ipPrefixCount": 2, "connectionTracking": {"udpTimeout": 30}},
+    "metadata options, devices, monitoring and CPU options": {
+        "metadataOptions": {"httpTokens": "optional", "httpPutResponseHopLimit": 2},
+        "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "30Gi", "encrypted": True}}],
+        "detailedMonitoring": True,
+        "cpuOptions": {"nestedVirtualization": "enabled"},
+    },
+}
+TENANCY = {"key": labels.TENANCY, "operator": "In", "values": ["dedicated"]}
+
+
+@pytest.mark.parametrize("group", [None, PlacementGroup("pg-1", "cluster")], ids=["", "in a placement group"])
+@pytest.mark.parametrize("listed", [[], [TENANCY]], ids=["", "dedicated"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_the_dry_run_asks_for_what_a_launch_asks_for(
+    spec: dict[str, Any], listed: list[dict[str, Any]], group: PlacementGroup | None
+) -> None:
+    """All but user data and tags, which no dry run depends on; and RunInstances names every interface."""
+    status = {
+        "amis": msgspec.to_builtins((PLAIN,)),
+        "subnets": [{"id": "subnet-a", "zone": "a", "zoneID": "id-a"}],
+        "securityGroups": [{"id": "sg-2"}, {"id": "sg-1"}],
+        "instanceProfile": "profile",
+        "conditions": [READY],
+    }
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    node_class = msgspec.convert({"metadata": {"name": "default"}, "spec": spec, "status": status}, EC2NodeClass)
+    template = {"spec": {"requirements": listed, "nodeClassRef": reference}}
+    mine = msgspec.convert({"metadata": {"name": "general"}, "spec": {"template": template}}, NodePool)
+    claim = msgspec.convert(
+        {
+            "metadata": {"name": "general-1", "uid": "u", "labels": {"karpenter.sh/nodepool": "general"}},
+            "spec": {"nodeClassRef": reference, "requirements": listed, "resources": {"requests": {"cpu": "1"}}},
+        },
+        NodeClaim,
+    )
+    sold = replace(TYPES[0], capacity=Resources.of({"cpu": 2000, "memory": 2**33, "pods": 29}))
+    around = Around(node_class, (sold,), CLUSTER, "us-east-1", {"a": "subnet-a"}, lambda _: 29, group=group)
+    (launched,) = orders.order_of(claim, around).needed
+    made = rehearsed(node_class, Choice("m5.large", PLAIN), mine, CLUSTER, group, "us-east-1")
+    beside = {"UserData", "TagSpecifications"}
+    assert {key: one for key, one in made.data.items() if key not in beside} == {
+        key: one for key, one in launched.data.items() if key not in beside
+    }
+    asked = run_request(Choice("m5.large", PLAIN), made, node_class.status.subnets[0], made.tags)
+    assert asked["NetworkInterfaces"] == [{**one, "SubnetId": "subnet-a"} for one in launched.data["NetworkInterfaces"]]
+    shape = botocore.session.get_session().get_service_model("ec2").operation_model("RunInstances").input_shape
+    report = ParamValidator().validate(asked, shape)
+    assert not report.has_errors(), report.generate_report()

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
+from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.validation import (
     acceptance,
     size_problem,
@@ -124,7 +125,19 @@ def test_al2023_needs_the_service_cidr_and_no_other_family_does() -> None:
     assert validate(class_of(amiSelectorTerms=[{"alias": "bottlerocket@latest"}]), without).reason == ""
 
 
+SEVERAL = [
+    {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+    {"networkCardIndex": 1, "deviceIndex": 0, "interfaceType": "efa-only"},
+]
 WARNINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a public address and several interfaces": (
+        {"associatePublicIPAddress": True, "networkInterfaces": SEVERAL},
+        (messages.PUBLIC_ADDRESS_WITH_SEVERAL_INTERFACES,),
+    ),
+    "no public address and several interfaces": (
+        {"associatePublicIPAddress": False, "networkInterfaces": SEVERAL},
+        (),
+    ),
     "a subnet by id and tags": (
         {"subnetSelectorTerms": [{"id": "subnet-1"}, {"id": "subnet-2", "tags": {"a": "b"}}]},
         ("spec.subnetSelectorTerms[1]: id and tags are mutually exclusive; tags are ignored",),
