@@ -82,9 +82,9 @@ bench: install ## benchmarks; figures also in results/*.json
 bench-cluster: install ## nodes bought and renewed on a real control plane, measured, with Karpenter's figures beside ours (CASE=basic|placement|packing|spread|latency|rollout|throughput|consolidation|drift|drift-fast|drift-pdb|empty|deleted|all MODE=all-off|nominations-only|everything-on|all QUICK=1)
 	@$(BIN)/dovetail bench-cluster $(or $(CASE),all) $(if $(MODE),--mode $(MODE)) $(if $(QUICK),--quick)
 
-scenarios: install ## scenarios of disruption, admission and old manifests on a real control plane, with the extender and without, and what `dovetail plan` and the provisioner buy for the same manifests (EXTENDER=yes|no, ROWS="words of a name")
+scenarios: install ## scenarios of disruption, admission and old manifests on a real control plane, with the extender and without, what `dovetail plan` and the provisioner buy for the same manifests, and what runs in the end (EXTENDER=yes|no, ROWS="words of a name")
 	@$(BIN)/python -m tests.scenarios $(if $(EXTENDER),--extender $(EXTENDER)) $(ROWS)
-	@$(if $(ROWS),,$(PYTEST) -m "bench or not bench" tests/integration/test_plan_agrees.py)
+	@$(if $(ROWS),,$(PYTEST) -m "bench or not bench" tests/integration/test_plan_agrees.py tests/integration/test_plans_kept.py)
 
 chaos: install ## every fault of a launch at every write of it, kill -9 at every write of launch, drift and consolidation, then ten minutes of faults under a churn of pods and beside a tenant who posts the worst pods there are, on kwok and on the emulated EC2 (SEED=N, SECONDS=600)
 	@status=0; $(PYTEST) -m bench tests/integration/test_aws_launch_faults.py tests/integration/test_killed_at_every_write.py || status=1; for cloud in kwok aws; do \

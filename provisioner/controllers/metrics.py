@@ -439,7 +439,7 @@ class Metrics:
         self._nominations.labels(outcome).inc()
 
     def nomination_withheld(self, reason: str) -> None:
-        """A planned pod goes without a nomination: carries_spread or counted_by_spread."""
+        """A planned pod goes without a nomination: carries_spread, counted_by_spread or not_needed."""
         self._withheld.labels(reason).inc()
 
     def nomination_withdrawn(self, reason: str) -> None:

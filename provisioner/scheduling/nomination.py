@@ -51,6 +51,8 @@ class Withheld(enum.StrEnum):
     """It has a hard topology spread constraint, of its own or by the cluster's default, that is about another pod of its node too."""
     COUNTED_BY_SPREAD = "counted_by_spread"
     """A hard constraint of another pod of its namespace counts it, and is about another pod of its node too."""
+    NOT_NEEDED = "not_needed"
+    """kube-scheduler finds places for all pods of the wave without it (`scheduling.unaided`)."""
 
 
 class Withdrawal(enum.StrEnum):
@@ -111,7 +113,7 @@ class NominationPolicy:
 
     def __init__(self, pods: Iterable[Pod], defaults: SpreadDefaults = NO_DEFAULTS) -> None:
         self._defaults = defaults
-        self._by_default: Final = any(map(_is_hard, defaults.constraints))
+        self._by_default: Final = any(map(is_hard, defaults.constraints))
         shapes: dict[int, PodShape] = {}
         unspread: dict[tuple[str, str], None] = {}  # (namespace, UID of the controller) of pods that the default is for
         for pod in pods:
@@ -169,7 +171,7 @@ class NominationPolicy:
     def _judge(self, pod: Pod) -> _Tied:
         index = self._index.get(pod.namespace)
         counting = index.counting(pod.labels) if index is not None else frozenset()
-        if any(map(_is_hard, pod.shape.spread)):
+        if any(map(is_hard, pod.shape.spread)):
             if index is None:  # it came after the policy was made
                 index = self._index[pod.namespace] = _Index((), self._numbers)
             own = frozenset([index.number(one) for one in _selectors_of(pod.shape)])
@@ -266,7 +268,8 @@ def _is_one(operator: str, values: frozenset[str]) -> bool:
     return operator == "In" and len(values) == 1
 
 
-def _is_hard(constraint: TopologySpreadConstraint) -> bool:
+def is_hard(constraint: TopologySpreadConstraint) -> bool:
+    """Whether no pod may be bound against it."""
     return constraint.when_unsatisfiable != "ScheduleAnyway"
 
 
@@ -278,12 +281,12 @@ def _selectors_of(shape: PodShape) -> frozenset[Expressions]:
         found = kept[_DERIVED] = frozenset(
             selector
             for one in shape.spread
-            if _is_hard(one) and (selector := _selector_of(one, shape.labels)) is not None
+            if is_hard(one) and (selector := selector_of(one, shape.labels)) is not None
         )
     return found  # type: ignore[return-value]
 
 
-def _selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Expressions | None:
+def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Expressions | None:
     """The selector with the pod's own values of matchLabelKeys; None for one that counts nobody."""
     if constraint.label_selector is None:
         return None

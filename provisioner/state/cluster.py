@@ -506,6 +506,11 @@ class Cluster:
         with self._lock:
             return tuple(pod for pod in self._assigned_pods(key) if self._pods.is_waiting(pod.uid))
 
+    def companions_coming(self, claims: Collection[str]) -> bool:
+        """Whether a launched NodeClaim that was planned together with one of these is still to be let in, and is none of them."""
+        with self._lock:
+            return self._plans.companions_coming(claims)
+
     def plan_of(self, key: NodeKey) -> Plan:
         """What the plan on a NodeClaim should say now."""
         with self._lock:

@@ -660,6 +660,21 @@ class Plans:
         at = bisect_left(self._coming, made_at - TOGETHER_SECONDS)
         return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
 
+    def companions_coming(self, claims: Collection[str]) -> bool:
+        """Whether a launched claim that was planned together with these, and is none of them, has no open Node yet. O(nodes that are not open)."""
+        times = [at for name in claims for at in self.assignments.made_at(NodeKey(name))]
+        if not times:
+            return False
+        first, last = min(times) - TOGETHER_SECONDS, max(times) + TOGETHER_SECONDS
+        return any(
+            openness.open_since is None
+            and key.name not in claims
+            and any(first <= at <= last for at in self.assignments.made_at(key))
+            and (claim := self._joining.claims.get(key.name)) is not None
+            and is_launched(claim)
+            for key, openness in self._openness.items()
+        )
+
     def _forget_door(self, key: NodeKey) -> None:
         openness = self._openness.pop(key, None)
         if openness is not None and openness.open_since is None:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     status = 0
     for extender in _WAYS[given.extender]:
         began = time.monotonic()
-        mine = [one for one in rows if extender or not one.extender]
+        mine = [one for one in rows if one.extender in (None, extender)]
         with played(mine, extender=extender, logs=given.logs, say=say) as found:
             status |= report(mine, found, extender=extender, seconds=time.monotonic() - began)
     return status

@@ -40,6 +40,7 @@ from tests.scenarios.steps import (
     none_evicted,
     none_evicted_since_the_pause,
     on_nodes,
+    over,
     pause_pool,
     paused_by,
     pdb,
@@ -150,6 +151,18 @@ def job(name: str) -> Step:
         lambda scene: scene.change("Pod", name, {"status": {"phase": "Succeeded"}}, "status"),
         wait("it is done", lambda scene: any(one.phase == "Succeeded" for one in scene.pods(name))),
     )
+
+
+def bound_once_all_nodes_were_there(scene: Scene) -> bool:
+    pods = scene.wire("/api/v1/namespaces/{ns}/pods")["items"]
+    nodes = [scene.wire(f"/api/v1/nodes/{one.metadata.name}") for one in scene.nodes()]
+    bound = [
+        condition["lastTransitionTime"]
+        for one in pods
+        for condition in one["status"]["conditions"]
+        if condition["type"] == "PodScheduled"
+    ]
+    return bool(min(bound) >= max(one["metadata"]["creationTimestamp"] for one in nodes))
 
 
 ROWS: tuple[Row, ...] = (
@@ -637,6 +650,20 @@ ROWS: tuple[Row, ...] = (
         none_evicted,
         resume_pool(),
         becomes(1, 1, new=True),
+        quick=True,
+    ),
+    row(
+        "no pod of a soft spread over hosts is bound before the last node of its plan is there: it would have nowhere else to go",
+        pool("-early", disruption=NEVER, weight=10, limits={"nodes": "1"}),
+        pool("-late", disruption=NEVER, delay="5s"),
+        deploy(
+            "web",
+            2,
+            topologySpreadConstraints=over(names.HOSTNAME_LABEL, "web", whenUnsatisfiable="ScheduleAnyway"),
+        ),
+        settled(2, 2),
+        check(bound_once_all_nodes_were_there, "a pod was bound before the last node had joined"),
+        extender=False,
         quick=True,
     ),
     row(

@@ -67,7 +67,7 @@ class Row:
         quick: part of `make test`.
         broken: why it fails at present, where that is known; it must fail then.
         namespace: labels of the row's namespace.
-        extender: whether it is about what kube-scheduler does with the extender, and played only then.
+        extender: whether it is played only with the extender, or only without; None for both.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Row:
     quick: bool = False
     broken: str = ""
     namespace: Mapping[str, str] = field(default_factory=dict)
-    extender: bool = False
+    extender: bool | None = None
 
 
 def row(
@@ -86,7 +86,7 @@ def row(
     quick: bool = False,
     broken: str = "",
     namespace: Mapping[str, str] | None = None,
-    extender: bool = False,
+    extender: bool | None = None,
 ) -> Row:
     """Short for `Row`."""
     return Row(name, steps, group, quick, broken, namespace or {}, extender)

@@ -62,10 +62,11 @@ class InProcess:
         *,
         cloud: Callable[[KwokProvider], Cloud] = KwokCloud,
         watching: Callable[[Connection], Connection] = lambda connection: connection,
+        check_state: bool = True,
         **options: Any,
     ) -> None:
         clock = SystemClock()
-        self._options = Options(kubeconfig=kubeconfig, check_state=True, **options)
+        self._options = Options(kubeconfig=kubeconfig, check_state=check_state, **options)
         self._connection = connect(kubeconfig, user_agent="dovetail-test-provisioner", pool_size=24, clock=clock)
         self.client = Client(self._connection, clock)
         self._caches = Caches(watching(self._connection), self._options, clock)

@@ -31,6 +31,7 @@ LONGEST: Final = (
     "test_chaos",
     "test_upgrade",
     "test_nomination",
+    "test_plans_kept",
     "test_aws_faults",
     "test_stale_caches",
     "test_late_watch",

@@ -7,14 +7,14 @@ What a predecessor left is found by its plans. Who may be nominated is decided i
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from provisioner.apis import names
 from provisioner.apis.core import Node, TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import is_true
+from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.controllers.core import messages
@@ -23,8 +23,9 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
-from provisioner.scheduling.nomination import NominationPolicy, Withdrawal, withdrawal
+from provisioner.scheduling.nomination import NominationPolicy, Withdrawal, Withheld, withdrawal
 from provisioner.scheduling.problem import SpreadDefaults
+from provisioner.scheduling.unaided import OpenNode, needed
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import Surroundings
@@ -51,6 +52,8 @@ _WITHDRAWN: Final = {
     Withdrawal.NOT_PLANNED: messages.NOMINATIONS_NOT_PLANNED,
     Withdrawal.COUNTED_BY_SPREAD: messages.NOMINATIONS_COUNTED_BY_SPREAD,
 }
+_Joining = tuple[NodeClaim, Node]
+Needed = Callable[[Sequence[OpenNode], Collection[str], Iterable[Pod]], frozenset[str]]
 _log = logs.get_logger(__name__)
 
 
@@ -62,10 +65,24 @@ class _Nomination:
     claim: str
     node: str
     writes: int = 0
+    version: int = 0  # of the pod that our last write made: what is known of an older one says nothing of that write
     over: bool = False  # taken back: not to be written again
     busy: bool = False  # a withdrawal is under way
     failures: int = 0
     retry_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Whose room is kept on nodes that are let in.
+
+    Attributes:
+        withheld: by claim, how many of its pods may not be nominated: their room is not kept.
+        nominated: by claim, UIDs of those that are.
+    """
+
+    withheld: Counter[str]
+    nominated: Mapping[str, frozenset[str]]
 
 
 class Nominations:
@@ -75,6 +92,7 @@ class Nominations:
         pods: every pod that is known, finished ones included.
         defaults: the cluster's default topology spread constraints.
         steering: whether to nominate at all.
+        needed: whom kube-scheduler does not place without, see `unaided.needed`.
     """
 
     def __init__(
@@ -88,8 +106,9 @@ class Nominations:
         pods: Callable[[], Iterable[Pod]],
         steering: Steering,
         defaults: tuple[TopologySpreadConstraint, ...] = (),
+        needed: Needed = needed,
     ) -> None:
-        self._cluster, self._client, self._metrics = cluster, client, metrics
+        self._cluster, self._client, self._metrics, self._needed = cluster, client, metrics, needed
         self._workers, self._clock = workers, clock
         self._pods, self._steering, self._defaults = pods, steering, defaults
         self._lock = threading.Lock()
@@ -120,7 +139,7 @@ class Nominations:
         if found:
             _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
-    def nominate(self, joining: Iterable[tuple[NodeClaim, Node]], patience: float | None = None) -> Counter[str]:
+    def nominate(self, joining: Iterable[_Joining], patience: float | None = None) -> Kept:
         """Nominate the pods that these nodes were made for, as far as they may be; before the first is let in.
 
         More than once: a cycle that began before a nomination may fail after it, and clears it.
@@ -130,12 +149,13 @@ class Nominations:
             patience: seconds that one round of writes is waited for; None for any time.
 
         Returns:
-            By claim, how many of its pods were withheld: their room is not kept. Those that the extender steers do not count.
+            Whose room is kept on these nodes. Those that the extender steers do not count.
         """
         joining = list(joining)
         withheld: Counter[str] = Counter()
+        nominated: dict[str, frozenset[str]] = {}
         if not (self.wanted or self._steering.learns):
-            return withheld
+            return Kept(withheld, nominated)
         policy = self._policy()
         by_scheduler: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name))):
@@ -144,29 +164,56 @@ class Nominations:
         for name in steered:
             self._steering.left(name, (pod.uid for pod in by_scheduler[name] if not policy.is_tied(pod)))
         if steered == by_scheduler.keys():
-            return withheld
-        for number in range(ROUNDS):
+            return Kept(withheld, nominated)
+        lacking: frozenset[str] | None = None
+        for _ in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
+            planned = {
+                claim.name: [pod for pod in assigned if pod.shape.scheduler_name not in steered]
+                for claim, _ in joining
+                if (assigned := self._cluster.assigned(NodeKey(claim.name)))
+            }
+            kept = {name: policy.withheld(pods) for name, pods in planned.items()}
+            if lacking is None:
+                lacking = self._lacking(joining, planned, {uid for some in kept.values() for uid in some})
+                for name, pods in planned.items():
+                    withheld[name] += len(kept[name])
+                    nominated[name] = frozenset(pod.uid for pod in pods if pod.uid not in kept[name]) & lacking
+                    for pod in pods:
+                        if (why := kept[name].get(pod.uid)) is not None or pod.uid not in lacking:
+                            self._metrics.nomination_withheld(why or Withheld.NOT_NEEDED)
             for claim, node in joining:
-                assigned = self._cluster.assigned(NodeKey(claim.name))
-                planned = [pod for pod in assigned if pod.shape.scheduler_name not in steered]
-                kept = policy.withheld(planned)
-                if number == 0:
-                    withheld[claim.name] += len(kept)
-                    for why in kept.values():
-                        self._metrics.nomination_withheld(why)
-                for pod in planned:
-                    if pod.uid in kept:
+                for pod in planned.get(claim.name, ()):
+                    if pod.uid in kept[claim.name] or pod.uid not in lacking:
                         continue
                     if pod.nominated_node_name == node.metadata.name:
                         self._note(pod, claim.name, node.metadata.name)
-                    elif self._may_write(pod):
+                    elif self._may_write(pod) and not self._is_behind(pod):
                         wanted.append((pod, claim.name, node.metadata.name))
             if not wanted:
                 break
             run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
             self._clock.sleep(SEEN_SECONDS)
-        return withheld
+        return Kept(withheld, nominated)
+
+    def _lacking(
+        self, joining: Iterable[_Joining], planned: Mapping[str, list[Pod]], withheld: Collection[str]
+    ) -> frozenset[str]:
+        """UIDs of the planned pods that kube-scheduler would not place without a nomination, or not surely."""
+        here = {pod.uid for pods in planned.values() for pod in pods}
+        others = [pod for pod in self._cluster.waiting() if pod.uid not in here and not pod.gated]
+        views = {view.key.name: view for view in self._cluster.snapshot().nodes if view.key.of_claim}
+        nodes = [
+            OpenNode(
+                {**claim.metadata.labels, **node.metadata.labels},
+                view.allocatable,
+                view.room + view.planned,
+                tuple(planned[claim.name]),
+            )
+            for claim, node in joining
+            if claim.name in planned and (view := views.get(claim.name)) is not None
+        ]
+        return self._needed(nodes, withheld, others)
 
     def lost(self, pod: Pod, claim_name: str) -> None:
         """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""
@@ -213,6 +260,8 @@ class Nominations:
                 if why is None:
                     continue
                 one.over = True
+                if version_number(pod.resource_version) < one.version:
+                    continue  # the watch has yet to tell what came of our write
                 if pod.nominated_node_name == one.node:
                     if not one.busy and now >= one.retry_at:
                         one.busy = True
@@ -249,6 +298,12 @@ class Nominations:
             known = self._written.get(pod.uid)
         return pod.nominated_node_name in ("", known.node if known is not None else "")
 
+    def _is_behind(self, pod: Pod) -> bool:
+        """Whether this is the pod as it was before our last write."""
+        with self._lock:
+            known = self._written.get(pod.uid)
+        return known is not None and version_number(pod.resource_version) < known.version
+
     def _forget(self, one: _Nomination) -> None:
         with self._lock:
             if self._written.get(one.pod.uid) is one:
@@ -260,7 +315,7 @@ class Nominations:
         current = self._cluster.pod(pod.uid)
         if current is None or current.node_name or current.nominated_node_name == node:
             return
-        if not self._may_write(current):
+        if not self._may_write(current) or self._is_behind(current):
             return
         entry = self._note(pod, claim, node)
         if entry.over or entry.writes >= MAX_WRITES:
@@ -268,7 +323,8 @@ class Nominations:
         outcome = "failed"
         try:
             entry.writes += 1  # before: whatever arrives is ours
-            self._patch(pod, current.nominated_node_name or None, [{"op": "add", "path": _PATH, "value": node}])
+            operation = {"op": "add", "path": _PATH, "value": node}
+            entry.version = self._patch(pod, current.nominated_node_name or None, [operation])
             outcome = "written"
         except (NotFound, Conflict, Invalid):
             outcome = "refused"  # gone, another pod has its name, bound a moment ago, or preemption was first
@@ -287,9 +343,9 @@ class Nominations:
 
     def _withdraw(self, one: _Nomination, why: Withdrawal) -> None:
         try:
-            self._patch(one.pod, one.node, [{"op": "remove", "path": _PATH}])
+            one.version = self._patch(one.pod, one.node, [{"op": "remove", "path": _PATH}])
         except (NotFound, Conflict, Invalid):
-            pass  # gone, bound or cleared a moment ago, or somebody else's by now
+            self._forget(one)  # gone, bound or cleared a moment ago, or somebody else's by now
         except ApiError as error:
             delay = min(_RETRY_CAP_SECONDS, _RETRY_SECONDS * 2**one.failures)
             one.failures, one.retry_at = one.failures + 1, self._clock.monotonic() + delay
@@ -302,15 +358,16 @@ class Nominations:
         finally:
             one.busy = False
 
-    def _patch(self, pod: Pod, now: str | None, operations: list[dict[str, Any]]) -> None:
-        """Change the field where it still is `now` (None: absent) and the pod is still the one that we know."""
+    def _patch(self, pod: Pod, now: str | None, operations: list[dict[str, Any]]) -> int:
+        """Change the field where it still is `now` (None: absent) and the pod is still the one that we know; the pod's version then."""
         guards = [
             {"op": "test", "path": "/metadata/uid", "value": pod.uid},
             {"op": "test", "path": _PATH, "value": now},
         ]
-        self._client.patch(
+        written = self._client.patch(
             resources.PODS, pod.name, [*guards, *operations], pod.namespace, subresource="status", kind="json"
         )
+        return version_number(written.resource_version)
 
     @staticmethod
     def _say(why: Withdrawal, nominations: list[_Nomination]) -> None:

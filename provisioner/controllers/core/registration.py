@@ -7,7 +7,7 @@ first of its taints falls. Measured: 95 % and more of those pods land as planned
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -20,14 +20,16 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.nominations import Nominations
+from provisioner.controllers.core.nominations import Kept, Nominations
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, Invalid, NotFound
 from provisioner.kube.events import Recorder
+from provisioner.scheduling.unaided import looks_at_others
 from provisioner.state.cluster import Cluster
+from provisioner.state.keys import NodeKey
 from provisioner.support import heartbeat, logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
@@ -41,6 +43,9 @@ from provisioner.values.taints import Taint
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
 #: take what room the Nodes of an earlier one have beside their nominated pods.
 WAVE_SECONDS = (0.5, 3.0)
+#: So long a wave waits for launched nodes of the same plan. The second: where its pods look at where others are; until all are
+#: open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
+COMPANION_SECONDS: Final = (3.0, 10.0)
 #: An extender holds the room: nobody waits for anybody.
 STEERED_WAVE_SECONDS = (0.05, 0.25)
 RETRY_BASE_SECONDS = 0.2
@@ -50,6 +55,9 @@ PATIENCE_SECONDS = 10.0
 #: Claims whose Nodes are open are recorded after so long at most, whatever became of the others of their wave.
 OPENING_SECONDS: Final = (2.0, 0.02)
 """At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
+BOUND_SECONDS: Final = (2.0, 0.01)
+"""At most, and for each nominated pod: how long Nodes that no nomination keeps room on wait for those of the others, in a wave that has both."""
+BOUND_POLL_SECONDS: Final = 0.05
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _FAILURES = counter(
@@ -73,6 +81,21 @@ class _WaveProgress:
 
     opened: list[_Opened] = field(default_factory=list)
     over: bool = False
+
+
+def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> tuple[list[_Joining], list[_Joining], list[_Joining]]:
+    """Of Nodes that are let in together: the one that comes first, those that follow at once, and those that wait until the nominated pods are bound.
+
+    A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So where there
+    is such room, the Node that most nominated pods belong to comes first, and those to which none belongs come last.
+    """
+    count = {name: len(uids) for name, uids in kept.nominated.items()}
+    ordered = sorted(pairs, key=lambda pair: (-count.get(pair[0].name, 0), kept.withheld[pair[0].name]))
+    bare = [pair for pair in ordered if kept.withheld[pair[0].name] and not count.get(pair[0].name)]
+    kept_open = ordered[: len(ordered) - len(bare)] if bare else ordered
+    leads = any(kept.withheld.values()) and kept_open and 2 * count.get(kept_open[0][0].name, 0) >= sum(count.values())
+    split = 1 if leads else 0
+    return kept_open[:split], kept_open[split:], bare
 
 
 def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
@@ -310,8 +333,7 @@ class Registrar:
                     self._opened = self._opened if self._waiting else now
                     self._waiting.setdefault(name, now)
                 if self._waiting:
-                    idle, longest = WAVE_SECONDS if self._nominations.wanted else STEERED_WAVE_SECONDS
-                    closes = min(max(self._waiting.values()) + idle, self._opened + longest)
+                    closes = self._closes_at()
                     if closes <= now:
                         wave = sorted(self._waiting)
                         self._waiting.clear()
@@ -319,6 +341,21 @@ class Registrar:
                     self._changed.wait(closes - now)
                 else:
                     self._changed.wait(min(self._delayed.values()) - now if self._delayed else None)
+
+    def _closes_at(self) -> float:
+        """When the wave that gathers is complete, if nothing new comes."""
+        now, claims = self._clock.monotonic(), self._waiting.keys()
+        if not self._nominations.wanted:
+            idle, longest = STEERED_WAVE_SECONDS
+            return min(max(self._waiting.values()) + idle, self._opened + longest)
+        idle, longest = WAVE_SECONDS
+        closes = min(max(self._waiting.values()) + idle, self._opened + longest)
+        least, most = COMPANION_SECONDS
+        if closes > now or now >= self._opened + most or not self._cluster.companions_coming(claims):
+            return closes
+        if now < self._opened + least or any(map(self._looks_at_others, claims)):
+            return min(now + idle, self._opened + most)
+        return closes
 
     def _do(self, wave: list[str]) -> None:
         pairs = [
@@ -331,18 +368,33 @@ class Registrar:
         ]
         for name in set(wave) - {claim.metadata.name for claim, _ in pairs}:
             self._failures.pop(name, None)  # nothing is left to be done for it
-        withheld = self._nominations.nominate(pairs, self._patience)
-        # Nodes with room that no nomination keeps come last: pods whose own taint has not fallen yet would take it.
-        pairs.sort(key=lambda pair: withheld[pair[0].metadata.name])
+        kept = self._nominations.nominate(pairs, self._patience)
         # All are opened before the first is recorded: whoever is nominated to the last would go to free room on the first.
         # Where nobody is nominated there is nothing to gain, and each is recorded at once.
         progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
-        self._each(lambda pair: self._open(*pair, progress), pairs, patience)
+        lead, others, bare = _in_stages(pairs, kept)
+        for stage in (lead, others):
+            self._each(lambda pair: self._open(*pair, progress), stage, patience)
+        if bare and (lead or others):
+            self._await_bound({uid for uids in kept.nominated.values() for uid in uids})
+        self._each(lambda pair: self._open(*pair, progress), bare, patience)
         with self._changed:
             progress.over = True
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
+
+    def _await_bound(self, uids: Collection[str]) -> None:
+        """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one."""
+        least, each = BOUND_SECONDS
+        end = self._clock.monotonic() + least + each * len(uids)
+        while self._clock.monotonic() < end and any(
+            pod is not None and not pod.node_name for pod in map(self._cluster.pod, uids)
+        ):
+            self._clock.sleep(BOUND_POLL_SECONDS)
+
+    def _looks_at_others(self, claim: str) -> bool:
+        return any(looks_at_others(pod.shape) for pod in self._cluster.assigned(NodeKey(claim)))
 
     def _each(self, act: Callable[[_Item], None], items: Sequence[_Item], patience: float) -> None:
         """Do something for every claim at once; one for which it fails is taken again later."""

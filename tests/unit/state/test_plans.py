@@ -677,3 +677,33 @@ def test_a_place_on_a_node_that_runs_the_images_is_kept(architectures: str, stay
     world.cluster.node_changed(plain, node("a", labels={names.NODEPOOL_LABEL: "general", names.ARCH_LABEL: "arm64"}))
     done = world.cluster.pod_changed(one, told(one, architectures))
     assert done == ([] if stays else [PodSettled(A, "one", "displaced")])
+
+
+# --- nodes of one plan ------------------------------------------------------------------------------------------------
+
+
+def test_companions_are_launched_claims_of_the_same_plan_that_are_not_let_in() -> None:
+    world = World()
+    cluster = world.cluster
+    assert not cluster.companions_coming(["a"])
+    for name in ("a", "b", "c"):
+        one = pod(f"pod-of-{name}")
+        world.add(one)
+        assert cluster.announce(announced(name, one), [one])
+        if name != "c":
+            cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", pods=(one,)))
+    assert cluster.companions_coming(["a"])
+    assert not cluster.companions_coming(["a", "b"]), "the third has no instance"
+    cluster.node_changed(None, node("b"))
+    assert not cluster.companions_coming(["a"]), "it is open"
+
+
+def test_nodes_that_were_planned_at_another_time_are_no_companions() -> None:
+    world = World()
+    for name in ("a", "b"):
+        one = pod(f"pod-of-{name}")
+        world.add(one)
+        world.cluster.announce(announced(name, one), [one])
+        world.cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", pods=(one,)))
+        world.clock.advance(5)
+    assert not world.cluster.companions_coming(["a"])

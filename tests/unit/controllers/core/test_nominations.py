@@ -18,7 +18,7 @@ from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
-from tests.support.cluster import World, bound, claim, node, pod
+from tests.support.cluster import World, bound, claim, everybody, node, pod
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
 
@@ -40,6 +40,8 @@ class Stage:
         self.steering = Steering(mode, self.world.clock)
         self.field: dict[str, str] = {}  # by name of the pod, as the API server has it
         self.watched = True  # whether writes come back by the watch
+        self.clears = False  # whether kube-scheduler's cycle fails after each write
+        self.version = 1_000_000  # of the pod that was written last
         self.answer: FakeAnswer | None = None  # to everything, where the API server is ill
         self.scans = 0
         self._planned: dict[str, tuple[Pod, ...]] = {}
@@ -54,6 +56,7 @@ class Stage:
             self.world.clock,
             pods=self._pods,
             steering=self.steering,
+            needed=everybody,
         )
 
     def restart(self, workers: Pool) -> None:
@@ -102,7 +105,7 @@ class Stage:
         """The watch tells what the API server has."""
         known = self.world.cluster.pod(name)
         assert known is not None
-        changed = msgspec.structs.replace(known, nominated_node_name=self.field.get(name, ""))
+        changed = self._now(known)
         for effect in self.world.cluster.pod_changed(known, changed):
             self.nominations.lost(effect.pod, effect.claim)  # type: ignore[union-attr]
         settle(self.nominations)
@@ -124,11 +127,19 @@ class Stage:
                 return refusal(422, "Invalid", "the test failed")
         change = sent.body[-1]
         self.field[name] = change["value"] if change["op"] == "add" else ""
+        self.version += 1
+        metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": str(self.version)}
+        if self.clears:
+            self.field[name], self.version = "", self.version + 1
         if self.watched:
             known = self.world.cluster.pod(name)
             assert known is not None
-            self.world.cluster.pod_changed(known, msgspec.structs.replace(known, nominated_node_name=self.field[name]))
-        return ok({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {}, "status": {}})
+            self.world.cluster.pod_changed(known, self._now(known))
+        return ok({"metadata": metadata, "spec": {}, "status": {}})
+
+    def _now(self, known: Pod) -> Pod:
+        field = self.field.get(known.name, "")
+        return msgspec.structs.replace(known, nominated_node_name=field, resource_version=str(self.version))
 
 
 def settle(nominations: Nominations) -> None:
@@ -217,10 +228,17 @@ def test_the_only_pod_of_a_hard_spread_on_its_node_is_nominated_until_another_is
 
 
 def test_a_nomination_that_a_failed_cycle_cleared_is_given_again_before_the_taint_falls(stage: Stage) -> None:
-    stage.watched = False
+    stage.clears = True
     stage.existing_node("a", pod("one"))
     stage.nominate("a")
     assert len(stage.api.sent) == ROUNDS
+
+
+def test_a_nomination_that_the_watch_has_not_told_of_yet_is_not_written_again(stage: Stage) -> None:
+    stage.watched = False
+    stage.existing_node("a", pod("one"))
+    stage.nominate("a")
+    assert len(stage.api.sent) == 1
 
 
 def test_a_nomination_of_preemption_stays(stage: Stage) -> None:
@@ -386,6 +404,14 @@ def test_what_preemption_wrote_meanwhile_stays(stage: Stage) -> None:
     assert sent.body[1] == {"op": "test", "path": PATH, "value": "a"}
     assert stage.field == {"one": "elsewhere"}
     assert count("nominations_withdrawn", reason="not_bound") == before
+    assert stage.review(1) == [], "it is somebody else's"
+
+
+def test_it_is_taken_back_once_however_late_the_watch_tells(stage: Stage) -> None:
+    nominated(stage, pod("one"))
+    stage.watched = False
+    assert len(stage.review(WITHDRAW_AFTER_SECONDS)) == 1
+    assert stage.review(1) == stage.review(1) == []
 
 
 def test_a_pod_that_is_bound_or_gone_is_forgotten(stage: Stage) -> None:

@@ -15,12 +15,20 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nomination_policy import Steering
-from provisioner.controllers.core.nominations import Nominations
-from provisioner.controllers.core.registration import PATIENCE_SECONDS, RETRY_BASE_SECONDS, RETRY_CAP_SECONDS, Registrar
+from provisioner.controllers.core.nominations import Needed, Nominations
+from provisioner.controllers.core.registration import (
+    BOUND_SECONDS,
+    COMPANION_SECONDS,
+    PATIENCE_SECONDS,
+    RETRY_BASE_SECONDS,
+    RETRY_CAP_SECONDS,
+    WAVE_SECONDS,
+    Registrar,
+)
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.support.workers import Pool, pool
-from tests.support.cluster import World, claim, node, pod
+from tests.support.cluster import World, claim, everybody, node, pod
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
@@ -42,7 +50,9 @@ UNREGISTERED = {"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"}
 class Stage:
     """A registrar over a world and an API server that takes everything; called in this thread, wave by wave."""
 
-    def __init__(self, workers: Pool, *, nominate: bool = True, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, workers: Pool, *, nominate: bool = True, patience: float = PATIENCE_SECONDS, needed: Needed = everybody
+    ) -> None:
         self.world = World()
         self.api = FakeApi(respond=self._answer)
         self.again: list[str] = []
@@ -70,6 +80,7 @@ class Stage:
                 self.world.clock,
                 pods=self.world.cluster.waiting,
                 steering=Steering("true" if nominate else "false", self.world.clock),
+                needed=needed,
             ),
             again=self.again.append,
             health=lambda name, good: self.healthy.append((name, good)),
@@ -171,6 +182,45 @@ def test_nodes_with_room_that_no_nomination_keeps_are_let_in_last(workers: Pool)
         "PATCH /api/v1/nodes/b",
         "PATCH /api/v1/nodes/a",
     ]
+    assert stage.world.clock.monotonic() >= BOUND_SECONDS[0], "pods of the first might still take room on the other"
+
+
+def test_a_node_whose_pods_need_no_nomination_waits_for_nobody(workers: Pool) -> None:
+    stage = Stage(workers, needed=lambda *_: frozenset(["pod-of-b"]))
+    stage.joined("a")
+    stage.joined("b")
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/nodes/a",
+    ]
+    assert stage.world.clock.monotonic() < BOUND_SECONDS[0]
+
+
+@pytest.mark.parametrize(
+    ("spread", "seconds"), [(False, COMPANION_SECONDS[0]), (True, COMPANION_SECONDS[1])], ids=["plain", "spread"]
+)
+def test_a_wave_waits_for_launched_nodes_of_its_plan_but_not_for_ever(
+    workers: Pool, spread: bool, seconds: float
+) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=spread)
+    stage.world.cluster.node_changed(stage.world.cluster.node("b"), None)  # it is still to come
+    began = stage.world.clock.monotonic()
+    stage.registrar.offer("a")
+    while stage.registrar._closes_at() > (now := stage.world.clock.monotonic()):
+        stage.world.clock.advance(0.25)
+    assert seconds <= now - began <= seconds + WAVE_SECONDS[0]
+
+
+def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=True)
+        stage.registrar.offer(name)
+    stage.world.clock.advance(WAVE_SECONDS[0])
+    assert stage.registrar._closes_at() <= stage.world.clock.monotonic()
 
 
 def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:

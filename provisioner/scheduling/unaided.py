@@ -1,0 +1,284 @@
+"""Which planned pods kube-scheduler would bind all the same, were none of them nominated: the others need a nomination.
+
+Nodes of one plan that open together are filled by kube-scheduler's scores: a node gets pods by the share of it that is free, and of each
+workload as many pods as the next node, whatever its size. Often all pods find a place that way, though another than the planned one; where
+sizes or zones have to be met they do not. That is tried here with the pods of a few nodes, in a few orders, and as many of them are
+nominated as it takes. Differs: kube-scheduler knows more scores and looks at existing nodes too; what is left out makes room, or changes
+who lands where.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from typing import Final
+
+from provisioner.apis import names
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.filters import FilterError, label_value, node_filter
+from provisioner.scheduling.nomination import is_hard, selector_of
+from provisioner.scheduling.selecting import Expressions, holds
+from provisioner.values.resources import Resources
+
+MOST_LOOKS: Final = 300_000
+"""Pods and nodes that are looked at for one answer, 2 us each; who needs more is nominated."""
+_QUARTERS: Final = (0, 1, 2, 3)
+_LEFT_OF: Final = 200
+"""One pod of so many may be left."""
+_WEIGHT_OF_SPREAD: Final = 2
+_DEFAULT_SPREAD: Final = ((names.HOSTNAME_LABEL, 3), (names.ZONE_LABEL, 5))
+"""What kube-scheduler gives to workloads that ask for no spread: keys and maxSkew, as scores."""
+_CPU, _MEMORY = "cpu", "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNode:
+    """A node that is about to be let in.
+
+    Attributes:
+        labels: of its Node.
+        allocatable: what pods and daemons may use of it.
+        room: what its planned pods may use.
+        planned: pods.
+    """
+
+    labels: Mapping[str, str]
+    allocatable: Resources
+    room: Resources
+    planned: tuple[Pod, ...]
+
+
+def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = ()) -> frozenset[str]:
+    """UIDs of the planned pods that need a nomination.
+
+    Pods that ask for what is not modelled here (others near or far, preferences, volumes, ports) need one anyway. Of the others, those of the nodes
+    with the fewest pods come first: a small node is filled by what belongs on larger ones.
+
+    Args:
+        nodes: which open together.
+        withheld: UIDs of pods that may not be nominated.
+        others: pods that wait without a place on these nodes, and may take room there.
+    """
+    world = _World(nodes, others)
+    may = {pod.uid for one in nodes for pod in one.planned} - set(withheld)
+    asking = {pod.uid for one in nodes for pod in one.planned if not _is_modelled(pod.shape)} & may
+    by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
+    tried = -1
+    for quarter in _QUARTERS:
+        count = len(nodes) * quarter // len(_QUARTERS)
+        if count == tried:
+            continue
+        tried = count
+        chosen = frozenset(asking | {pod.uid for number in by_size[:count] for pod in nodes[number].planned} & may)
+        if len(chosen) == len(may):
+            break
+        if all(world.takes(order, chosen) for order in world.orders):
+            return chosen
+        if world.looks > MOST_LOOKS:
+            break
+    return frozenset(may)
+
+
+class _Class:
+    """Pods that are alike to kube-scheduler.
+
+    Attributes:
+        requests: in the order of the world's resources.
+        nodes: numbers of those that let them in.
+        hard: (number of what is counted, maxSkew) of their hard spreads.
+        counted: numbers of what counts them.
+        evenly: whether the default spread is theirs.
+        cpu, memory: requested.
+    """
+
+    __slots__ = ("counted", "cpu", "evenly", "hard", "memory", "nodes", "requests")
+
+    def __init__(self, requests: tuple[int, ...], nodes: tuple[int, ...], shape: PodShape) -> None:
+        self.requests: Final = requests
+        self.nodes: Final = nodes
+        self.hard: list[tuple[int, int]] = []
+        self.counted: list[int] = []
+        self.evenly: Final = not shape.spread
+        self.cpu: Final = shape.requests.amount(_CPU)
+        self.memory: Final = shape.requests.amount(_MEMORY)
+
+
+@dataclass(slots=True)
+class _State:
+    """One order under way: rooms, pods of each class by domain of the default spread, and pods of each count by domain."""
+
+    room: list[list[int]]
+    used: list[list[int]]
+    mine: dict[tuple[int, str], int] = field(default_factory=dict)
+    counts: list[dict[str, int]] = field(default_factory=list)
+
+
+class _World:
+    """Nodes and pods, asked again and again."""
+
+    def __init__(self, nodes: Sequence[OpenNode], others: Iterable[Pod]) -> None:
+        self.looks = 0
+        self._nodes: Final = nodes
+        planned = [(pod, number) for number, one in enumerate(nodes) for pod in one.planned]
+        pods = [*planned, *((pod, -1) for pod in others if _is_modelled(pod.shape))]
+        self._names: Final = tuple(sorted({name for pod, _ in pods for name in pod.shape.requests}))
+        self._place: Final = {pod.uid: number for pod, number in planned}
+        self._size: Final = [(one.allocatable.amount(_CPU) or 1, one.allocatable.amount(_MEMORY) or 1) for one in nodes]
+        self._domain: Final = [
+            tuple(label_value(one.labels, key) or str(number) for key, _ in _DEFAULT_SPREAD)
+            for number, one in enumerate(nodes)
+        ]
+        self._spreads: Final[dict[tuple[str, Expressions, str], int]] = {}
+        self._class: Final[dict[str, _Class]] = {}
+        self._classes(pod for pod, _ in pods)
+        self._where: Final = [[label_value(one.labels, key) for one in nodes] for _, _, key in self._spreads]
+        by_uid = sorted((pod for pod, _ in pods), key=lambda pod: pod.uid)
+        self.orders: Final = tuple(
+            tuple(sorted(some, key=lambda pod: -pod.shape.priority))
+            for some in (sorted(by_uid, key=lambda pod: pod.created), by_uid, by_uid[::-1])
+        )
+
+    def _classes(self, pods: Iterable[Pod]) -> None:
+        known: dict[tuple[object, ...], _Class] = {}
+        kinds: list[tuple[_Class, Pod]] = []
+        for pod in pods:
+            key = (
+                (id(pod.shape), *sorted(pod.labels.items())) if pod.labels is not pod.shape.labels else (id(pod.shape),)
+            )
+            one = known.get(key)
+            if one is None:
+                one = known[key] = _Class(
+                    pod.shape.requests.amounts_of(self._names), self._open_to(pod.shape), pod.shape
+                )
+                kinds.append((one, pod))
+                for constraint in filter(is_hard, pod.shape.spread):
+                    selector = selector_of(constraint, pod.labels)
+                    if selector is not None:
+                        what = (pod.namespace, selector, constraint.topology_key)
+                        number = self._spreads.setdefault(what, len(self._spreads))
+                        one.hard.append((number, constraint.max_skew))
+            self._class[pod.uid] = one
+        for one, pod in kinds:
+            one.counted = [
+                number
+                for (namespace, selector, _), number in self._spreads.items()
+                if namespace == pod.namespace and holds(selector, pod.labels)
+            ]
+
+    def _open_to(self, shape: PodShape) -> tuple[int, ...]:
+        try:
+            terms = node_filter(shape).terms
+        except FilterError:
+            return ()
+        return tuple(
+            number
+            for number, one in enumerate(self._nodes)
+            if any(term.matches(one.labels, one.labels.get(names.HOSTNAME_LABEL, "")) for term in terms)
+        )
+
+    def takes(self, order: Sequence[Pod], nominated: Collection[str]) -> bool:
+        """Whether hardly a planned pod is left, where these are bound where they are planned, and the others as they come."""
+        state = _State(
+            [list(one.room.amounts_of(self._names)) for one in self._nodes],
+            [[one.allocatable.amount(name) - one.room.amount(name) for name in (_CPU, _MEMORY)] for one in self._nodes],
+            counts=[{domain: 0 for domain in where if domain is not None} for where in self._where],
+        )
+        mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}
+        may_be_left = len(self._place) // _LEFT_OF
+        for uid in nominated:
+            self._bind(state, self._class[uid], mine[id(self._class[uid])], self._place[uid])
+        waiting = deque(pod for pod in order if pod.uid not in nominated)
+        refused: dict[int, list[Pod]] = {}
+        left = 0
+        while waiting:
+            pod = waiting.popleft()
+            one = self._class[pod.uid]
+            if self.looks > MOST_LOOKS:
+                return False
+            node = self._chosen(state, one, mine[id(one)])
+            if node is None:
+                if one.hard:
+                    refused.setdefault(id(one), []).append(pod)
+                elif pod.uid in self._place:
+                    left += 1
+                    if left > may_be_left:
+                        return False
+                continue
+            self._bind(state, one, mine[id(one)], node)
+            if one.counted:
+                for others in refused.values():
+                    if others:
+                        waiting.append(others.pop())
+        stuck = sum(pod.uid in self._place for others in refused.values() for pod in others)
+        return left + stuck <= may_be_left
+
+    def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
+        room, used = state.room[node], state.used[node]
+        for number, amount in enumerate(one.requests):
+            room[number] -= amount
+        used[0] += one.cpu
+        used[1] += one.memory
+        if one.evenly:
+            for domain in self._domain[node]:
+                state.mine[mine, domain] = state.mine.get((mine, domain), 0) + 1
+        for number in one.counted:
+            where = self._where[number][node]
+            if where is not None:
+                state.counts[number][where] += 1
+
+    def _chosen(self, state: _State, one: _Class, mine: int) -> int | None:
+        """The node with the best score of those that are legal; the first of equals."""
+        self.looks += len(one.nodes)
+        found = [
+            node
+            for node in one.nodes
+            if all(amount <= room or not amount for amount, room in zip(one.requests, state.room[node], strict=True))
+        ]
+        for number, skew in one.hard:
+            counts, where = state.counts[number], self._where[number]
+            most = min(counts.values(), default=0) + skew - (number in one.counted)
+            found = [node for node in found if (domain := where[node]) is not None and counts[domain] <= most]
+        if len(found) < 2:
+            return found[0] if found else None
+        uneven = self._uneven(state, found, mine) if one.evenly else None
+        best, score = found[0], -1.0
+        for node in found:
+            (cpus, memory), used = self._size[node], state.used[node]
+            cpu, gib = (used[0] + one.cpu) / cpus, (used[1] + one.memory) / memory
+            mark = 100 - 50 * (cpu + gib) + 100 - 50 * abs(cpu - gib)
+            if uneven is not None:
+                mark += _WEIGHT_OF_SPREAD * uneven[node]
+            if mark > score:
+                best, score = node, mark
+        return best
+
+    def _uneven(self, state: _State, found: Sequence[int], mine: int) -> dict[int, float]:
+        """The score of the default spread, as kube-scheduler makes it of the pods of a workload in each domain."""
+        weights = [log(len({self._domain[node][at] for node in found}) + 2) for at in range(len(_DEFAULT_SPREAD))]
+        raw = {
+            node: sum(
+                state.mine.get((mine, domain), 0) * weight + skew - 1
+                for domain, weight, (_, skew) in zip(self._domain[node], weights, _DEFAULT_SPREAD, strict=True)
+            )
+            for node in found
+        }
+        most, least = max(raw.values()), min(raw.values())
+        return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
+
+
+def looks_at_others(shape: PodShape) -> bool:
+    """Whether where other pods are decides, or is to decide, where such a pod runs."""
+    affinity = shape.affinity
+    near = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    return near or bool(shape.spread)
+
+
+def _is_modelled(shape: PodShape) -> bool:
+    """Whether room, labels of nodes and hard spreads are all that such a pod asks for."""
+    wishes = shape.affinity is not None and (
+        shape.affinity.pod_affinity is not None
+        or shape.affinity.pod_anti_affinity is not None
+        or (shape.affinity.node_affinity is not None and bool(shape.affinity.node_affinity.preferred))
+    )
+    soft = any(not is_hard(one) for one in shape.spread)
+    return not (wishes or soft or shape.host_ports or shape.volumes or shape.resource_claims or shape.unjudged)

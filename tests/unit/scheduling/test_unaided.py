@@ -1,0 +1,99 @@
+"""Which planned pods need a nomination."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from provisioner.apis import names
+from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling import unaided
+from provisioner.scheduling.unaided import OpenNode, looks_at_others, needed
+from provisioner.values.resources import Resources
+from tests.support.problems import app, meant, of_app, pods, spread
+
+ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
+SMALL, LARGE = of_app("small", "1"), of_app("large", "4")
+WISH = WeightedPodAffinityTerm(weight=1, pod_affinity_term=meant(HOSTNAME, app("apart")))
+APART = of_app("apart", "1", affinity=Affinity(pod_anti_affinity=PodAffinity(preferred=(WISH,))))
+BY_ZONE = of_app("zonal", "1", topology_spread_constraints=(spread(ZONE, app("zonal")),))
+BY_HOST = of_app("even", "1", topology_spread_constraints=(spread(HOSTNAME, app("even")),))
+PINNED = of_app("pinned", "4", selector={ZONE: "b"})
+
+
+def world(*nodes: tuple[str, int, Mapping[PodShape, int]]) -> list[OpenNode]:
+    """Nodes by zone, CPUs, and pods by class."""
+    made = []
+    for number, (zone, cpus, planned) in enumerate(nodes):
+        room = Resources.of({"cpu": 1000 * cpus, "memory": cpus << 33, "pods": 110})
+        mine = [one for of, count in planned.items() for one in pods(count, of, f"{of.labels['app']}-{number}")]
+        made.append(OpenNode({ZONE: zone, HOSTNAME: f"node-{number}"}, room, room, tuple(mine)))
+    return made
+
+
+def asked(nodes: list[OpenNode], withheld: Any = (), others: tuple[Pod, ...] = ()) -> str:
+    """Whom `needed` names: nobody, everybody, or which pods."""
+    found = needed(nodes, withheld, others)
+    may = {one.uid for node in nodes for one in node.planned} - set(withheld)
+    assert found <= may
+    if not found or found == may:
+        return "everybody" if found else "nobody"
+    return ", ".join(sorted({uid.removeprefix("uid-").rsplit("-", 2)[0] for uid in found}))
+
+
+ROWS = {
+    "no node": ([], "nobody"),
+    "equal pods on equal nodes": (world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8})), "nobody"),
+    "equal pods on unequal nodes": (world(("a", 16, {SMALL: 16}), ("a", 4, {SMALL: 4})), "nobody"),
+    "large pods beside small ones that spread over both nodes": (
+        world(("a", 5, {LARGE: 1, SMALL: 1}), ("a", 5, {SMALL: 5})),
+        "large, small",
+    ),
+    "large pods beside small ones, and room to spare": (world(("a", 16, {LARGE: 2}), ("a", 16, {SMALL: 8})), "nobody"),
+    "plain pods on the node of a zone that a spread must not miss": (
+        world(("a", 16, {BY_ZONE: 4, SMALL: 12}), ("b", 4, {BY_ZONE: 4}), ("c", 4, {BY_ZONE: 4})),
+        "everybody",
+    ),
+    "zones of equal size": (
+        world(*((zone, 9, {BY_ZONE: 4, SMALL: 4}) for zone in "abc")),
+        "nobody",
+    ),
+    "a spread over equal hosts": (world(*(("a", 9, {BY_HOST: 4, SMALL: 4}) for _ in range(3))), "nobody"),
+    "a spread over hosts of which one is small": (
+        world(("a", 20, {BY_HOST: 6, SMALL: 14}), ("a", 20, {BY_HOST: 6, SMALL: 14}), ("a", 6, {BY_HOST: 6})),
+        "everybody",
+    ),
+    "a pod that only one node lets in": (world(("a", 8, {SMALL: 8}), ("b", 4, {PINNED: 1})), "pinned"),
+    "pods that prefer to be apart, whatever the room": (
+        world(("a", 16, {APART: 1, SMALL: 1}), ("a", 16, {APART: 1})),
+        "apart",
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "whom"), ROWS.values(), ids=ROWS)
+def test_who_would_be_left_is_nominated_and_nobody_else(nodes: list[OpenNode], whom: str) -> None:
+    asks = {one.uid for node in nodes for one in node.planned if one.shape.spread}
+    assert asked(nodes, asks) == whom
+
+
+def test_pods_without_a_place_there_take_room_too() -> None:
+    nodes = world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))
+    assert asked(nodes, others=pods(4, SMALL, "stranger")) == "everybody"
+
+
+def test_pods_of_the_smallest_nodes_are_nominated_first() -> None:
+    """They fill their nodes; all others are alike."""
+    nodes = world(*(("a", 16, {SMALL: 16}) for _ in range(6)), ("a", 4, {LARGE: 1}), ("a", 4, {LARGE: 1}))
+    assert asked(nodes) == "large"
+
+
+def test_an_answer_that_takes_long_is_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
+    assert asked(world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))) == "everybody"
+
+
+@pytest.mark.parametrize(("of", "looks"), [(SMALL, False), (APART, True), (BY_ZONE, True), (PINNED, False)])
+def test_who_looks_at_others(of: PodShape, looks: bool) -> None:
+    assert looks_at_others(of) is looks
