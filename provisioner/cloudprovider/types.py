@@ -70,6 +70,7 @@ class InstanceType:
         overhead: what the system keeps of it (kubelet, operating system, eviction threshold).
         offerings: every way to buy it, available or not.
         overlaid: whether a NodeOverlay says part of the capacity.
+        partial: resources of which it has parts of a device, each of which counts as one.
     """
 
     name: str
@@ -78,6 +79,7 @@ class InstanceType:
     overhead: Resources = EMPTY
     offerings: tuple[Offering, ...] = ()
     overlaid: bool = False
+    partial: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return hash(self.name)

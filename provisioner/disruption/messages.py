@@ -404,6 +404,14 @@ def wish_given_up(pod: str, wish: str) -> str:
     return f"pod {pod} would lose its {wish}; to allow this, remove the preference or set --preference-policy=Ignore"
 
 
+def whole_device_given_up(pod: str, resource: str) -> str:
+    """Part of `would_save`."""
+    return (
+        f"pod {pod} has a whole device of {resource} and would get a part of one; "
+        "to allow this, delete the pod: where its successor runs is decided anew"
+    )
+
+
 def wishes_uncounted(pod: str) -> str:
     """Part of `would_save`."""
     return (

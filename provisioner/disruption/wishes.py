@@ -1,5 +1,7 @@
 """Whether a move may be made for money: it may give up no wish that a pod has where it runs, and no weight of a NodePool. Pure.
 
+Nor may a pod come from whole devices to parts of some (GPUs of g6f), which count alike: what it does there may not fit.
+
 The only owner of that question: every method that moves pods to save asks it, whatever it asked the solver, which gives wishes up where they are
 in the way. Wishes are preferred node affinity, preferred pod affinity and anti-affinity, PreferNoSchedule taints and ScheduleAnyway spreads that the
 pod names itself; defaults of the cluster are none. What a pod does not have, it does not lose. Weight binds new nodes: any existing node may
@@ -15,6 +17,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace as changed
 
+from provisioner.apis import names
 from provisioner.apis.core import (
     Affinity,
     NodeAffinity,
@@ -86,10 +89,13 @@ def given_up(
             source = homes[pod.uid].pool
             if weights.get(claim.pool, 0) < source.spec.weight:
                 return messages.weight_given_up(source.metadata.name, source.spec.weight, claim.pool)
-    if prepared.world.preferences is PreferencePolicy.IGNORE:
-        return ""
     ways = list(_ways(bins, {uid: bins[str(one.node.key)] for uid, one in homes.items()}, result))
     alike = {(way.pod.shape.key, way.home.name, way.goal.name): way for way in ways}
+    for way in alike.values():
+        if resource := _whole_devices_lost(way, types):
+            return messages.whole_device_given_up(way.pod.key, resource)
+    if prepared.world.preferences is PreferencePolicy.IGNORE:
+        return ""
     for way in alike.values():
         lost = _of_nodes(way, types)
         if lost:
@@ -204,6 +210,25 @@ def _ways(bins: Mapping[str, Bin], homes: Mapping[str, Bin], result: Result) -> 
         new = opened(claim, number)
         for pod in claim.pods:
             yield _Way(pod, homes[pod.uid], new, claim)
+
+
+def _whole_devices_lost(way: _Way, types: Types) -> str:
+    """A resource of which the pod has whole devices, and may get parts of some; "" for none."""
+    goal = way.claim.pool if way.claim is not None else way.goal.pool
+    kinds = way.claim.instance_types if way.claim is not None else (_kind(way.goal),)
+    known = types.of_pool(goal)
+    parts = {resource for name in kinds if name in known for resource in known[name].partial}
+    if not parts:
+        return ""
+    home = types.of_pool(way.home.pool).get(_kind(way.home))
+    lost = sorted(
+        one for one in parts if way.pod.shape.requests.amount(one) and (home is None or one not in home.partial)
+    )
+    return lost[0] if lost else ""
+
+
+def _kind(node: Bin) -> str:
+    return node.labels.get(names.INSTANCE_TYPE_LABEL, "")
 
 
 # --- wishes about nodes ---

@@ -4,21 +4,26 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.meta import condition
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.session import EXTENDER, PROVISIONER
 from provisioner.cli.harness.workload import deployment
+from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.errors import TooManyRequests
-from provisioner.kube.resources import DEPLOYMENTS, NODECLAIMS, NODES, PDBS, PODS
+from provisioner.kube.resources import DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODES, PDBS, PODS
 from tests.chaos.churn import NAMESPACE, Churn
 from tests.chaos.stage import Stage, stage
 from tests.chaos.verdict import Balance, Witness, judge, nodes_ended_with_live_pods, wait_until
+from tests.support import awscluster
 from tests.support.apiproxy import Rule
+from tests.support.awscluster import aws_cluster
 from tests.support.eventually import eventually
-from tests.support.oldversion import OldVersion
+from tests.support.oldversion import FIRST_VERSION, OldVersion
 
 pytestmark = pytest.mark.plane
 
@@ -26,8 +31,8 @@ SECONDS = 90.0
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> OldVersion:
-    return OldVersion(tmp_path)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> OldVersion:
+    return OldVersion(tmp_path, getattr(request, "param", FIRST_VERSION))
 
 
 @pytest.fixture(params=["kwok"])
@@ -144,6 +149,80 @@ def test_marks_of_half_a_batch_lead_to_one_instance_a_claim(place: Stage, old: O
     balance = Balance(place)
     assert (balance.shared, balance.empty_claims) == ([], []), str(balance)
     assert wait_until(place, lambda: Balance(place).is_even, SECONDS) is not None, str(Balance(place))
+
+
+BEFORE: Final = "c2d67022"
+"""The last commit that judged what these rows have as it was judged from the first version on."""
+
+JUDGED_ANEW: dict[str, tuple[dict[str, Any], tuple[str, ...], dict[str, str]]] = {
+    "with-ipv6-on-xen": ({"kubelet": {"clusterDNS": ["fd00::a"]}}, ("t2.large",), {}),
+    "no-gpu-on-a-part-of-one": ({}, ("g6f.large",), {}),
+    "on-a-whole-gpu": ({}, ("g6.xlarge", "g6f.xlarge"), {"nvidia.com/gpu": "1"}),
+}
+"""EC2NodeClass, instance types of its NodePool, and what the pod asks for beside CPU."""
+
+
+AFTERWARDS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "ipv6": ("with-ipv6-on-xen", ("t2.small", "t3.medium"), {}),
+    "gpu": ("no-gpu-on-a-part-of-one", ("g6f.large",), {"nvidia.com/gpu": "1"}),
+}
+"""What comes to be then: the class, the types of a NodePool, of which the last is right, and what the pod asks for."""
+
+
+def deploy_on(
+    aws: awscluster.AwsCluster, name: str, node_class: str, types: tuple[str, ...], asks: dict[str, str]
+) -> None:
+    """A NodePool of these instance types, and a pod for it."""
+    policy = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+    document = awscluster.pool(name, node_class, disruption={**policy, "budgets": [{"nodes": "100%"}]})
+    document["spec"]["template"]["spec"]["requirements"] = [
+        {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": list(types)}
+    ]
+    workload = deployment(name, awscluster.NAMESPACE, 1, {"cpu": "500m", **asks})
+    pods = workload["spec"]["template"]["spec"]
+    pods["nodeSelector"] = {names.NODEPOOL_LABEL: name}
+    pods["containers"][0]["resources"]["limits"] = asks
+    applying.apply(aws.client, [document, workload])
+
+
+@pytest.mark.parametrize("old", [BEFORE], indirect=True)
+def test_what_is_judged_anew_stays_as_it_is(old: OldVersion) -> None:
+    cluster = DevCluster(temporary=True, extender=False)
+    cluster.up()
+    try:
+        with aws_cluster(cluster, clock_factor=10.0, rate_limits=False) as aws:
+            old.start(cluster, "old-provisioner", aws.arguments(), dict(aws.ec2.environment()))
+            aws.await_ready(lambda: cluster.log("old-provisioner").read_text())
+            for name, (spec, types, asks) in JUDGED_ANEW.items():
+                aws.node_class(name, **spec)
+                deploy_on(aws, name, name, types, asks)
+            aws.await_running(len(JUDGED_ANEW), SECONDS)
+            aws.eventually(lambda: len(aws.initialized()) == len(JUDGED_ANEW), "every node is initialized")
+            before = nodes_and_classes(aws)
+            cluster.stop("old-provisioner")
+            aws.start()
+            aws.eventually(lambda: aws.looks() > 10, "nodes were looked at", SECONDS)
+            assert nodes_and_classes(aws) == before
+            assert not any(condition(one.status.conditions, "Drifted") for one in aws.claims())
+            for name, (of, types, asks) in AFTERWARDS.items():
+                deploy_on(aws, name, of, types, asks)
+            aws.await_running(len(JUDGED_ANEW) + len(AFTERWARDS), SECONDS)
+            bought = {one.pool: one.metadata.labels[names.INSTANCE_TYPE_LABEL] for one in aws.claims()}
+            assert {name: bought[name] for name in AFTERWARDS} == {name: row[1][-1] for name, row in AFTERWARDS.items()}
+    finally:
+        cluster.down()
+
+
+def nodes_and_classes(aws: awscluster.AwsCluster) -> list[tuple[object, ...]]:
+    """Each NodeClaim with its type, each Node with its taints, and since when each class is Ready."""
+    claims = [(one.pool, one.metadata.uid, one.metadata.labels[names.INSTANCE_TYPE_LABEL]) for one in aws.claims()]
+    nodes = [(node.metadata.uid, node.spec.taints) for node in aws.instance_nodes()]
+    ready = [(one.name, condition(one.status.conditions, names.READY)) for one in aws.client.list(EC2NODECLASSES)]
+    return [
+        *sorted(claims),
+        *sorted(nodes),
+        *sorted((name, found.status, found.last_transition_time) for name, found in ready if found is not None),
+    ]
 
 
 @pytest.mark.parametrize("changes", [900, pytest.param(3600, marks=pytest.mark.judge)])

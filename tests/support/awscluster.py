@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import urllib3
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
@@ -73,26 +74,33 @@ class AwsCluster:
 
     def start(self, *flags: str, kubeconfig: str = "", environment: Mapping[str, str] | None = None) -> Record:
         """Start the provisioner and wait until it is ready; it is an administrator unless `kubeconfig` says otherwise."""
+        command = [sys.executable, "-m", "provisioner.cli.main", *self.arguments(kubeconfig), *flags]
+        record = self.cluster.start_program(PROVISIONER, command, {**self.ec2.environment(), **(environment or {})})
+        self.await_ready(self.log)
+        return record
+
+    def arguments(self, kubeconfig: str = "") -> tuple[str, ...]:
+        """Of the provisioner; an administrator's unless `kubeconfig` says otherwise."""
         ports = self.cluster.ports
-        command = [
-            *(
-                sys.executable,
-                "-m",
-                "provisioner.cli.main",
-                "provisioner",
-                "--kubeconfig",
-                kubeconfig or str(self.cluster.kubeconfig),
-            ),
+        return (
+            *("provisioner", "--kubeconfig", kubeconfig or str(self.cluster.kubeconfig)),
             *("--provider", "aws", "--cluster-name", CLUSTER, "--cluster-endpoint", self.cluster.host),
             *("--interruption-queue", self.ec2.vpc.queue, "--bind-address", "127.0.0.1", "--report-port", "0"),
             *("--metrics-port", str(ports["provisioner-metrics"])),
             *("--health-probe-port", str(ports["provisioner-health"])),
-            *flags,
-        ]
-        record = self.cluster.start_program(PROVISIONER, command, {**self.ec2.environment(), **(environment or {})})
-        url = f"http://127.0.0.1:{ports['provisioner-health']}/readyz"
-        eventually(lambda: answers(url), f"the provisioner is ready; {self.log()[-2000:]}", READY_SECONDS)
-        return record
+        )
+
+    def await_ready(self, log: Callable[[], str]) -> None:
+        """Until a provisioner with these arguments is ready."""
+        url = f"http://127.0.0.1:{self.cluster.ports['provisioner-health']}/readyz"
+        eventually(lambda: answers(url), f"the provisioner is ready; {log()[-2000:]}", READY_SECONDS)
+
+    def looks(self) -> int:
+        """How often the provisioner has looked for nodes to disrupt since its start."""
+        url = f"http://127.0.0.1:{self.cluster.ports['provisioner-metrics']}/metrics"
+        text = urllib3.request("GET", url, timeout=10.0).data.decode()
+        name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
+        return int(sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)))
 
     def stop_provisioner(self) -> None:
         """As a rolling update does."""

@@ -19,6 +19,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import PodShape
 from provisioner.apis.shapes import unreadable_shape
+from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import wishes as wishes_of
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.messages import NO_CHEAPER_NODE
@@ -176,6 +177,32 @@ def test_a_node_without_a_taint_is_not_left_for_one_with_it() -> None:
     assert gone(consolidation.propose(fleet.view())) == []
     fleet.policies = replace(fleet.policies, preferences=PreferencePolicy.IGNORE)
     assert gone(consolidation.propose(fleet.view())) == [("from",)]
+
+
+GPU = "example.com/gpu"
+WHOLE, CHEAPER, PART = (
+    instance_type(name, "2", "4Gi", price, zones=ABC, capacity_types=("on-demand",), more={GPU: "1"})
+    for name, price in (("whole", 1.0), ("cheaper", 0.8), ("part", 0.2))
+)
+PART = replace(PART, partial=frozenset({GPU}))
+DEVICES = {
+    "a whole device is not given up for a part of one": ((WHOLE, PART), WHOLE, GPU, ""),
+    "for a cheaper whole one it is": ((WHOLE, CHEAPER), WHOLE, GPU, "cheaper"),
+    "a part for a part": ((replace(PART, name="dear", offerings=WHOLE.offerings), PART), None, GPU, "part"),
+    "who asks for none has none to lose": ((WHOLE, PART), WHOLE, "", "part"),
+}
+
+
+@pytest.mark.parametrize(("types", "kind", "asks", "goal"), DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("preferences", [PreferencePolicy.RESPECT, PreferencePolicy.IGNORE])
+def test_devices(
+    types: tuple[InstanceType, ...], kind: InstanceType | None, asks: str, goal: str, preferences: PreferencePolicy
+) -> None:
+    fleet = Fleet(types=types, policies=Policies(hostname_domains=1, preferences=preferences))
+    of = shape("1", "1Gi", more={asks: "1"} if asks else {})
+    fleet.node("from", [running("one", of)], kind=kind or types[0])
+    found = consolidation.propose(fleet.view()).proposals
+    assert [gist(one) for one in found] == ([(("from",), [goal], {})] if goal else [])
 
 
 UNPLANNABLE = {

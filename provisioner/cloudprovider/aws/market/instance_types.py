@@ -224,7 +224,11 @@ def type_of(
         image = image_for(described, shape.amis)
         memory = learned(info.name, image.id) if image is not None else None
     return InstanceType(
-        info.name, described, _capacity(info, shape, settings, memory), _overhead(info, shape, settings)
+        info.name,
+        described,
+        _capacity(info, shape, settings, memory),
+        _overhead(info, shape, settings),
+        partial=frozenset(_GPU_RESOURCES.get(gpu.manufacturer, "") for gpu in info.gpus if gpu.devices > gpu.count),
     )
 
 

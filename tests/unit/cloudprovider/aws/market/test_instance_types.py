@@ -261,6 +261,12 @@ def test_as_many_gpus_are_promised_as_nodes_advertise() -> None:
     assert found.keys() > nodes.GPU_SHARES.keys()
 
 
+def test_types_with_parts_of_gpus_say_so() -> None:
+    made = (instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS) for info in INFOS)
+    found = {one.name: one.partial for one in made if one.partial}
+    assert found == dict.fromkeys(nodes.GPU_SHARES, frozenset({labels.NVIDIA_GPU}))
+
+
 def test_gaudi_is_a_gpu_of_habana() -> None:
     info = msgspec.structs.replace(info_of("m5.large"), gpus=(wire.Gpu("Gaudi HL-205", "Habana", 8, 32768, 8),))
     made = instance_types.type_of(info, ["us-east-1a"], LINUX, SETTINGS)
