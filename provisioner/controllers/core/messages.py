@@ -743,9 +743,9 @@ REGISTRATION_UNHEALTHY: Final = ConditionMessage(
 
 
 def registration_unhealthy(why: str) -> ConditionMessage:
-    """With why the last launch failed, in the words of the cloud provider; "" where it is not known."""
+    """With why one of them failed, in the words of the cloud provider; "" where it is not known."""
     found = REGISTRATION_UNHEALTHY
-    return found._replace(text=f"{found.text}; the last one failed because {why}") if why else found
+    return found._replace(text=f"{found.text}: {why}") if why else found
 
 
 BUFFER_NOT_READY: Final = ConditionMessage(

@@ -62,7 +62,9 @@ class Health:
     def note(self, pool: str, healthy: bool, why: str = "") -> None:
         """A launch of this pool ended well, or did not, and where it is known `why`."""
         with self._lock:
-            if why:
+            if healthy:
+                self._why.pop(pool, None)
+            elif why:
                 self._why[pool] = why
             before = self._rings.get(pool, ())
             after = self._rings[pool] = (*before, healthy)[-_RING:]
@@ -98,7 +100,7 @@ class Health:
         return names.FALSE if ring.count(False) * 2 >= _RING else names.TRUE if ring[-1] else names.UNKNOWN
 
     def why(self, pool: str) -> str:
-        """Why the last launch failed of which that is known; "" where it is of none."""
+        """Why the last launch failed of which that is known, since one ended well; "" where it is of none."""
         with self._lock:
             return self._why.get(pool, "")
 

@@ -94,7 +94,7 @@ _NO_TYPES: Final = "InstanceTypeResolutionFailed"
 
 _FAILURES = counter(
     "karpenter_cloudprovider_instance_launch_failures_total",
-    "Launches that EC2 refused, by reason; the zone is empty if the whole call failed.",
+    "Launches that EC2 refused, and instances that it terminated at launch, by reason; the zone is empty if the whole call failed.",
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
@@ -565,7 +565,7 @@ class Launcher:
             held = self._pacing.held(order.lane, monotonic)
             size = self._pacing.size(order.lane, len(claims))
         if held is not None:
-            self._turn_away(claims, held[1], held[0])
+            self._turn_away(claims, held[1], min(held[0], _LONGEST_WAIT))
             return
         quota = (self._shortages.fleet_open_at(now) - now).total_seconds()
         if quota > 0:
@@ -592,7 +592,7 @@ class Launcher:
         with self._changed:
             held = self._pacing.held(order.lane, monotonic)  # for what becomes of this one
         if held is not None:
-            self._turn_away(claims[size:], held[1], held[0])
+            self._turn_away(claims[size:], held[1], min(held[0], _LONGEST_WAIT))
             return
         self._wait_their_turn(
             claims[size:],
