@@ -1,7 +1,8 @@
 """A second judge beside our emulator of EC2: moto's server is asked what the product asks, and AWS's own model of its services looks at every call.
 
-Shortages, prices, reservations, placement groups, images that AWS publishes, quotas and permissions stay with the emulator: moto has none of them, or gives
-every launch what it asks for first. Where both can answer and differ, one is wrong: ours is mended, or the difference stands in `MOTOS` with AWS's page.
+What stays with the emulator, because moto has none of it, or gives every launch what it asks for first: shortages and prices (test_aws_shortage, _scarcity,
+_catalogue_cost), reservations, placement groups, quotas and failed launches (test_aws_launching, _launch_faults), images that AWS publishes (test_aws_discovery),
+permissions (test_aws_check) and what happens to instances by themselves (test_aws_day_two, _interruption). Where both can answer and differ, one is wrong: ours is mended, or the difference stands in `MOTOS` with AWS's page.
 """
 
 from collections.abc import Iterator, Mapping

@@ -53,7 +53,10 @@ class Watch:
         """A request, in boto3's words."""
         self.operations.add((service, operation.name))
         if operation.input_shape is not None:
-            for fault in misfits(request, operation.input_shape, operation.name):
+            for fault in (
+                *misfits(request, operation.input_shape, operation.name),
+                *unknown_filters(request, operation),
+            ):
                 self.faults[fault] = None
 
     def told(self, operation: Any, answer: Any) -> Any:
@@ -101,6 +104,17 @@ def misfits(value: Any, shape: Any, path: str) -> Iterator[str]:
                 yield f"{path} is larger than {shape.name} may be: {most}"
         case _:
             pass
+
+
+def unknown_filters(request: Any, operation: Any) -> Iterator[str]:
+    """Names that EC2 filters by nowhere in the description of an operation; tags filter whatever has tags.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html
+    """
+    told = operation.input_shape.members["Filters"].documentation if "Filters" in request else ""
+    for name in (one.get("Name", "tag-key") for one in request.get("Filters", ())):
+        if not name.startswith(("tag:", "tag-key")) and f"<code>{name}</code>" not in told:
+            yield f"{operation.name} has no filter {name}"
 
 
 class Answered(dict[str, Any]):

@@ -138,9 +138,11 @@ class LaunchTemplates:
         with self._lock:
             own = [name for name, owner in self._known.items() if owner == node_class]
         every = dict.fromkeys([*found, *own])
-        failures = [failure for name in every if (failure := self._delete(name)) is not None]
+        failures = {name: failure for name in every if (failure := self._delete(name)) is not None}
         if failures:
-            raise DiscoveryError("ec2:DeleteLaunchTemplate", failures[0])
+            with self._lock:  # the next list may lack them, too
+                self._known |= dict.fromkeys(failures, node_class)
+            raise DiscoveryError("ec2:DeleteLaunchTemplate", next(iter(failures.values())))
         return len(every)
 
     # ------------------------------------------------------------------ one template

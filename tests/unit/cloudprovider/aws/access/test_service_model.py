@@ -22,6 +22,7 @@ from tests.support.servicemodel import (
     names_in,
     product,
     services_of,
+    unknown_filters,
 )
 
 OF_BOTOCORE: Final = {"Error", "HTTPStatusCode", "ResponseMetadata", "RetryAttempts"}
@@ -139,6 +140,21 @@ def test_requests_are_held_against_the_model(
 ) -> None:
     shape = model(service).operation_model(operation).input_shape
     assert list(misfits(request_, shape, operation)) == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "known"),
+    [
+        ("DescribeInstances", "instance-state-name", True),
+        ("DescribeInstances", "instance-state", False),
+        ("DescribeSubnets", "tag:karpenter.sh/discovery", True),
+        ("DescribeInstanceStatus", "event.code", True),
+        ("DescribeSubnets", "event.code", False),
+    ],
+)
+def test_filters_are_held_against_what_is_said_of_them(operation: str, name: str, known: bool) -> None:
+    found = unknown_filters({"Filters": [{"Name": name, "Values": ["x"]}]}, model("ec2").operation_model(operation))
+    assert list(found) == ([] if known else [f"{operation} has no filter {name}"])
 
 
 def test_an_element_that_no_page_has_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.launch import templates
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.templates import Template, TemplateUses
+from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import FakeClock
 
@@ -25,6 +26,7 @@ class Cloud:
         self.limit = limit
         self.there: dict[str, dict[str, str]] = {}
         self.denied = False
+        self.listed = True
         self._lock = threading.Lock()
 
     def client(self, service: str, region: str = "") -> "Cloud":
@@ -48,6 +50,7 @@ class Cloud:
             rows = [
                 {"LaunchTemplateName": name, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
                 for name, tags in self.there.items()
+                if self.listed
             ]
         return {"LaunchTemplates": rows}
 
@@ -127,3 +130,15 @@ def test_where_nothing_can_be_deleted_the_quota_is_told() -> None:
     stage.cloud.denied = True
     with pytest.raises(ClientError, match="MaxTemplateLimitExceeded"):
         stage.make(50)
+
+
+def test_a_template_whose_deletion_failed_is_deleted_again_though_no_list_has_it_yet() -> None:
+    stage = Stage()
+    stage.make(1)
+    stage.cloud.listed, stage.cloud.denied = False, True
+    with pytest.raises(DiscoveryError):
+        stage.templates.drop("default")
+    stage.cloud.denied = False
+    assert stage.templates.drop("default") == 1
+    assert stage.cloud.there == {}
+    assert stage.templates.drop("default") == 0
