@@ -127,6 +127,25 @@ class Catalogue:
             (number, left, asked) for number, (_, left, asked) in sorted(found.items(), key=lambda e: (e[1][0], e[0]))
         ]
 
+    def used_up(self, requirements: Requirements, label: str) -> tuple[Reservation, ...]:
+        """The reservations that these requirements admit, if they admit nothing else and no node is left of any; else none."""
+        named = requirements.requirement(label) if label else None
+        if requirements.requirement(CAPACITY_TYPE_LABEL).single_value != CAPACITY_RESERVED and (
+            named is None or not named.present or named.complement
+        ):
+            return ()
+        found = set[Reservation]()
+        for one in self.types:
+            if requirements.conflict(one.requirements) is not None:
+                continue
+            for offering in one.offerings:
+                if offering.capacity_type == CAPACITY_RESERVED and requirements.conflict(offering.requirements) is None:
+                    if offering.reservation_capacity > 0:
+                        return ()
+                    number = offering.requirements.requirement(label).single_value if label else None
+                    found.add(number or f"{one.name}/{offering.zone}")
+        return tuple(sorted(found))
+
     def largest(self, name: str) -> int:
         """The most that one node of any type counts against a limit on `name`."""
         self.within(name, 0)

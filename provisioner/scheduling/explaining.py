@@ -67,7 +67,7 @@ def explain(account: Account, node_filter: NodeFilter, need: Need, ports: Ports 
     if taint is not None:
         return Untolerated(taint)
     if not offer.matching_rows:
-        return _no_types(offer)
+        return _no_types(account)
     if not node_filter.terms:
         return NoTerm()
     found = [_explain_term(account, term, need, ports) for term in node_filter.terms]
@@ -94,6 +94,8 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
         return 1, Incompatible(conflict)
     merged = offer.template.merged(term.requirements)
     unmet, matching = _first_unmet(offer, merged)
+    if used_up := offer.catalogue.used_up(merged, account.reservation_label):
+        return 3, NoOffering(matching.bit_count(), used_up)
     if unmet is not None:
         return 2, _no_type(offer, unmet, merged, alone=not offer.matching(merged[unmet]))
     rows = matching & offer.catalogue.available(merged)
@@ -105,8 +107,11 @@ def _explain_term(account: Account, term: Term, need: Need, ports: Ports) -> _Fo
     return 4, DaemonsFill(rows.bit_count())
 
 
-def _no_types(offer: PreparedPool) -> Constraint:
+def _no_types(account: Account) -> Constraint:
+    offer = account.offer
     offered = len(offer.catalogue.types)
+    if used_up := offer.catalogue.used_up(offer.template, account.reservation_label):
+        return NoInstanceTypes(offered, used_up=used_up)
     key, _ = _first_unmet(offer, offer.template)
     if key is None:
         return NoInstanceTypes(offered)
@@ -144,6 +149,8 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     fitting = offer.fitting(state.rows, offer.dimensions.filled(need))
     if not offer.enough_values(state, fitting):
         return 5, _min_values(offer, state, fitting)
+    if used_up := _held_by_others(account, state):
+        return 6, NoOffering(fitting.bit_count(), used_up)
     ledger = account.ledger
     if ledger is None:
         return 7, Unexplained()
@@ -151,6 +158,15 @@ def _explain_size(account: Account, state: State, need: Need) -> _Found:
     if allowed and not offer.enough_values(state, allowed):
         return 6, _min_values(offer, state, allowed)
     return 6, _limits(ledger, list(members(fitting)))
+
+
+def _held_by_others(account: Account, state: State) -> tuple[str, ...]:
+    """The reservations that alone would do, where claims of this result hold all that was left of them."""
+    reservations = account.reservations
+    if reservations is None or reservations.bought(account.offer, state) is not None:
+        return ()
+    every = [one for one, _ in reservations.options(account.offer, state).every]
+    return () if any(reservations.left[one] > 0 for one in every) else tuple(sorted(every))
 
 
 def _too_large(offer: PreparedPool, points: Sequence[Vector], need: Need) -> Constraint:

@@ -98,6 +98,7 @@ class Account:
 
     Attributes:
         claims: the places that are claims of this pool.
+        reservation_label: names the reservation of an offering.
         exact: limits or minValues have to be looked at for every pod; else they are so far away that all pods of the
             problem cannot reach them.
     """
@@ -113,6 +114,7 @@ class Account:
         "ledger",
         "number",
         "offer",
+        "reservation_label",
         "reservations",
     )
 
@@ -129,6 +131,7 @@ class Account:
         """For a problem of so many pods that take `load` together."""
         self.best_effort: Final = best_effort
         self.reservations: Final = reservations if offer.catalogue.reserved else None
+        self.reservation_label: Final = reservations.label
         self.number: Final = number
         self.offer: Final = offer
         self.claims = 0

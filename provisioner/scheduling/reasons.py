@@ -77,15 +77,19 @@ class NoInstanceTypes:
         requirement: the first of its requirements, by key, after which no type is left; None where types are left
             and only their offerings are missing.
         alone: whether no type meets that requirement even by itself.
+        used_up: the reservations that are all that the pool allows, where no instance is left of them.
     """
 
     offered: int
     requirement: Requirement | None = None
     alone: bool = True
+    used_up: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.offered:
             return "the provider offers no instance types"
+        if self.used_up:
+            return f"the NodePool allows reserved capacity only, and {_used_up(self.used_up)}"
         if self.requirement is None:
             return f"none of {self.offered} instance types meets the requirements of the NodePool with an available offering"
         if self.requirement.is_contradiction:
@@ -121,14 +125,27 @@ class NoTypeMatches:
 
 @dataclass(frozen=True, slots=True)
 class NoOffering:
-    """Types match, but none can be had now in the zones and capacity types that the pod allows."""
+    """Types match, but none can be had now in the zones and capacity types that the pod allows.
+
+    `used_up` are the reservations that are all that it allows, where no instance is left of them.
+    """
 
     types: int
+    used_up: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.used_up:
+            return f"only reserved capacity is allowed, and {_used_up(self.used_up)}"
         return (
             f"no available offering of {self.types} matching instance types in the requested zones and capacity types"
         )
+
+
+def _used_up(reservations: tuple[str, ...]) -> str:
+    if len(reservations) == 1:
+        return f"capacity reservation {reservations[0]} is used up"
+    more = f" and {len(reservations) - _SHOWN_POOLS} more" if len(reservations) > _SHOWN_POOLS else ""
+    return f"capacity reservations {', '.join(reservations[:_SHOWN_POOLS])}{more} are used up"
 
 
 @dataclass(frozen=True, slots=True)

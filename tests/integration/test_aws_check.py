@@ -344,7 +344,7 @@ def test_what_our_own_credentials_lack_is_missing(poor_ec2: Checker) -> None:
     assert "set CLUSTER_ENDPOINT" in said[f"eks:DescribeCluster on cluster/{CLUSTER}"]
     # what is refused to us cannot be looked at, which is not the same as not there
     assert {what for (about, what), one in verdicts.items() if one == "unknown" and about != "permissions"} == {
-        *("EKS cluster", "interruption queue", "images"),
+        *("EKS cluster", "interruption queue", "images", "role"),
     }
 
 
@@ -383,6 +383,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "instance profile",
         "instance profile nobody does not exist",
     ),
+    "no role": ({"role": "NoSuchRole"}, "role", "role NoSuchRole does not exist"),
+    "no role of a path": ({"role": "some/path/NoSuchRole"}, "role", "role some/path/NoSuchRole does not exist"),
     "no placement group": (
         {"placementGroupSelector": {"name": "nothing"}},
         "placement group",
@@ -420,6 +422,43 @@ def test_a_profile_that_is_ready_made_tells_the_role_that_is_passed(open_ec2: Ch
     assert vpc.role in said["instance profile"]
     (missing,) = having(verdicts, "missing")
     assert missing == f"iam:PassRole on role/{vpc.role.rpartition('/')[2]}"
+
+
+def test_the_profile_that_the_controllers_made_tells_of_its_role(strict_ec2: Checker) -> None:
+    """They may not read roles."""
+    vpc = strict_ec2.where.vpc
+    made = node_class(role=vpc.role.rpartition("/")[2])
+    for profile, verdict in ((vpc.profile, "ok"), ("nobody", "unknown"), ("", "unknown")):
+        told = msgspec.structs.replace(made, status=msgspec.convert({"instanceProfile": profile}, type(made.status)))
+        assert strict_ec2(told)[1]["EC2NodeClass default", "role"] == verdict
+
+
+@pytest.mark.parametrize(("tokens", "verdict"), [(None, "ok"), ("required", "ok"), ("optional", "missing")])
+def test_a_policy_that_asks_for_metadata_options_sees_those_of_the_class(tokens: str | None, verdict: str) -> None:
+    """The dry run had none, and was refused although launches were not."""
+    denial = {
+        "Sid": "RequireTokens",
+        "Effect": "Deny",
+        "Action": "ec2:RunInstances",
+        "Resource": "arn:aws:ec2:*:*:instance/*",
+        "Condition": {"StringNotEquals": {"ec2:MetadataHttpTokens": "required"}},
+    }
+    policies = [*defaults(), {"Version": "2012-10-17", "Statement": [denial]}]
+    options: dict[str, Any] = {} if tokens is None else {"metadataOptions": {"httpTokens": tokens}}
+    with Ec2.start(name=CLUSTER, region=REGION, data="small", policies=policies) as made:
+        _, verdicts, _ = Checker(made)(node_class(**options))
+    found = {one for (_, what), one in verdicts.items() if what.startswith("ec2:RunInstances on ") and "image" in what}
+    assert found == {verdict}
+
+
+def test_what_is_asked_of_a_queue_that_is_not_there_stays_unknown(open_ec2: Checker) -> None:
+    open_ec2.where.script([Fault(action="SimulatePrincipalPolicy", kind="denied", times=0)])
+    try:
+        _, verdicts, said = open_ec2(node_class(), interruption_queue="nothing")
+    finally:
+        open_ec2.where.script()
+    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= actions(verdicts, "unknown")
+    assert "queue nothing does not exist" in next(said[what] for what in said if what.startswith("sqs:ReceiveMessage"))
 
 
 @pytest.mark.parametrize(
@@ -506,6 +545,9 @@ def test_aws_that_cannot_be_reached_is_unknown(tmp_path: Path) -> None:
     assert "missing" not in output
     for what in ("account", "EKS cluster", "subnets", "security groups", "role"):
         assert f"  unknown  {what}: " in output
+    assert [line for line in output.splitlines() if line.startswith("  ok")] == [
+        "  ok       interruption queue: not set; Spot Instances are reclaimed without their pods being moved first"
+    ]
 
 
 def test_without_credentials_nothing_is_called_missing(open_ec2: Checker, tmp_path: Path) -> None:
@@ -560,6 +602,7 @@ def test_answers_of_several_pages_are_all_read() -> None:
 @pytest.mark.plane
 def test_the_classes_of_the_cluster_are_looked_at(plane: DevCluster, open_ec2: Checker) -> None:
     arn = role(open_ec2, "of-the-cluster", defaults(open_ec2.where.vpc.account))
+    role(open_ec2, "nodes", ())
     kube = with_definitions(plane)
     kube.create(EC2NODECLASSES, body("checked", role="nodes"))
     try:

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError, HTTPClientError
 from provisioner.apis.core import Node
 from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
+from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render
 from provisioner.cloudprovider.aws.market import reads
@@ -825,6 +826,18 @@ def test_templates_and_their_versions_have_quotas() -> None:
         made.add_version(version)
 
 
+@pytest.mark.parametrize(("size", "error"), [(6, ""), (4, "InvalidBlockDeviceMapping")])
+def test_a_volume_holds_its_snapshot(ec2: Ec2, size: int, error: str) -> None:
+    bottlerocket = next(
+        one["ImageId"]
+        for one in call(ec2, "describe_images", Owners=["amazon"])["Images"]
+        if "bottlerocket" in one["Name"] and one["Architecture"] == "x86_64"
+    )
+    name = template(ec2, BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": size}}])
+    answer = fleet(ec2, name=name, override={"ImageId": bottlerocket})
+    assert [one["ErrorCode"] for one in answer.get("Errors", ())] == ([error] if error else [])
+
+
 def test_user_data_has_a_limit(ec2: Ec2) -> None:
     def make(size: int) -> str:
         return template(ec2, UserData=base64.b64encode(b"x" * size).decode())
@@ -871,6 +884,22 @@ def test_a_reservation_is_used_up(ec2: Ec2) -> None:
         ),
         "it is free again",
     )
+
+
+def test_instances_of_a_cancelled_reservation_run_on_outside_of_it(ec2: Ec2) -> None:
+    reservation = ec2.add_reservation("m5.large", ec2.vpc.zones[0], 2)
+    (instance,) = ids(fleet(ec2, name=reserved(ec2, reservation)))
+    assert Instance.of(seen(ec2, instance)).capacity_type == "reserved"
+    call(ec2, "cancel_capacity_reservation", CapacityReservationId=reservation)
+    (described,) = call(ec2, "describe_capacity_reservations", CapacityReservationIds=[reservation])[
+        "CapacityReservations"
+    ]
+    assert (described["State"], described["AvailableInstanceCount"]) == ("cancelled", 0)
+    one = seen(ec2, instance)
+    assert one["State"]["Name"] in {"pending", "running"}
+    assert (one.get("CapacityReservationId"), Instance.of(one).capacity_type) == (None, "on-demand")
+    refused = fleet(ec2, name=reserved(ec2, reservation))
+    assert [one["ErrorCode"] for one in refused["Errors"]] == ["ReservationCapacityExceeded"]
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,8 @@ def instance_profile_errors(place: Place) -> Any:
         "no role": code_of(lambda: iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=NOBODY)),
         "no profile": code_of(lambda: iam.delete_instance_profile(InstanceProfileName=NOBODY)),
         "in use": code_of(lambda: iam.delete_instance_profile(InstanceProfileName=name)),
+        "role": iam.get_role(RoleName=ROLE)["Role"]["Arn"].rpartition("/")[2],
+        "role that is not there": code_of(lambda: iam.get_role(RoleName=NOBODY)),
         "other role": code_of(lambda: iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=NOBODY)),
     }
     iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=ROLE)

@@ -438,6 +438,12 @@ data "aws_iam_policy_document" "self_check" {
     actions   = ["iam:SimulatePrincipalPolicy"]
     resources = ["arn:${local.partition}:iam::${local.account}:role/${var.cluster_name}-karpenter"]
   }
+
+  statement {
+    sid       = "AllowReadingInstanceRole"
+    actions   = ["iam:GetRole"]
+    resources = ["${aws_iam_role.node.arn}"]
+  }
 }
 
 locals {

@@ -1,5 +1,7 @@
 """Pools, their minValues, limits and reservations, and priorities; one sentence a row."""
 
+from typing import Any
+
 import pytest
 
 from provisioner.apis import names
@@ -46,6 +48,10 @@ def with_reservation(name: str, instances: int, zone: str = "a") -> InstanceType
     return instance_type(
         name, "2", "4Gi", 1.0, offerings=[offering(zone, 1.0), reserved(zone, f"cr-{name}", instances)]
     )
+
+
+def reserved_only(*types: InstanceType) -> Any:
+    return pool("default", (KIND, "In", [names.CAPACITY_RESERVED]), types=types)
 
 
 ROWS: dict[str, Row] = {
@@ -104,6 +110,23 @@ ROWS: dict[str, Row] = {
     "a pod that wants no reserved capacity buys": row(
         problem([pod("p", shape(selector={KIND: "on-demand"}))], pool(types=(with_reservation("res", 1),)), reservation_label=RESERVATION),
         "p has kind=on-demand"),
+    "a pool whose only reservation is used up says so": row(
+        problem([pod("p", shape("1"))], reserved_only(with_reservation("res", 0)), reservation_label=RESERVATION),
+        "p left: the NodePool allows reserved capacity only, and capacity reservation cr-res is used up"),
+    "a pod that asks for a reservation that is used up is told so": row(
+        problem([pod("p", shape("1", selector={RESERVATION: "cr-res"}))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION),
+        "p left: only reserved capacity is allowed, and capacity reservation cr-res is used up"),
+    "a pod that asks for reserved capacity is told of all reservations that would do": row(
+        problem([pod("p", shape("1", selector={KIND: "reserved"}))], pool(types=(with_reservation("a", 0), with_reservation("b", 0))), reservation_label=RESERVATION),
+        "p left: capacity reservations cr-a, cr-b are used up"),
+    "the last instance of a reservation that an earlier pod got is used up": row(
+        problem(pods(2, shape("2"), "p"), reserved_only(with_reservation("res", 1)), reservation_label=RESERVATION),
+        "1 of p left: only reserved capacity is allowed, and capacity reservation cr-res is used up"),
+    "a reservation that has instances is not used up where the pod is too large": row(
+        problem([pod("p", shape("9"))], reserved_only(with_reservation("res", 1)), reservation_label=RESERVATION), "p left: cpu 9 exceeds"),
+    "a reservation of another zone is not the pod's": row(
+        problem([pod("p", shape("1", selector={ZONE: "b", KIND: "reserved"}))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION),
+        "p left: no instance type has"),
     "a reservation that is used up is none": row(
         problem([pod("p", shape("1"))], pool(types=(with_reservation("res", 0),)), reservation_label=RESERVATION), "p has kind=on-demand"),
     "no claim may become a type that the limit would not bear": row(

@@ -15,6 +15,12 @@ Asked = tuple[str, str, Mapping[str, list[str]]]
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
+def _metadata(options: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Condition keys of an instance's metadata options; those that the request leaves out are not there."""
+    keys = ("HttpEndpoint", "HttpPutResponseHopLimit", "HttpTokens")
+    return {f"ec2:Metadata{key}": [str(options[key])] for key in keys if key in options}
+
+
 class Asking:
     """The permissions of calls on one account."""
 
@@ -81,7 +87,8 @@ class Asking:
         self, action: str, named: list[str], request: Mapping[str, Any], data: Mapping[str, Any], *, spot: bool
     ) -> Iterator[Asked]:
         for kind in ("instance", "volume", "network-interface", *(("spot-instances-request",) if spot else ())):
-            yield from self._made(action, named, kind, {**tags_of(data, kind), **tags_of(request, kind)})
+            more = _metadata(data.get("MetadataOptions") or _NOTHING) if kind == "instance" else _NOTHING
+            yield from self._made(action, named, kind, {**tags_of(data, kind), **tags_of(request, kind)}, more)
         used = [self._arn("image", str(data.get("ImageId", "*")), account=""), self._arn("subnet", "*")]
         interfaces = data.get("NetworkInterfaces") or ()
         groups = (
@@ -124,11 +131,18 @@ class Asking:
             context = {**self._common, **_tags("Resource", template.tags)}
             yield from ((action, self._arn("launch-template", template.id), context) for action in named)
 
-    def _made(self, action: str, named: list[str], kind: str, tags: Mapping[str, str]) -> Iterator[Asked]:
-        """Something that is made with these tags."""
+    def _made(
+        self,
+        action: str,
+        named: list[str],
+        kind: str,
+        tags: Mapping[str, str],
+        more: Mapping[str, list[str]] = _NOTHING,
+    ) -> Iterator[Asked]:
+        """Something that is made with these tags; `more` are further condition keys of the actions."""
         arn = self._arn(kind, "*" if kind != "launch-template" else "lt-new")
         context = {**self._common, **_tags("Request", tags), **({"aws:TagKeys": sorted(tags)} if tags else {})}
-        yield from ((one, arn, context) for one in named)
+        yield from ((one, arn, {**context, **more}) for one in named)
         if tags:
             yield "ec2:CreateTags", arn, {**context, "ec2:CreateAction": [action]}
 

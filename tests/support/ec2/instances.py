@@ -142,6 +142,11 @@ class Instance:
         self.tagged.append((seconds, kept))
         self._xml.clear()
 
+    def leave_reservation(self) -> None:
+        """Run on, on demand."""
+        self.capacity_reservation = ""
+        self._xml.clear()
+
     def item(self, state: str, tags: Mapping[str, str]) -> str:
         """Its XML in DescribeInstances, kept until something changes."""
         key = state if tags is self.tags else ""

@@ -106,10 +106,12 @@ class Pools:
         self.reservations[made.id] = made
         return {"CapacityReservation": _reservation(made)}
 
-    def cancel_reservation(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """CancelCapacityReservation."""
-        self.reservation(request["CapacityReservationId"]).state = "cancelled"
-        return {"Return": True}
+    def cancel_reservation(self, request: Mapping[str, Any]) -> set[str]:
+        """CancelCapacityReservation; the instances that leave it, and run on."""
+        found = self.reservation(request["CapacityReservationId"])
+        found.state = "cancelled"
+        left, found.used = found.used, set()
+        return left
 
     def describe_reservations(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """DescribeCapacityReservations."""

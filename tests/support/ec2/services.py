@@ -74,7 +74,7 @@ class Services:
             "CreateCapacityReservation": lambda request, _: pools.create_reservation(
                 request, market.zone_id(request["AvailabilityZone"]), now()
             ),
-            "CancelCapacityReservation": lambda request, _: pools.cancel_reservation(request),
+            "CancelCapacityReservation": lambda request, _: world.cancel_reservation(request),
             "DescribeCapacityReservations": lambda request, _: pools.describe_reservations(request),
             "CreatePlacementGroup": lambda request, _: pools.create_group(request),
             "DeletePlacementGroup": lambda request, _: pools.delete_group(request),

@@ -701,6 +701,12 @@ class World:
         """DescribeInstances."""
         return ec2_page("DescribeInstances", self.instances.describe(request, self.timing.seconds(), stale))
 
+    def cancel_reservation(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """CancelCapacityReservation. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-reservations-release.html."""
+        for one in self.pools.cancel_reservation(request):
+            self.instances.all[one].leave_reservation()
+        return {"Return": True}
+
     def terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """TerminateInstances: all or, where one id is unknown, none; of a zone with a protected one none."""
         found = self.instances.known(request.get("InstanceIds") or (), self.timing.seconds())

@@ -293,6 +293,7 @@ _KEY_GRANTED: Final = Scope(
     (_THROUGH_EC2, Condition("Bool", "kms:GrantIsForAWSResource", ("true",))),
 )
 _SELF_SIMULATED: Final = Scope(SELF_CHECK, "AllowAskingAboutOwnRole", ("{controller_role_arn}",))
+_NODE_ROLE_READ: Final = Scope(SELF_CHECK, "AllowReadingInstanceRole", ("{node_role_arn}",))
 
 _LAUNCHES: Final = ("ec2:CreateFleet",)
 _NO_LAUNCH: Final = "no instances are launched; NodeClaims get Launched=False with reason Unauthorized"
@@ -567,6 +568,13 @@ PERMISSIONS: Final = (
         Feature.SELF_CHECK,
         "simulates the policies of the role",
         "`dovetail aws check` inside the cluster reports actions without a dry run as unknown; run it outside the cluster with --role-arn",
+    ),
+    Permission(
+        "iam:GetRole",
+        _NODE_ROLE_READ,
+        Feature.SELF_CHECK,
+        "looks for the role of the nodes",
+        "`dovetail aws check` inside the cluster reports the role of an EC2NodeClass as unknown until its instance profile exists",
     ),
 )
 

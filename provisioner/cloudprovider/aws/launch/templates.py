@@ -133,7 +133,7 @@ def template(
         "ImageId": instance.image,
         "IamInstanceProfile": {"Name": instance.profile},
         "Monitoring": {"Enabled": spec.detailed_monitoring is True},
-        "MetadataOptions": _metadata(node_class, region),
+        "MetadataOptions": metadata_options(node_class, region),
         "NetworkInterfaces": _interfaces(node_class, instance),
         "Placement": _placement(instance),
         "TagSpecifications": [
@@ -248,7 +248,8 @@ class TemplateUses:
             self._uses = {name: self._uses[name] for name in newest[: MAX_USES - MAX_USES // 16]}
 
 
-def _metadata(node_class: EC2NodeClass, region: str) -> dict[str, Any]:
+def metadata_options(node_class: EC2NodeClass, region: str) -> dict[str, Any]:
+    """How instances of a class reach their metadata service; policies may ask for it."""
     given = node_class.spec.metadata_options
     options: dict[str, Any] = dict(_METADATA_DEFAULTS)
     if isinstance(given, ec2.MetadataOptions):

@@ -587,6 +587,18 @@ def _own_labels(info: TypeInfo) -> dict[str, tuple[str, ...]]:
     return {key: () if value is None else (value,) for key, value in values.items()}
 
 
+def unknown_to_tables(infos: Iterable[TypeInfo]) -> tuple[str, ...]:
+    """Types of which no shipped table says what EC2 does not: network interfaces for pods and on Windows, or the bandwidth; in order."""
+    limits = static_data.eni_limits()
+    return tuple(
+        sorted(
+            one.name
+            for one in infos
+            if one.name not in limits or (_network_mbps(one) is None and one.network_performance not in _VAGUE_NETWORK)
+        )
+    )
+
+
 def _network_mbps(info: TypeInfo) -> str | None:
     """Baseline bandwidth: the documented figure, else the sum over the cards; None where it is words only ("Moderate")."""
     documented = static_data.network_mbps().get(info.name)

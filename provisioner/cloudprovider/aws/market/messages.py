@@ -16,6 +16,10 @@ INSTANCE_TYPES_WITHOUT_PRICE: Final = (
     "Instance types without a known price are offered last, and not at all where the price of nodes is limited"
 )
 ESTIMATED_PRICES: Final = "On-demand prices that no price list of the Region has are estimated from another Region's"
+INSTANCE_TYPES_NOT_IN_TABLES: Final = (
+    "This version of Dovetail does not know some instance types: their nodes are planned without vpc.amazonaws.com/pod-eni, addresses for Windows "
+    "pods or the network bandwidth label; upgrade Dovetail"
+)
 
 # discounts.py
 TIME_IS_MISSING: Final = "until must be a date or a time"

@@ -144,6 +144,7 @@ class RegionMarket:
             settings.region, spot_max_age=settings.spot_refresh, on_demand_max_age=settings.price_refresh
         )
         self._ledger, self._ledger_text = DiscountTable(), ""
+        self._unknown = frozenset[str]()
         self._read = threading.Event()
         self._taken: _Taken | None = None
         questions = {
@@ -329,6 +330,10 @@ class RegionMarket:
         if self._catalogue.load(region):
             self._region = region
             _log.info(messages.REFRESHED_INSTANCE_TYPES, types=len(region.infos), region=self._settings.region)
+            unknown = frozenset(instance_types.unknown_to_tables(region.infos))
+            if news := sorted(unknown - self._unknown):
+                _log.warning(messages.INSTANCE_TYPES_NOT_IN_TABLES, types=", ".join(news))
+            self._unknown |= unknown
             self._after()
         self._read.set()
         return self._settings.catalogue_refresh.total_seconds()

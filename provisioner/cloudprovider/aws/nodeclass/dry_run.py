@@ -318,6 +318,7 @@ def run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping
         "InstanceType": choice.instance_type,
         "ImageId": choice.image.id,
         "NetworkInterfaces": [{**one, "SubnetId": place.id} for one in made.data["NetworkInterfaces"]],
+        "MetadataOptions": made.data["MetadataOptions"],  # policies look for them in the request
         "TagSpecifications": [{"ResourceType": kind, "Tags": listed} for kind in kinds],
     }
 

@@ -100,7 +100,10 @@ def tried(failure: Failure | None, resource: str = "") -> Answer:
 
 def finding(need: Need, answers: Iterable[Answer], cluster: str) -> Finding:
     """The finding for one permission: the worst of its answers, in words that say what to do."""
-    given, row = tuple(answers), need.row
+    given, row = (
+        tuple(answers) or (Answer(Verdict.UNKNOWN, why="nothing of the kind is there to check it with"),),
+        need.row,
+    )
     for verdict in (Verdict.MISSING, Verdict.UNKNOWN):
         bad = [answer for answer in given if answer.verdict is verdict]
         if bad:

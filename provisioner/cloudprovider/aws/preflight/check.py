@@ -13,6 +13,7 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.access.permissions import Names
+from provisioner.cloudprovider.aws.launch.templates import metadata_options
 from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL, launch_tags
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT, Answer, finding
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
@@ -108,6 +109,7 @@ def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSett
                     survey.subnets[0].zone,
                     tuple(group.id for group in survey.groups),
                     tuple(launch_tags(one, STAND_IN_POOL, settings.cluster_name).items()),
+                    metadata_options(one, settings.region),
                 )
     bare = launch_tags(EC2NodeClass(), STAND_IN_POOL, settings.cluster_name)
     return Sample(tags=tuple(bare.items()))

@@ -14,6 +14,7 @@ from provisioner.cloudprovider.aws.nodeclass import verdicts
 from provisioner.cloudprovider.aws.nodeclass.cluster import EksCluster
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
 from provisioner.cloudprovider.aws.nodeclass.groups import Group
+from provisioner.cloudprovider.aws.nodeclass.profiles import role_name
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import ENDLESS, Subnet, SubnetBook
 from provisioner.cloudprovider.aws.nodeclass.validation import unsupported_alias
@@ -240,9 +241,29 @@ class _ClassLook:
         role = str(self._class.spec.role)
         stem = f"arn:{self._where.partition}:iam::{self._where.account}:role/"
         self._roles = (role if role.startswith("arn:") else stem + role.lstrip("/"),)
-        made = self._class.status.instance_profile
-        said = f"{role}; the controllers create its instance profile" + (f", now {made}" if made else "")
-        return Finding(self._about, "role", Verdict.OK, said)
+        iam, made = self._aws.client("iam"), self._class.status.instance_profile
+        if made and role_name(role) in map(role_name, arns := self._roles_of(made)):  # which the controllers may read
+            self._roles = arns
+            return Finding(
+                self._about, "role", Verdict.OK, f"{role}; the controllers created its instance profile {made}"
+            )
+        try:
+            self._roles = (str(iam.get_role(RoleName=role_name(role))["Role"]["Arn"]),)
+        except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
+            failure = classify_exception(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                return _untold(self._about, "role", "iam:GetRole", failure)
+            advice = "create it with manifests/aws, or correct spec.role"
+            return Finding(self._about, "role", Verdict.MISSING, f"role {role} does not exist", advice)
+        return Finding(self._about, "role", Verdict.OK, f"{role}; the controllers create its instance profile")
+
+    def _roles_of(self, profile: str) -> tuple[str, ...]:
+        """ARNs of the roles in an instance profile; none where IAM does not tell."""
+        try:
+            answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
+        except Exception:  # noqa: BLE001 - the role is asked about then
+            return ()
+        return tuple(str(row["Arn"]) for row in answer["InstanceProfile"].get("Roles", ()))
 
     def _look_at_profile(self) -> Finding:
         what, profile = "instance profile", self._class.spec.instance_profile

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws.access.client import Clients
-from provisioner.cloudprovider.aws.access.errors import classify_exception
+from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.access.permissions import (
     CREATED,
     ENDED,
@@ -45,6 +45,7 @@ class Sample:
         instance_type: one that the image goes with.
         groups: security groups of the subnet's VPC.
         tags: of everything that a launch makes.
+        metadata: options of the instance's metadata service, which policies may ask for.
     """
 
     image: str = ""
@@ -53,6 +54,7 @@ class Sample:
     zone: str = ""
     groups: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
@@ -129,14 +131,22 @@ class Trials:
             "sqs:GetQueueUrl": self._queue_url,
             # what is received so is to be received again at once, by the controllers
             "sqs:ReceiveMessage": lambda: sqs.receive_message(
-                QueueUrl=self._queue_url(), MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0
+                QueueUrl=self._known_queue(), MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0
             ),
-            "sqs:DeleteMessage": lambda: sqs.delete_message(QueueUrl=self._queue_url(), ReceiptHandle=_NOBODY),
+            "sqs:DeleteMessage": lambda: sqs.delete_message(QueueUrl=self._known_queue(), ReceiptHandle=_NOBODY),
         }
 
     def _queue_url(self) -> str:
         answer = self._aws.client("sqs").get_queue_url(QueueName=self._settings.interruption_queue)
         return str(answer["QueueUrl"])
+
+    def _known_queue(self) -> str:
+        try:
+            return self._queue_url()
+        except Exception as error:
+            if classify_exception(error).kind is Kind.NOT_FOUND:
+                raise NothingToTry(f"queue {self._settings.interruption_queue} does not exist") from None
+            raise
 
     def _own_parameter(self, arn: str) -> Answer:
         name = "/" + arn.partition(":parameter/")[2]
@@ -154,6 +164,7 @@ class Trials:
             InstanceType=sample.instance_type,
             SubnetId=sample.subnet,
             SecurityGroupIds=list(sample.groups),
+            MetadataOptions=dict(sample.metadata),
             MinCount=1,
             MaxCount=1,
             TagSpecifications=self._tagged("instance", "volume", "network-interface"),

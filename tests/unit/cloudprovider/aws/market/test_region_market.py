@@ -18,6 +18,7 @@ from provisioner.cloudprovider.aws.market import region_market
 from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
+from provisioner.cloudprovider.aws.market.messages import INSTANCE_TYPES_NOT_IN_TABLES
 from provisioner.cloudprovider.aws.market.region_market import Around, Reads, RegionMarket
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.settings import AwsSettings
@@ -240,6 +241,25 @@ def test_a_region_without_types_is_no_answer() -> None:
     world.region = Region()
     found.refresh(region_market.CATALOGUE)
     assert len(found.types(node_class())) == 2
+
+
+def test_a_type_that_no_shipped_table_knows_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    world, clock = World(), FakeClock()
+    found = filled(world, clock)
+
+    def with_types(*new: str) -> list[str]:
+        known = region(*NAMES)
+        more = tuple(msgspec.structs.replace(known.infos[0], name=name) for name in new)
+        world.region = Region.of((*known.infos, *more), [(one.name, "a") for one in (*known.infos, *more)])
+        caplog.clear()
+        with caplog.at_level("WARNING"):
+            found.refresh(region_market.CATALOGUE)
+        return [vars(one)["fields"]["types"] for one in caplog.records if one.message == INSTANCE_TYPES_NOT_IN_TABLES]
+
+    assert with_types() == []
+    assert with_types("q2.large", "q1.large") == ["q1.large, q2.large"]
+    assert with_types("q3.large", "q1.large") == ["q3.large"]
+    assert with_types("q2.large") == []
 
 
 def test_the_spot_market_is_asked_once_in_its_interval() -> None:
