@@ -17,6 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
 from provisioner.apis.core import Node
+from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.aws.access import wire
 from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
 from provisioner.cloudprovider.aws.instances.instances import Instance
@@ -1556,6 +1557,36 @@ def test_instances_become_nodes_from_their_user_data_alone(plane: DevCluster) ->
             "the cloud controller deletes their Nodes",
             60,
         )
+
+
+def test_nodes_of_an_ipv6_cluster_are_ready_on_nitro_only(plane: DevCluster) -> None:
+    ca, cidr = authority(plane), "fd00:10::/108"
+    where = ClusterOfNodes("emulated", plane.host, ca, str(plane.kubeconfig))
+    client = Client(connect(str(plane.kubeconfig), user_agent="test", clock=SystemClock()), SystemClock())
+    with Ec2.start(where, clock_factor=10, rate_limits=False, service_cidr=cidr) as ec2:
+        described = ec2.client("eks").describe_cluster(name="emulated")["cluster"]["kubernetesNetworkConfig"]
+        assert described == {"serviceIpv6Cidr": cidr, "ipFamily": "ipv6"}
+        cluster = Cluster(name="emulated", endpoint=plane.host, ca_bundle=ca, minor=36, cidr=cidr, dns="fd00:10::a")
+        text = encoded(render(node_input("AL2023", cluster=cluster, labels={}, user_data="")))
+        address = [{"DeviceIndex": 0, "Groups": list(ec2.vpc.groups), "PrimaryIpv6": True, "Ipv6AddressCount": 1}]
+        name = template(ec2, UserData=text, NetworkInterfaces=address)
+        (refused,) = fleet(ec2, ("m3.medium",), name=name)["Errors"]
+        assert refused["ErrorCode"] == "UnsupportedOperation"
+        (t2,), (m5,) = (ids(fleet(ec2, (kind,), name=name)) for kind in ("t2.large", "m5.large"))
+
+        def ready() -> dict[str, bool]:
+            found = {one["id"]: one["node"] for one in ec2.instances() if one["joined"]}
+            nodes = {one.metadata.name: one for one in client.list(NODES)}
+            return {
+                instance: is_true(nodes[node].status.conditions, "Ready")
+                for instance, node in found.items()
+                if node in nodes
+            }
+
+        eventually(lambda: ready() == {t2: False, m5: True}, "both have joined, and that on Nitro is Ready", 60)
+        call(ec2, "terminate_instances", InstanceIds=[t2, m5])
+        ec2.skip(80)
+        eventually(lambda: not ready(), "their Nodes are gone", 60)
 
 
 def check_node(node: Node, instance: Mapping[str, Any], case: JoinCase) -> None:
