@@ -38,6 +38,7 @@ from tests.support.ec2.protocol import AwsError
 from tests.support.ec2.templates import LaunchTemplates
 from tests.support.eventually import eventually
 from tests.support.userdata import node as node_input
+from tests.support.verdict_cases import user_data_case
 
 FACTOR = 50.0
 ONCE = Config(retries={"total_max_attempts": 1}, read_timeout=10)
@@ -1476,6 +1477,14 @@ class JoinCase:
 
 _AL2023 = AL2023.format("x86_64")
 _BOTTLEROCKET = "/aws/service/bottlerocket/aws-k8s-1.36/x86_64/latest/image_id"
+_WINDOWS = "/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.36/image_id"
+
+
+def own_user_data(name: str) -> str:
+    """Of an EC2NodeClass in tests/data/userdata."""
+    return str(user_data_case(name)["spec"]["userData"])
+
+
 JOINS = {
     "AL2023": JoinCase("AL2023", _AL2023, kubelet={"systemReserved": {"cpu": "100m"}}),
     "AL2023 beside a script": JoinCase("AL2023", _AL2023, user_data="#!/bin/bash\necho hello"),
@@ -1487,7 +1496,7 @@ JOINS = {
     "Bottlerocket": JoinCase("Bottlerocket", _BOTTLEROCKET, kubelet={"systemReserved": {"cpu": "100m"}}),
     "Windows": JoinCase(
         "Windows2022",
-        "/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.36/image_id",
+        _WINDOWS,
         kubelet={"systemReserved": {"cpu": "100m"}},
     ),
     "another cluster": JoinCase("AL2023", _AL2023, {"name": "other"}, refusal="Unauthorized"),
@@ -1503,6 +1512,20 @@ JOINS = {
         "AL2023", _AL2023, labels={"node-role.kubernetes.io/x": ""}, refusal="labels specified with --node-labels"
     ),
     "no user data": JoinCase("Custom", _AL2023, refusal="no user data"),
+    "two NodeConfigs in one text": JoinCase("AL2023", _AL2023, user_data=own_user_data("al2023-two-documents")),
+    "cloud-config": JoinCase(
+        "AL2023", _AL2023, user_data=own_user_data("al2023-cloud-config"), refusal="no kind None is registered"
+    ),
+    "another kind": JoinCase(
+        "AL2023", _AL2023, user_data=own_user_data("al2023-wrong-kind"), refusal="no kind NodeConfigs is registered"
+    ),
+    "Windows with tags": JoinCase("Windows2022", _WINDOWS, user_data=own_user_data("windows-tags")),
+    "Windows with tags in tags": JoinCase(
+        "Custom",
+        _WINDOWS,
+        user_data="<powershell>\n<powershell>\n& $EKSBootstrapScriptFile\n</powershell>\n</powershell>",
+        refusal="PowerShell",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.ec2 import VALIDATION_SUCCEEDED
 from provisioner.apis.meta import condition
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.session import EXTENDER, PROVISIONER
@@ -162,6 +163,12 @@ JUDGED_ANEW: dict[str, tuple[dict[str, Any], tuple[str, ...], dict[str, str]]] =
 """EC2NodeClass, instance types of its NodePool, and what the pod asks for beside CPU."""
 
 
+REFUSED_ANEW: Final = {
+    "never-joins": "#cloud-config\npackages: [jq]\n",
+    "of-another-version": "apiVersion: node.eks.aws/v2\nkind: NodeConfig\n",
+}
+"""User data of EC2NodeClasses that would not be Ready if they were new."""
+
 AFTERWARDS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "ipv6": ("with-ipv6-on-xen", ("t2.small", "t3.medium"), {}),
     "gpu": ("no-gpu-on-a-part-of-one", ("g6f.large",), {"nvidia.com/gpu": "1"}),
@@ -196,13 +203,20 @@ def test_what_is_judged_anew_stays_as_it_is(old: OldVersion) -> None:
             for name, (spec, types, asks) in JUDGED_ANEW.items():
                 aws.node_class(name, **spec)
                 deploy_on(aws, name, name, types, asks)
+            for name, user_data in REFUSED_ANEW.items():
+                aws.node_class(name, userData=user_data)
             aws.await_running(len(JUDGED_ANEW), SECONDS)
             aws.eventually(lambda: len(aws.initialized()) == len(JUDGED_ANEW), "every node is initialized")
+            aws.eventually(
+                lambda: set(validated(aws).values()) == {("True", "ValidationSucceeded")}, "every class is valid"
+            )
             before = nodes_and_classes(aws)
             cluster.stop("old-provisioner")
             aws.start()
             aws.eventually(lambda: aws.looks() > 10, "nodes were looked at", SECONDS)
             assert nodes_and_classes(aws) == before
+            told = {name for name, found in validated(aws).items() if found == ("True", "InvalidUserData")}
+            assert told == set(REFUSED_ANEW)
             assert not any(condition(one.status.conditions, "Drifted") for one in aws.claims())
             for name, (of, types, asks) in AFTERWARDS.items():
                 deploy_on(aws, name, of, types, asks)
@@ -211,6 +225,14 @@ def test_what_is_judged_anew_stays_as_it_is(old: OldVersion) -> None:
             assert {name: bought[name] for name in AFTERWARDS} == {name: row[1][-1] for name, row in AFTERWARDS.items()}
     finally:
         cluster.down()
+
+
+def validated(aws: awscluster.AwsCluster) -> dict[str, tuple[str, str]]:
+    """Status and reason of each class's ValidationSucceeded."""
+    found = {
+        one.name: condition(one.status.conditions, VALIDATION_SUCCEEDED) for one in aws.client.list(EC2NODECLASSES)
+    }
+    return {name: (one.status, one.reason) for name, one in found.items() if one is not None}
 
 
 def nodes_and_classes(aws: awscluster.AwsCluster) -> list[tuple[object, ...]]:
