@@ -459,7 +459,8 @@ class Options:
     nominate: str = _own(
         "auto",
         _Parser(_choice("true", "false", "auto"), "true|false|auto"),
-        "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports.",
+        "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports, "
+        "and only pods that kube-scheduler would not place by itself.",
     )
     report_bind_address: str = _own(
         "", _Parser(_address, "ADDRESS"), "Address that accepts reports of the extender; if empty, all addresses."

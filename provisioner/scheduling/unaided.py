@@ -28,6 +28,8 @@ _LEFT_OF: Final = 200
 _WEIGHT_OF_SPREAD: Final = 2
 _DEFAULT_SPREAD: Final = ((names.HOSTNAME_LABEL, 3), (names.ZONE_LABEL, 5))
 """What kube-scheduler gives to workloads that ask for no spread: keys and maxSkew, as scores."""
+_MOST_ASKED: Final = 32
+"""Terms, expressions and labels of one pod."""
 _CPU, _MEMORY = "cpu", "memory"
 
 
@@ -59,8 +61,11 @@ def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterabl
         withheld: UIDs of pods that may not be nominated.
         others: pods that wait without a place on these nodes, and may take room there.
     """
-    world = _World(nodes, others)
     may = {pod.uid for one in nodes for pod in one.planned} - set(withheld)
+    strangers = tuple(pod for pod in others if _is_modelled(pod.shape))
+    if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
+        return frozenset(may)
+    world = _World(nodes, strangers)
     asking = {pod.uid for one in nodes for pod in one.planned if not _is_modelled(pod.shape)} & may
     by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
     tried = -1
@@ -120,7 +125,7 @@ class _World:
         self.looks = 0
         self._nodes: Final = nodes
         planned = [(pod, number) for number, one in enumerate(nodes) for pod in one.planned]
-        pods = [*planned, *((pod, -1) for pod in others if _is_modelled(pod.shape))]
+        pods = [*planned, *((pod, -1) for pod in others)]
         self._names: Final = tuple(sorted({name for pod, _ in pods for name in pod.shape.requests}))
         self._place: Final = {pod.uid: number for pod, number in planned}
         self._size: Final = [(one.allocatable.amount(_CPU) or 1, one.allocatable.amount(_MEMORY) or 1) for one in nodes]
@@ -159,13 +164,16 @@ class _World:
                         one.hard.append((number, constraint.max_skew))
             self._class[pod.uid] = one
         for one, pod in kinds:
-            one.counted = [
-                number
-                for (namespace, selector, _), number in self._spreads.items()
-                if namespace == pod.namespace and holds(selector, pod.labels)
-            ]
+            if self.looks > MOST_LOOKS:
+                return
+            for (namespace, selector, _), number in self._spreads.items():
+                self.looks += 1 + len(selector)
+                if namespace == pod.namespace and holds(selector, pod.labels):
+                    one.counted.append(number)
 
     def _open_to(self, shape: PodShape) -> tuple[int, ...]:
+        if not _is_short(shape):
+            return ()
         try:
             terms = node_filter(shape).terms
         except FilterError:
@@ -280,5 +288,12 @@ def _is_modelled(shape: PodShape) -> bool:
         or shape.affinity.pod_anti_affinity is not None
         or (shape.affinity.node_affinity is not None and bool(shape.affinity.node_affinity.preferred))
     )
-    soft = any(not is_hard(one) for one in shape.spread)
+    soft = any(not is_hard(one) for one in shape.spread) or not _is_short(shape)
     return not (wishes or soft or shape.host_ports or shape.volumes or shape.resource_claims or shape.unjudged)
+
+
+def _is_short(shape: PodShape) -> bool:
+    """Whether what such a pod asks of a node's labels is little enough to be held against each node."""
+    asked = shape.affinity.node_affinity if shape.affinity is not None else None
+    terms = asked.required.node_selector_terms if asked is not None and asked.required is not None else ()
+    return len(terms) + len(shape.node_selector) + sum(len(one.match_expressions) for one in terms) <= _MOST_ASKED

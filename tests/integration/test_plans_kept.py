@@ -25,9 +25,10 @@ from tests.support.provisioner import SECONDS, TEAM, InProcess, Plot
 pytestmark = pytest.mark.plane
 
 ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
-DEARER = 1.03
+DEARER, TIGHT = 1.03, 1.10
+"""The second where zones are full to the last pod, and pods of other workloads take that room now and then: one more small node is bought."""
 RUNS = 5
-FEW_WRITES, ONE_WRITE = 0.2, 1.05
+FEW_WRITES, ONE_WRITE = 0.2, 1.3
 EC2, KWOK = str(CATALOGUE), ""
 
 
@@ -44,11 +45,12 @@ class Pods:
 
 @dataclass(frozen=True)
 class Row:
-    """Deployments, the file with instance types ("" for kwok's own), and how many times the status of a pod is written on average."""
+    """Deployments, the file with instance types ("" for kwok's own), how many times the status of a pod is written on average, and the most that is paid by what was planned."""
 
     pods: tuple[Pods, ...]
     types: str = EC2
     writes: float = FEW_WRITES
+    dearer: float = DEARER
     quick: bool = False
 
 
@@ -77,11 +79,13 @@ ROWS = {
     ),
     "60 pods spread over zones": Row((Pods(60, "1", spread=(ZONE,)),)),
     "30 pods spread over zones, and 30 others": Row(
-        (Pods(30, "700m", spread=(ZONE,)), Pods(30, "300m")), writes=ONE_WRITE
+        (Pods(30, "700m", spread=(ZONE,)), Pods(30, "300m")), writes=ONE_WRITE, dearer=TIGHT
     ),
-    "200 pods of which some are spread over zones": Row(mixed(20), writes=ONE_WRITE),
-    "200 pods of which some are spread over zones, on kwok's own instance types": Row(mixed(20), KWOK, ONE_WRITE),
-    "1,000 pods of which some are spread over zones": Row(mixed(100), writes=ONE_WRITE),
+    "200 pods of which some are spread over zones": Row(mixed(20), writes=ONE_WRITE, dearer=TIGHT),
+    "200 pods of which some are spread over zones, on kwok's own instance types": Row(
+        mixed(20), KWOK, ONE_WRITE, TIGHT
+    ),
+    "1,000 pods of which some are spread over zones": Row(mixed(100), writes=ONE_WRITE, dearer=TIGHT),
     "six pods that prefer hosts of their own, and 20 others": Row(
         (Pods(6, "1", apart=PREFERRED), Pods(20, "500m")), writes=2 * FEW_WRITES, quick=True
     ),
@@ -185,5 +189,5 @@ def test_nodes_cost_what_was_planned_and_few_pods_are_written(
     found = [kept(client, provisioner, row) for _ in range(runs)]
     said = "\n".join(words for _, _, words in found)
     print(said)
-    assert max(dearer for dearer, _, _ in found) <= DEARER, said
-    assert min(writes for _, writes, _ in found) <= row.writes, said
+    assert max(dearer for dearer, _, _ in found) <= row.dearer, said
+    assert max(writes for _, writes, _ in found) <= row.writes, said

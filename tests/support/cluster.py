@@ -1,7 +1,7 @@
 """Short ways to write the objects of a cluster, and a `Cluster` that they can be put into."""
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,6 @@ from provisioner.apis.plan import Plan, PlanEntry, encode_plan
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.unaided import OpenNode
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView
@@ -243,8 +242,3 @@ class World:
     def assigned(self, claim_name: str) -> list[str]:
         """Names of the pods that a claim's node still keeps room for."""
         return [one.name for one in self.cluster.assigned(NodeKey(claim_name))]
-
-
-def everybody(nodes: Iterable[OpenNode], withheld: Collection[str], others: Iterable[Pod]) -> frozenset[str]:
-    """Of `unaided.needed`: a nomination for each pod that may have one."""
-    return frozenset(pod.uid for one in nodes for pod in one.planned)

@@ -7,7 +7,7 @@ What a predecessor left is found by its plans. Who may be nominated is decided i
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,8 +34,8 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import run_parallel
 
-#: Measured without an extender: 92 % of the pods land as planned after one round, 98 % and more after these.
-ROUNDS: Final = 3
+#: Measured without an extender: 92 % of the pods land as planned after one round, 98 % and more after three; further ones are for watches that lag.
+ROUNDS: Final = 5
 SEEN_SECONDS: Final = 0.1
 """How long the watch may take to tell what became of nominations."""
 MAX_WRITES: Final = 8
@@ -53,7 +53,6 @@ _WITHDRAWN: Final = {
     Withdrawal.COUNTED_BY_SPREAD: messages.NOMINATIONS_COUNTED_BY_SPREAD,
 }
 _Joining = tuple[NodeClaim, Node]
-Needed = Callable[[Sequence[OpenNode], Collection[str], Iterable[Pod]], frozenset[str]]
 _log = logs.get_logger(__name__)
 
 
@@ -82,7 +81,7 @@ class Kept:
     """
 
     withheld: Counter[str]
-    nominated: Mapping[str, frozenset[str]]
+    nominated: dict[str, frozenset[str]]
 
 
 class Nominations:
@@ -92,7 +91,6 @@ class Nominations:
         pods: every pod that is known, finished ones included.
         defaults: the cluster's default topology spread constraints.
         steering: whether to nominate at all.
-        needed: whom kube-scheduler does not place without, see `unaided.needed`.
     """
 
     def __init__(
@@ -106,9 +104,8 @@ class Nominations:
         pods: Callable[[], Iterable[Pod]],
         steering: Steering,
         defaults: tuple[TopologySpreadConstraint, ...] = (),
-        needed: Needed = needed,
     ) -> None:
-        self._cluster, self._client, self._metrics, self._needed = cluster, client, metrics, needed
+        self._cluster, self._client, self._metrics = cluster, client, metrics
         self._workers, self._clock = workers, clock
         self._pods, self._steering, self._defaults = pods, steering, defaults
         self._lock = threading.Lock()
@@ -139,23 +136,12 @@ class Nominations:
         if found:
             _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
-    def nominate(self, joining: Iterable[_Joining], patience: float | None = None) -> Kept:
-        """Nominate the pods that these nodes were made for, as far as they may be; before the first is let in.
-
-        More than once: a cycle that began before a nomination may fail after it, and clears it.
-
-        Args:
-            joining: NodeClaims and Nodes that are about to be let in.
-            patience: seconds that one round of writes is waited for; None for any time.
-
-        Returns:
-            Whose room is kept on these nodes. Those that the extender steers do not count.
-        """
+    def chosen(self, joining: Iterable[_Joining]) -> Kept:
+        """Whose room is to be kept on nodes that are about to be let in together. Those that the extender steers do not count."""
         joining = list(joining)
-        withheld: Counter[str] = Counter()
-        nominated: dict[str, frozenset[str]] = {}
+        kept = Kept(Counter(), {})
         if not (self.wanted or self._steering.learns):
-            return Kept(withheld, nominated)
+            return kept
         policy = self._policy()
         by_scheduler: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in (pod for claim, _ in joining for pod in self._cluster.assigned(NodeKey(claim.name))):
@@ -164,43 +150,58 @@ class Nominations:
         for name in steered:
             self._steering.left(name, (pod.uid for pod in by_scheduler[name] if not policy.is_tied(pod)))
         if steered == by_scheduler.keys():
-            return Kept(withheld, nominated)
-        lacking: frozenset[str] | None = None
+            return kept
+        planned = {
+            claim.name: [pod for pod in assigned if pod.shape.scheduler_name not in steered]
+            for claim, _ in joining
+            if (assigned := self._cluster.assigned(NodeKey(claim.name)))
+        }
+        withheld = {uid: why for pods in planned.values() for uid, why in policy.withheld(pods).items()}
+        lacking = self._lacking(joining, planned, withheld)
+        for name, pods in planned.items():
+            kept.withheld[name] = sum(pod.uid in withheld for pod in pods)
+            kept.nominated[name] = frozenset(pod.uid for pod in pods if pod.uid not in withheld) & lacking
+            for pod in pods:
+                if pod.uid not in kept.nominated[name]:
+                    self._metrics.nomination_withheld(withheld.get(pod.uid, Withheld.NOT_NEEDED))
+        return kept
+
+    def nominate(self, joining: Iterable[_Joining], kept: Kept, patience: float | None = None) -> None:
+        """Nominate the pods that were chosen for these nodes and are still planned there; before the first is let in.
+
+        More than once: a cycle that began before a nomination may fail after it, and clears it.
+
+        Args:
+            joining: NodeClaims and Nodes that are about to be let in.
+            kept: who was chosen.
+            patience: seconds that one round of writes is waited for; None for any time.
+        """
+        pairs = [(claim, node) for claim, node in joining if kept.nominated.get(claim.name)]
         for _ in range(ROUNDS):
             wanted: list[tuple[Pod, str, str]] = []
-            planned = {
-                claim.name: [pod for pod in assigned if pod.shape.scheduler_name not in steered]
-                for claim, _ in joining
-                if (assigned := self._cluster.assigned(NodeKey(claim.name)))
-            }
-            kept = {name: policy.withheld(pods) for name, pods in planned.items()}
-            if lacking is None:
-                lacking = self._lacking(joining, planned, {uid for some in kept.values() for uid in some})
-                for name, pods in planned.items():
-                    withheld[name] += len(kept[name])
-                    nominated[name] = frozenset(pod.uid for pod in pods if pod.uid not in kept[name]) & lacking
-                    for pod in pods:
-                        if (why := kept[name].get(pod.uid)) is not None or pod.uid not in lacking:
-                            self._metrics.nomination_withheld(why or Withheld.NOT_NEEDED)
-            for claim, node in joining:
-                for pod in planned.get(claim.name, ()):
-                    if pod.uid in kept[claim.name] or pod.uid not in lacking:
+            behind = False
+            for claim, node in pairs:
+                for pod in self._cluster.assigned(NodeKey(claim.name)):
+                    if pod.uid not in kept.nominated[claim.name]:
                         continue
                     if pod.nominated_node_name == node.metadata.name:
                         self._note(pod, claim.name, node.metadata.name)
-                    elif self._may_write(pod) and not self._is_behind(pod):
+                    elif self._is_behind(pod):
+                        behind = True
+                    elif self._may_write(pod):
                         wanted.append((pod, claim.name, node.metadata.name))
-            if not wanted:
+            if not wanted and not behind:
                 break
             run_parallel(self._workers, lambda item: self._write(*item), wanted, patience=patience)
             self._clock.sleep(SEEN_SECONDS)
-        return Kept(withheld, nominated)
 
     def _lacking(
         self, joining: Iterable[_Joining], planned: Mapping[str, list[Pod]], withheld: Collection[str]
     ) -> frozenset[str]:
-        """UIDs of the planned pods that kube-scheduler would not place without a nomination, or not surely."""
+        """UIDs of the planned pods that kube-scheduler would not place without a nomination, or not surely; all, where that is asked for."""
         here = {pod.uid for pods in planned.values() for pod in pods}
+        if not self._steering.learns:
+            return frozenset(here)
         others = [pod for pod in self._cluster.waiting() if pod.uid not in here and not pod.gated]
         views = {view.key.name: view for view in self._cluster.snapshot().nodes if view.key.of_claim}
         nodes = [
@@ -213,7 +214,7 @@ class Nominations:
             for claim, node in joining
             if claim.name in planned and (view := views.get(claim.name)) is not None
         ]
-        return self._needed(nodes, withheld, others)
+        return needed(nodes, withheld, others)
 
     def lost(self, pod: Pod, claim_name: str) -> None:
         """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""

@@ -55,8 +55,8 @@ PATIENCE_SECONDS = 10.0
 #: Claims whose Nodes are open are recorded after so long at most, whatever became of the others of their wave.
 OPENING_SECONDS: Final = (2.0, 0.02)
 """At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
-BOUND_SECONDS: Final = (2.0, 0.01)
-"""At most, and for each nominated pod: how long Nodes that no nomination keeps room on wait for those of the others, in a wave that has both."""
+BOUND_SECONDS: Final = (6.0, 0.02)
+"""At most, and for each nominated pod: how long Nodes with room that no nomination keeps wait for the pods of those that were let in before."""
 BOUND_POLL_SECONDS: Final = 0.05
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
@@ -83,19 +83,19 @@ class _WaveProgress:
     over: bool = False
 
 
-def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> tuple[list[_Joining], list[_Joining], list[_Joining]]:
-    """Of Nodes that are let in together: the one that comes first, those that follow at once, and those that wait until the nominated pods are bound.
+def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> list[list[_Joining]]:
+    """Nodes that could be let in together, in the order in which that is done; those of a stage wait until the nominated pods of earlier ones are bound.
 
-    A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So where there
-    is such room, the Node that most nominated pods belong to comes first, and those to which none belongs come last.
+    A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So Nodes that keep
+    all of their room come first, and those that keep none of it last.
     """
-    count = {name: len(uids) for name, uids in kept.nominated.items()}
-    ordered = sorted(pairs, key=lambda pair: (-count.get(pair[0].name, 0), kept.withheld[pair[0].name]))
-    bare = [pair for pair in ordered if kept.withheld[pair[0].name] and not count.get(pair[0].name)]
-    kept_open = ordered[: len(ordered) - len(bare)] if bare else ordered
-    leads = any(kept.withheld.values()) and kept_open and 2 * count.get(kept_open[0][0].name, 0) >= sum(count.values())
-    split = 1 if leads else 0
-    return kept_open[:split], kept_open[split:], bare
+    stages: list[list[_Joining]] = [[], [], []]
+    for pair in pairs:
+        exposed, nominated = kept.withheld[pair[0].name], kept.nominated.get(pair[0].name)
+        stages[(1 if nominated else 2) if exposed else 0].append(pair)
+    if not any(kept.nominated.values()):
+        return [[pair for stage in stages for pair in stage]]
+    return [stage for stage in stages if stage]
 
 
 def missing(claim: NodeClaim, node: Node) -> ConditionMessage | None:
@@ -368,18 +368,18 @@ class Registrar:
         ]
         for name in set(wave) - {claim.metadata.name for claim, _ in pairs}:
             self._failures.pop(name, None)  # nothing is left to be done for it
-        kept = self._nominations.nominate(pairs, self._patience)
         # All are opened before the first is recorded: whoever is nominated to the last would go to free room on the first.
         # Where nobody is nominated there is nothing to gain, and each is recorded at once.
         progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
-        lead, others, bare = _in_stages(pairs, kept)
-        for stage in (lead, others):
+        kept = self._nominations.chosen(pairs)
+        before: frozenset[str] = frozenset()
+        for stage in _in_stages(pairs, kept):
+            self._await_bound(before)
+            self._nominations.nominate(stage, kept, self._patience)
             self._each(lambda pair: self._open(*pair, progress), stage, patience)
-        if bare and (lead or others):
-            self._await_bound({uid for uids in kept.nominated.values() for uid in uids})
-        self._each(lambda pair: self._open(*pair, progress), bare, patience)
+            before = before.union(*(kept.nominated.get(claim.name, ()) for claim, _ in stage))
         with self._changed:
             progress.over = True
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
@@ -387,7 +387,7 @@ class Registrar:
     def _await_bound(self, uids: Collection[str]) -> None:
         """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one."""
         least, each = BOUND_SECONDS
-        end = self._clock.monotonic() + least + each * len(uids)
+        end = self._clock.monotonic() + min(self._patience, least + each * len(uids))
         while self._clock.monotonic() < end and any(
             pod is not None and not pod.node_name for pod in map(self._cluster.pod, uids)
         ):

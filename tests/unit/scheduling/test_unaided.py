@@ -1,5 +1,6 @@
 """Which planned pods need a nomination."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,6 +93,22 @@ def test_pods_of_the_smallest_nodes_are_nominated_first() -> None:
 def test_an_answer_that_takes_long_is_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
     assert asked(world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))) == "everybody"
+
+
+def test_pods_that_ask_for_much_are_nominated_and_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node selector of 33 labels is held against no node; 300 spreads of 300 pods are not compared with one another."""
+    long = of_app("long", "1", selector={f"label-{number}": "x" for number in range(33)})
+    assert asked(world(("a", 8, {SMALL: 4, long: 1}), ("a", 8, {SMALL: 4}))) == "long"
+    each = {
+        of_app(f"own{number}", "1m", topology_spread_constraints=(spread(ZONE, app(f"own{number}")),)): 1
+        for number in range(300)
+    }
+    compared = itertools.count()
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 2_000)
+    monkeypatch.setattr(unaided, "holds", lambda *_: next(compared) < 0)
+    nodes = world(("a", 8, {SMALL: 4}), ("a", 8, each))
+    assert asked(nodes, [one.uid for one in nodes[1].planned]) == "everybody"
+    assert next(compared) <= 2_000
 
 
 @pytest.mark.parametrize(("of", "looks"), [(SMALL, False), (APART, True), (BY_ZONE, True), (PINNED, False)])

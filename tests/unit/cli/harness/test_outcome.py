@@ -49,7 +49,6 @@ BAD = {
         {"nomination_goal": 95.0, "nominated_percent": 94.99},
         "placement of the nominated pods 94.9 % is below 95 %",
     ),
-    "nobody was nominated": ({"nomination_goal": 95.0}, "no pod was nominated"),
     "no plan at all": ({"placement_percent": math.nan}, "no pod had a plan"),
     "nothing ever ran": (
         {"running": 0, "first_running_seconds": math.nan, "all_running_seconds": math.nan},

@@ -18,7 +18,7 @@ from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool, pool
-from tests.support.cluster import World, bound, claim, everybody, node, pod
+from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
 
@@ -29,6 +29,9 @@ SPREAD = TopologySpreadConstraint(
     when_unsatisfiable="DoNotSchedule",
     label_selector=LabelSelector(match_labels={"app": "web"}),
 )
+
+WISH = msgspec.structs.replace(SPREAD, when_unsatisfiable="ScheduleAnyway")
+"""Whoever has one is nominated."""
 
 
 class Stage:
@@ -56,7 +59,6 @@ class Stage:
             self.world.clock,
             pods=self._pods,
             steering=self.steering,
-            needed=everybody,
         )
 
     def restart(self, workers: Pool) -> None:
@@ -86,7 +88,7 @@ class Stage:
             assert known is not None
             assert joined is not None
             pairs.append((known, joined))
-        self.nominations.nominate(pairs)
+        self.nominations.nominate(pairs, self.nominations.chosen(pairs))
 
     def review(self, seconds: float = 0.0) -> list[Sent]:
         """What is sent by a review so much later; all of it has been answered."""
@@ -336,8 +338,10 @@ def test_pods_that_an_extender_places_are_evidence_but_for_those_with_a_hard_spr
 def test_of_two_schedulers_the_pods_of_the_one_without_the_extender_are_nominated(workers: Pool) -> None:
     stage = Stage(workers, mode="auto")
     stage.steering.heard()
-    theirs = pod("theirs")
-    ours = msgspec.structs.replace(pod("ours"), shape=msgspec.structs.replace(theirs.shape, scheduler_name="ours"))
+    theirs = pod("theirs", shape=shape(topology_spread_constraints=(WISH,)))
+    ours = msgspec.structs.replace(
+        theirs, name="ours", uid="ours", shape=msgspec.structs.replace(theirs.shape, scheduler_name="ours")
+    )
     for number in range(MISLED):
         stage.steering.left(theirs.shape.scheduler_name, [str(number)])
         stage.steering.settled(str(number), "absorbed")

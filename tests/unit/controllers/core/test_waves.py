@@ -15,7 +15,7 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nomination_policy import Steering
-from provisioner.controllers.core.nominations import Needed, Nominations
+from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.registration import (
     BOUND_SECONDS,
     COMPANION_SECONDS,
@@ -28,7 +28,7 @@ from provisioner.controllers.core.registration import (
 from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.support.workers import Pool, pool
-from tests.support.cluster import World, claim, everybody, node, pod
+from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.problems import shape
@@ -51,7 +51,11 @@ class Stage:
     """A registrar over a world and an API server that takes everything; called in this thread, wave by wave."""
 
     def __init__(
-        self, workers: Pool, *, nominate: bool = True, patience: float = PATIENCE_SECONDS, needed: Needed = everybody
+        self,
+        workers: Pool,
+        *,
+        nominate: str = "true",
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.world = World()
         self.api = FakeApi(respond=self._answer)
@@ -79,18 +83,20 @@ class Stage:
                 workers,
                 self.world.clock,
                 pods=self.world.cluster.waiting,
-                steering=Steering("true" if nominate else "false", self.world.clock),
-                needed=needed,
+                steering=Steering(nominate, self.world.clock),
             ),
             again=self.again.append,
             health=lambda name, good: self.healthy.append((name, good)),
             patience=patience,
         )
 
-    def joined(self, name: str, *, ready: bool = True, spread: bool = False, tainted: bool = True) -> None:
-        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread."""
+    def joined(
+        self, name: str, *, ready: bool = True, spread: bool = False, plain: bool | None = None, tainted: bool = True
+    ) -> None:
+        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three."""
         spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
-        pods = spreads if spread else [pod(f"pod-of-{name}")]
+        mine = [pod(f"pod-of-{name}", namespace="other" if spread else "default")]
+        pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ())]
         for one in pods:
             self.world.add(one)
         self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
@@ -173,26 +179,30 @@ def test_a_node_that_joined_without_our_taint_is_let_in_and_its_claim_says_so(wo
     assert stage.healthy == [("general", True)]
 
 
-def test_nodes_with_room_that_no_nomination_keeps_are_let_in_last(workers: Pool) -> None:
+def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(workers: Pool) -> None:
     stage = Stage(workers)
     stage.joined("a", spread=True)
-    stage.joined("b")
-    assert [line for line in stage.wave("a", "b") if "/nodes/" in line or "/pods/" in line] == [
-        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
+    stage.joined("b", spread=True, plain=True)
+    stage.joined("c")
+    began = stage.world.clock.monotonic()
+    assert [line for line in stage.wave("a", "b", "c") if "/nodes/" in line or "/pods/" in line] == [
+        "PATCH /api/v1/namespaces/default/pods/pod-of-c/status",
+        "PATCH /api/v1/nodes/c",
+        "PATCH /api/v1/namespaces/other/pods/pod-of-b/status",
         "PATCH /api/v1/nodes/b",
         "PATCH /api/v1/nodes/a",
     ]
-    assert stage.world.clock.monotonic() >= BOUND_SECONDS[0], "pods of the first might still take room on the other"
+    waited = stage.world.clock.monotonic() - began
+    assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
 
 
-def test_a_node_whose_pods_need_no_nomination_waits_for_nobody(workers: Pool) -> None:
-    stage = Stage(workers, needed=lambda *_: frozenset(["pod-of-b"]))
+def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_waited_for(workers: Pool) -> None:
+    stage = Stage(workers, nominate="auto")
     stage.joined("a")
     stage.joined("b")
     assert [line for line in stage.wave("a", "b") if "/nodes/" in line or "/pods/" in line] == [
-        "PATCH /api/v1/namespaces/default/pods/pod-of-b/status",
-        "PATCH /api/v1/nodes/b",
         "PATCH /api/v1/nodes/a",
+        "PATCH /api/v1/nodes/b",
     ]
     assert stage.world.clock.monotonic() < BOUND_SECONDS[0]
 
@@ -224,7 +234,7 @@ def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None
 
 
 def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     assert [line for line in stage.wave("a") if "pods" in line] == []
 
@@ -254,7 +264,7 @@ def test_a_claim_or_node_that_is_gone_costs_nothing(workers: Pool) -> None:
 
 
 def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.joined("b")
     stage.broken.add("a")
@@ -265,7 +275,7 @@ def test_one_that_fails_holds_up_no_other(workers: Pool) -> None:
 
 @pytest.mark.parametrize(("ready", "kinds"), [(True, {"Registered", "Initialized"}), (False, {"Registered"})])
 def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, kinds: set[str]) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a", ready=ready)
     stage.wave("a")
     status = stage.api.sent[-1].body["status"]
@@ -275,7 +285,7 @@ def test_the_status_says_how_far_the_node_has_come(workers: Pool, ready: bool, k
 
 
 def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
     waits: list[float] = []
@@ -289,7 +299,7 @@ def test_a_claim_that_fails_again_and_again_is_tried_less_and_less_often(workers
 
 
 def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
     stage.wave("a")
@@ -300,7 +310,7 @@ def test_offering_a_claim_that_failed_does_not_hasten_its_next_try(workers: Pool
 
 
 def test_a_success_ends_the_back_off(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
     for _ in range(5):
@@ -312,7 +322,7 @@ def test_a_success_ends_the_back_off(workers: Pool) -> None:
 
 
 def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
     stage.wave("a")
@@ -322,7 +332,7 @@ def test_a_claim_that_goes_while_it_waits_for_its_next_try_is_forgotten(workers:
 
 
 def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Pool) -> None:
-    stage = Stage(workers, nominate=False)
+    stage = Stage(workers, nominate="false")
     stage.joined("a")
     stage.broken.add("a")
     stage.wave("a")
@@ -338,9 +348,9 @@ def test_the_thread_takes_a_claim_that_failed_when_its_time_has_come(workers: Po
     assert taken == [["a"]]
 
 
-@pytest.mark.parametrize("nominate", [False, True])
+@pytest.mark.parametrize("nominate", ["false", "true"])
 def test_a_node_that_hangs_does_not_keep_the_others_of_its_wave_from_being_recorded(
-    monkeypatch: pytest.MonkeyPatch, nominate: bool
+    monkeypatch: pytest.MonkeyPatch, nominate: str
 ) -> None:
     """For two seconds at most where pods are nominated, and not at all elsewhere."""
     monkeypatch.setattr(registration, "OPENING_SECONDS", (0.2, 0.0))
@@ -362,7 +372,7 @@ def test_a_node_that_hangs_does_not_keep_the_others_of_its_wave_from_being_recor
 def test_a_write_that_hangs_holds_up_no_later_wave() -> None:
     may_go = threading.Event()
     with pool(4) as workers:
-        stage = Stage(workers, nominate=False, patience=0.2)
+        stage = Stage(workers, nominate="false", patience=0.2)
         stage.joined("a")
         stage.joined("b")
         stage.hangs = {"a": may_go}
