@@ -1,6 +1,7 @@
 """Texts that `apis` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 # validation.py: errors of NodePools, in `dovetail lint`, the validating webhook and the condition ValidationSucceeded
@@ -271,6 +272,11 @@ def not_a_plan(error: Exception) -> str:
 def plan_hold_is_no_time(seconds: float) -> str:
     """What `PlanError` says."""
     return f"holdSeconds is {seconds:g}; it must be a finite number of seconds, 0 or more"
+
+
+def plan_time_has_no_zone(at: datetime) -> str:
+    """The time of a plan is no instant."""
+    return f"plannedAt is {at.isoformat()}, without a time zone"
 
 
 def plan_entry_contradicts(position: int, count: int, uids: int) -> str:

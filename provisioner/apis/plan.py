@@ -5,6 +5,7 @@ were meant when the plan was made. The text is deterministic: equal plans give e
 """
 
 import math
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -50,10 +51,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     #: Written only where it is not `HOLD_SECONDS`, so that a plan's text is the same as before there was such a field.
     hold: float | msgspec.UnsetType = msgspec.field(name="holdSeconds", default=msgspec.UNSET)
 
+    #: When pods were planned last; absent where that was when the NodeClaim was created. It differs from plan to plan.
+    at: datetime | msgspec.UnsetType = msgspec.field(name="plannedAt", default=msgspec.UNSET)
+
     @classmethod
-    def of(cls, pods: tuple[PlanEntry, ...], hold_seconds: float) -> "Plan":
+    def of(
+        cls, pods: tuple[PlanEntry, ...], hold_seconds: float, at: datetime | msgspec.UnsetType = msgspec.UNSET
+    ) -> "Plan":
         """A plan for these pods, whose room is kept for so long once its node is ready."""
-        return cls(pods=pods, hold=msgspec.UNSET if hold_seconds == HOLD_SECONDS else hold_seconds)
+        return cls(pods=pods, hold=msgspec.UNSET if hold_seconds == HOLD_SECONDS else hold_seconds, at=at)
 
     @property
     def hold_seconds(self) -> float:
@@ -78,7 +84,7 @@ def encode_plan(plan: Plan) -> str:
     """
     entries = sorted(plan.pods, key=lambda entry: (entry.owner, entry.klass, entry.uids))
     ordered = (msgspec.structs.replace(entry, uids=tuple(sorted(entry.uids))) for entry in entries)
-    data = _ENCODER.encode(Plan(v=plan.v, pods=tuple(ordered), hold=plan.hold))
+    data = _ENCODER.encode(msgspec.structs.replace(plan, pods=tuple(ordered)))
     if len(data) > MAX_BYTES:
         raise PlanTooLargeError(len(data))
     return data.decode()
@@ -87,7 +93,7 @@ def encode_plan(plan: Plan) -> str:
 def fitting_text(plan: Plan) -> str:
     """The annotation's text; where it would be too large without the uids, "" where even that is too large."""
     nameless = (PlanEntry(owner=entry.owner, klass=entry.klass, count=entry.count) for entry in plan.pods)
-    for attempt in (plan, Plan(v=plan.v, pods=tuple(nameless), hold=plan.hold)):
+    for attempt in (plan, msgspec.structs.replace(plan, pods=tuple(nameless))):
         try:
             return encode_plan(attempt)
         except PlanTooLargeError:
@@ -111,6 +117,8 @@ def decode_plan(text: str) -> Plan:
         raise PlanError(messages.unknown_plan_version(plan.v, VERSION))
     if not (math.isfinite(plan.hold_seconds) and plan.hold_seconds >= 0):
         raise PlanError(messages.plan_hold_is_no_time(plan.hold_seconds))
+    if plan.at is not msgspec.UNSET and plan.at.tzinfo is None:
+        raise PlanError(messages.plan_time_has_no_zone(plan.at))
     for position, entry in enumerate(plan.pods):
         if entry.count < 1 or len(entry.uids) > entry.count:
             raise PlanError(messages.plan_entry_contradicts(position, entry.count, len(entry.uids)))

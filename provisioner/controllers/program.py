@@ -46,6 +46,7 @@ from provisioner.state.effects import (
     DaemonSetUnreadable,
     Effect,
     NominationLost,
+    PlanOutdated,
     PodMissed,
     PodSettled,
 )
@@ -329,6 +330,8 @@ class Controllers:
             match effect:
                 case PodSettled():
                     self._settled(effect)
+                case PlanOutdated(key=key):
+                    self._writers.plans.changed(key)
                 case PodMissed():
                     self._missed(effect)
                 case NominationLost(pod=pod, claim=claim):

@@ -7,27 +7,12 @@ while, and the next equal pod takes it over. Times are monotonic seconds.
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.keys import NodeKey
+from provisioner.state.promises import Family
 from provisioner.values.resources import EMPTY, Resources
-
-VACANT_SECONDS: Final = 30.0
-"""How long an assignment whose pod is gone waits for the pod's successor."""
-
-
-class Family(NamedTuple):
-    """Pods that are interchangeable: of one owner (UID, "" for none) and one class (`PodShape.key`)."""
-
-    owner: str
-    klass: str
-
-    @classmethod
-    def of(cls, pod: Pod) -> "Family":
-        """A pod's."""
-        return cls(pod.owner.uid if pod.owner is not None else "", pod.shape.key)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +96,7 @@ class Assignments:
     def take_over(self, pod: Pod, now: float) -> Assignment | None:
         """Give a pod without assignment the oldest vacant one of its family; None where there is none, or it has no owner."""
         family = Family.of(pod)
-        vacant = self._vacant.get(family) if family.owner else None
+        vacant = self._vacant.get(family)
         if not vacant:
             return None
         one = next(iter(vacant))

@@ -89,6 +89,7 @@ class Cluster:
             self._assignment_changed,
             hold_ttl=hold_ttl,
             plan_ttl=plan_ttl,
+            wall=clock.now,
         )
         self._daemons = DaemonSets()
         self._around = SurroundingsKeeper(clock.now)
@@ -515,6 +516,11 @@ class Cluster:
         """What the plan on a NodeClaim should say now."""
         with self._lock:
             return self._plans.plan_of(key)
+
+    def moved(self, key: NodeKey, plan: Plan) -> set[NodeKey]:
+        """Nodes whose plans must be written, too, where another one replaces this one; see `Plans.moved`."""
+        with self._lock:
+            return self._plans.moved(key, plan)
 
     def pod_budgets(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
         """All PodDisruptionBudgets by namespace; the same object until one changes."""

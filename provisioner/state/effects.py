@@ -41,6 +41,13 @@ class PodSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanOutdated:
+    """Room that the plan of a claim promises is given back, and who reads the plan cannot tell that from pods."""
+
+    key: NodeKey
+
+
+@dataclass(frozen=True, slots=True)
 class PodMissed:
     """kube-scheduler did not follow the plan of a pod; told beside its `PodSettled`.
 
@@ -78,4 +85,4 @@ class DaemonSetUnreadable:
     problem: str
 
 
-Effect = ClaimUnneeded | PodSettled | PodMissed | NominationLost | DaemonSetUnreadable
+Effect = ClaimUnneeded | PodSettled | PlanOutdated | PodMissed | NominationLost | DaemonSetUnreadable

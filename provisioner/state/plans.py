@@ -8,19 +8,21 @@ Durations are measured by our own monotonic clock from what this process saw, ne
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, PlanError, decode_plan
-from provisioner.apis.pods import Pod, is_reschedulable, read_architectures
+from provisioner.apis.pods import Pod, read_architectures
 from provisioner.state import effects
-from provisioner.state.assignments import VACANT_SECONDS, Assignment, Assignments, Family
+from provisioner.state.assignments import Assignment, Assignments
 from provisioner.state.commands import Commands
-from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PodMissed, PodSettled
+from provisioner.state.effects import ClaimUnneeded, Effect, NominationLost, PlanOutdated, PodMissed, PodSettled
 from provisioner.state.expected import is_planned
 from provisioner.state.joining import Joining
 from provisioner.state.keys import NodeKey
@@ -35,6 +37,7 @@ from provisioner.state.misses import (
     verdict,
 )
 from provisioner.state.pod_index import PodIndex
+from provisioner.state.promises import VACANT_SECONDS, Family, Fate, ends_at, fate_of, is_over
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
@@ -72,6 +75,7 @@ class _Claim:
         for_pods: it was made for pods, and is not launched.
         initialized_at: when this process first saw it initialised.
         hold_seconds: for how long its plan keeps room from then on, as it is written.
+        at: when pods were planned there after it was created, see `Plan.at`.
     """
 
     text: str = ""
@@ -80,6 +84,11 @@ class _Claim:
     for_pods: bool = False
     initialized_at: float | None = None
     hold_seconds: float = HOLD_SECONDS
+    at: datetime | msgspec.UnsetType = msgspec.UNSET
+
+    def planned(self, at: datetime) -> None:
+        """Pods were planned; two plans are never of one time."""
+        self.at = at if self.at is msgspec.UNSET else max(at, self.at + timedelta(microseconds=1))
 
 
 class Plans:
@@ -92,6 +101,7 @@ class Plans:
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
+        wall: the time of day, only ever written.
     """
 
     def __init__(
@@ -103,12 +113,14 @@ class Plans:
         *,
         hold_ttl: timedelta,
         plan_ttl: timedelta,
+        wall: Callable[[], datetime],
     ) -> None:
         self.assignments = Assignments()
         self.misses = Misses()
         self._launches = Launches()
         self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
+        self._wall = wall
         self._claims: dict[str, _Claim] = {}
         self._openness: dict[NodeKey, _Openness] = {}  # of nodes that have assignments
         # when the plans of nodes that are not open were made, ascending; None: to be counted
@@ -138,6 +150,7 @@ class Plans:
     def claim_changed(self, claim: NodeClaim, now: float) -> list[Effect]:
         """A claim is there, or is another one now; call after it was joined."""
         name, key = claim.metadata.name, NodeKey(claim.metadata.name)
+        is_new = name not in self._claims
         one = self._claims.setdefault(name, _Claim())
         done: list[Effect] = []
         text = claim.metadata.annotations.get(names.PLAN_ANNOTATION, "")
@@ -154,6 +167,9 @@ class Plans:
             one.for_pods = False
         if claim.metadata.deletion_timestamp is None and text != one.text:
             done += self._adopt(claim, one, text, now)
+            if is_new and one.initialized_at is not None and self.assignments.has(key):
+                one.planned(self._wall())  # by our clock its time begins now; who reads the plan is to know
+                done.append(PlanOutdated(key))
         return done + self.node_changed(key, now) + self.review(key)
 
     def claim_gone(self, name: str) -> list[Effect]:
@@ -252,6 +268,11 @@ class Plans:
             and self._launches.may_move(one.uid for one in mine)
         )
 
+    def moved(self, key: NodeKey, plan: Plan) -> set[NodeKey]:
+        """Where pods that a former plan of this node names have their places now: brothers' places that they got in exchange, which only it told of."""
+        found = (self.assignments.of_pod(uid) for entry in plan.pods for uid in entry.uids)
+        return {one.key for one in found if one is not None} - {key}
+
     def plan_of(self, key: NodeKey) -> Plan:
         """What the annotation of a claim should say.
 
@@ -275,7 +296,8 @@ class Plans:
             PlanEntry(owner=family.owner, klass=family.klass, count=counts[family], uids=tuple(sorted(uids[family])))
             for family in sorted(counts)
         )
-        return Plan.of(entries, self._hold_seconds)
+        known = self._claims.get(key.name) if key.of_claim and entries else None
+        return Plan.of(entries, self._hold_seconds, known.at if known is not None else msgspec.UNSET)
 
     # ------------------------------------------------------------------ nodes
 
@@ -286,6 +308,8 @@ class Plans:
             return wanted
         found = [pod for one in wanted if (pod := self._pods.get(one.uid)) is not None]
         self._enter(key, [pod for pod in found if self.assignments.of_pod(pod.uid) is None], now)
+        if key.of_claim and (one := self._claims.get(key.name)) is not None:
+            one.planned(self._wall())
         return []
 
     def node_changed(self, key: NodeKey, now: float) -> list[Effect]:
@@ -341,8 +365,11 @@ class Plans:
         if not alive:
             self.surges_no_more(pod.uid)
         one = self.assignments.of_pod(pod.uid)
+        came = bool(pod.node_name) and known is not None and not known.node_name
         if one is None:
-            if alive and pod.deleted is None and not pod.node_name and (one := self.assignments.take_over(pod, now)):
+            if not alive or pod.deleted is not None or (pod.node_name and not came):
+                return []
+            if one := self.assignments.take_over(pod, now):
                 one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
                 self._open_or_close(one.key, now)
                 # where the pods' watch lags, a pod that is seen for the first time may have been judged before the node opened
@@ -350,12 +377,12 @@ class Plans:
                 one.came_open = seen_open and not self._is_older(pod, one.key)
                 self._entered(one.key, pod.uid)
                 self._changed(one.key, pod.uid)
+                return self._close(one, pod, now) if came else []
             return []
-        # an evicted pod's successor comes at once, long before the old one is gone; a StatefulSet's only afterwards
-        if not alive or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod))):
+        if not alive or is_over(pod):
             self.assignments.vacate(one, pod.node_name, now)
             self._changed(one.key, pod.uid)
-            return []
+            return [] if one.family.has_brothers else self._end(one, effects.EXPIRED)
         one.shape = pod.shape
         _note_nomination(one, pod)
         self._changed(one.key, pod.uid)
@@ -366,9 +393,9 @@ class Plans:
             and not self._runs_images(one.key, pod)
         ):
             return self._end(one, effects.DISPLACED)  # the place was chosen without knowing where its images run
-        if pod.node_name and known is not None and not known.node_name:
+        if came:
             self._progress.note(one.made_at, now)
-        if pod.node_name and self._found_place(pod):
+        if pod.node_name and (came or (pod.node_name in self._joining.nodes and self._found_place(pod))):
             return self._close(one, pod, now)
         if not pod.node_name and one.open_since is not None:
             look = self._look(one, pod, now)
@@ -438,7 +465,7 @@ class Plans:
         """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
         done: list[Effect] = []
         for one in self.assignments.vacant():
-            if one.vacant_since is not None and now - one.vacant_since > VACANT_SECONDS:
+            if one.vacant_since is not None and now >= one.vacant_since + VACANT_SECONDS:
                 done += self._end(one, effects.EXPIRED)
         for key in self.assignments.keys:
             claim = self._claims.get(key.name) if key.of_claim else None
@@ -446,12 +473,12 @@ class Plans:
             coming = key.of_claim and ready is None
             openness = self._openness.get(key)
             is_open = openness is not None and openness.open_since is not None
+            hold_seconds = self._hold_seconds if claim is None else claim.hold_seconds
             for one in self.assignments.on(key):
                 if one.vacant_since is not None:
                     continue  # has a time of its own
-                since = one.made_at if coming else max(one.made_at, one.taken_at, ready or one.made_at)
-                hold_seconds = self._hold_seconds if claim is None else claim.hold_seconds
-                if now - since > (self._plan_seconds if coming else hold_seconds):
+                since = one.made_at if coming else max(one.made_at, one.taken_at)
+                if now >= ends_at(since, ready if key.of_claim else since, hold_seconds, self._plan_seconds):
                     if self._is_on_candidate(one):
                         continue  # a command may wait long for its other replacements, or for a budget
                     done += self._end(one, effects.EXPIRED)
@@ -482,7 +509,7 @@ class Plans:
             plan = decode_plan(text) if text else Plan()
         except PlanError:
             return []  # not ours: the claim works without a plan
-        one.hold_seconds = plan.hold_seconds
+        one.hold_seconds, one.at = plan.hold_seconds, plan.at
         # pods that are planned onto a user's claim, or a static NodePool's, do not make it theirs
         if plan.total and is_planned(claim) and not is_launched(claim):
             one.for_pods = True
@@ -495,7 +522,7 @@ class Plans:
                     continue
                 pod = self._pods.get(uid)
                 if pod is None or (pod.deleted is not None and not pod.node_name):
-                    if waits and family.owner:
+                    if waits and family.has_brothers:
                         self.assignments.reserve(key, family, now)
                         self._coming = None
                         self._changed(key, "")
@@ -538,9 +565,10 @@ class Plans:
 
     def _found_place(self, pod: Pod) -> bool:
         """Bound to a node that stays."""
-        if not pod.node_name:
-            return False
-        node = self._joining.nodes.get(pod.node_name)
+        return fate_of(pod.node_name, self._stays, over=False) is Fate.FOUND
+
+    def _stays(self, node_name: str) -> bool:
+        node = self._joining.nodes.get(node_name)
         return node is None or not self._is_going(node, self._joining.claim_of(node))
 
     def _is_going(self, node: Node | None, claim: NodeClaim | None) -> bool:
@@ -698,12 +726,14 @@ class Plans:
     def _swapped(self, one: Assignment, pod: Pod, now: float) -> Assignment:
         """The assignment that a bound pod fills: an equal's of its owner where it took that one's place, who gets its own instead."""
         key = self._joining.key_of_name(pod.node_name)
-        if key == one.key or not one.family.owner:
+        if key == one.key or not one.family.has_brothers:
             return one
         taken = next((other for other in self.assignments.on(key) if other.family == one.family), None)
         if taken is None:
             return one
         self.assignments.swap(one, taken)
+        if one.key.of_claim and (kept := self._claims.get(one.key.name)) is not None:
+            kept.planned(self._wall())  # once it is written, it counts more than what the other plan said
         for each in (one, taken):
             each.open_since = None  # another pod: what was said of the one before says nothing of it
             self._changed(each.key, each.uid)
@@ -718,7 +748,7 @@ class Plans:
         elif one.made_at not in self.assignments.made_at(one.key):
             self._coming = None
         self._changed(one.key, uid)
-        told: list[Effect] = [PodSettled(one.key, uid, outcome)] if uid else []
+        told: list[Effect] = [PodSettled(one.key, uid, outcome) if uid else PlanOutdated(one.key)]
         return told + self.review(one.key)
 
     def _note_scheduler(self, known: Pod | None, pod: Pod, now: float) -> None:

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,15 @@ class Stage:
             },
         }
         self.client.create(NODECLAIMS, body)
-        self.client.patch(NODECLAIMS, name, {"status": {"providerID": f"test://{name}"}}, subresource="status")
+        initialized = {
+            "type": names.INITIALIZED,
+            "status": names.TRUE,
+            "reason": names.INITIALIZED,
+            "message": "",
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        status = {"providerID": f"test://{name}", "conditions": [initialized]}
+        self.client.patch(NODECLAIMS, name, {"status": status}, subresource="status")
 
     def ready(self, *nodes: str) -> bool:
         return all(self._is_ready(node) for node in nodes)

@@ -10,7 +10,7 @@ from typing import Any
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.plan import fitting_text
+from provisioner.apis.plan import Plan, PlanError, decode_plan, fitting_text
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.kube import resources
@@ -77,8 +77,11 @@ class PlanWriter:
             if claim is None or not claim.metadata.uid or claim.metadata.deletion_timestamp is not None:
                 return
             plan = self._cluster.plan_of(key)
-            text = fitting_text(plan) if plan.pods else ""
-            if text == claim.metadata.annotations.get(names.PLAN_ANNOTATION, "") or (plan.pods and not text):
+            text, former = (
+                fitting_text(plan) if plan.pods else "",
+                claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""),
+            )
+            if text == former or (plan.pods and not text):
                 return
             try:
                 self._writer.patch(claim, plan_patch(claim, text))
@@ -87,7 +90,17 @@ class PlanWriter:
                     raise
                 claim = self._writer.read(claim)
             else:
+                for other in self._cluster.moved(key, readable(former)):
+                    self.changed(other)
                 return
+
+
+def readable(text: str) -> Plan:
+    """The plan of an annotation, an empty one where it holds none."""
+    try:
+        return decode_plan(text) if text else Plan()
+    except PlanError:
+        return Plan()
 
 
 def plan_patch(claim: NodeClaim, text: str) -> list[dict[str, Any]]:

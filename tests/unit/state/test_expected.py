@@ -8,8 +8,8 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.state.assignments import VACANT_SECONDS
 from provisioner.state.effects import ClaimUnneeded
+from provisioner.state.promises import VACANT_SECONDS
 from tests.support.cluster import TYPES, World, claim, plan_text, pod
 
 _MEBI = 2**20
