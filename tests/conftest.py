@@ -3,7 +3,9 @@
 Hypothesis' profile is `fast` unless HYPOTHESIS_PROFILE says otherwise. How long an example takes to be drawn says how crowded the machine is, no more.
 """
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +26,16 @@ settings.register_profile(
 )
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(autouse=True)
+def _levels_of_logs() -> Iterator[None]:
+    """What `logs.configure` sets in one test silences no other."""
+    loggers = (logging.getLogger(), logging.getLogger("dovetail"))
+    before = [one.level for one in loggers]
+    yield
+    for one, level in zip(loggers, before, strict=True):
+        one.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)

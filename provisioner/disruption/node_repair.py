@@ -44,12 +44,14 @@ class RepairDecision:
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
         recheck_at: when the clock alone changes this; None when only events can.
         not_due: by NodeClaim, when the time is over for which the condition of a broken node is tolerated.
+        ending: NodeClaims of broken nodes whose instances end.
     """
 
     repair: tuple[Repair, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     recheck_at: datetime | None = None
     not_due: Mapping[str, datetime] = field(default_factory=dict)
+    ending: frozenset[str] = frozenset()
 
 
 def decide_repairs(
@@ -69,18 +71,23 @@ def decide_repairs(
 
     Cost: O(nodes x policies).
     """
-    nodes = [one for one in snapshot.nodes if one.claim is not None and one.name and not one.ambiguous]
-    judged = ((one, _earliest(conditions.get(one.name, ()), policies, snapshot.at)) for one in nodes)
-    broken = [(one, found) for one, found in judged if found is not None]
+    named = [one for one in snapshot.nodes if one.claim is not None and one.name]
+    nodes = [one for one in named if not one.ambiguous]
+    judged = ((one, _earliest(conditions.get(one.name, ()), policies, snapshot.at)) for one in named)
+    every = [(one, found) for one, found in judged if found is not None]
+    broken = [(one, found) for one, found in every if not one.ambiguous]
     unhealthy, whole = Counter(one.pool for one, _ in broken), Counter(one.pool for one in nodes)
     repair: list[Repair] = []
+    ending = frozenset(one.key.name for one, _ in every if _is_ending(one))
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
     not_due: dict[str, datetime] = {}
-    for node, (left, policy) in broken:
-        if _is_ending(node):
+    for node, (left, policy) in every:
+        if node.key.name in ending:
             continue
-        if left > timedelta(0):
+        if node.ambiguous:
+            blocked.append(Blocked(node.key.name, node.pool, messages.SHARED_PROVIDER_ID, "NodeRepairBlocked"))
+        elif left > timedelta(0):
             not_due[node.key.name] = snapshot.at + left
         elif not _within(*((unhealthy[node.pool], whole[node.pool]) if node.pool else (len(broken), len(nodes)))):
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
@@ -94,6 +101,7 @@ def decide_repairs(
         tuple(sorted(blocked, key=lambda one: one.key)),
         min((*rechecks, *not_due.values()), default=None),
         not_due,
+        ending,
     )
 
 

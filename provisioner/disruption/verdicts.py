@@ -75,6 +75,8 @@ def forced(
             )
     elif (due := repairs.not_due.get(key)) is not None:
         yield UNHEALTHY, Verdict(Standing.NOT_DUE, messages.TOLERATED, due)
+    elif key in repairs.ending:
+        yield UNHEALTHY, UNDER_WAY
     elif any(one.key == key for one in repairs.blocked):
         yield UNHEALTHY, Verdict(Standing.BLOCKED, blocked[key])
     if (mark := marks.get(key)) is None:

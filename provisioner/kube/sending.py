@@ -7,6 +7,7 @@ connection classes below, the one place that every request passes.
 """
 
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Iterator
@@ -88,11 +89,15 @@ class Attempt:
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
+_numbers = itertools.count(1)
+"""Of sweepers: a pulse of a name that is there already would take its place."""
+
+
 class Sweeper:
     """Cuts off attempts whose time is up; one thread, which starts with the first attempt and sleeps while there is none."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self._number = clock, next(_numbers)
         self._changed = threading.Condition()
         self._under_way: set[Attempt] = set()
         self._thread: threading.Thread | None = None
@@ -128,7 +133,7 @@ class Sweeper:
             attempt.expire()
 
     def _run(self) -> None:
-        pulse = heartbeat.pulse("deadlines of requests")
+        pulse = heartbeat.pulse(f"deadlines of requests {self._number}")
         while True:
             pulse.beat()
             with self._changed:

@@ -58,6 +58,7 @@ def rebuilt(cluster: Cluster, now: float) -> Cluster:
     fresh._leaving._protection = cluster._protection
     fresh._sights._known = dict(cluster._sights._known)
     fresh._pod_event_at = dict(cluster._pod_event_at)
+    fresh._preempting = dict(cluster._preempting)
     for pool in cluster._usage.frozen():
         fresh._usage.pool_changed(None, pool.pool)
     for command in cluster._commands.frozen():  # of two that name one candidate the first one known counts

@@ -17,7 +17,7 @@ from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.plan import HOLD_SECONDS, Plan
-from provisioner.apis.pods import Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
+from provisioner.apis.pods import STUCK_AFTER, Pod, is_active, is_daemon, is_mirror, is_pending, is_terminal
 from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.state.admission import Admitting
@@ -101,7 +101,9 @@ class Cluster:
         self._pending: Ordered[str, Pod] = Ordered()
         self._sights = Sights(grace)
         self._waiting: Ordered[str, Pod] = Ordered()
-        self._preempting: set[str] = set()  # of those that wait, UIDs of pods with a nominated node
+        self._preempting: dict[
+            str, tuple[str, float]
+        ] = {}  # of those that wait, by UID: the node that is nominated, since when
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
         self._usage = PoolUsage()
         self._leaving = Leaving(self._protection, self._plans.needs_no_place)
@@ -660,31 +662,36 @@ class Cluster:
         if pod is None or not is_pending(pod) or self._plans.assignments.of_pod(uid) is not None:
             self._pending.drop(uid)
             self._waiting.drop(uid)
-            self._preempting.discard(uid)
+            self._preempting.pop(uid, None)
             return
         rank = pod.created, uid
         self._pending.put(uid, rank, pod)
         if self._sights.waits_from(pod) > now:
             self._waiting.drop(uid)
-            self._preempting.discard(uid)
+            self._preempting.pop(uid, None)
             return
         self._waiting.put(uid, rank, pod)
-        if pod.nominated_node_name:
-            self._preempting.add(uid)
-        else:
-            self._preempting.discard(uid)
+        node = pod.nominated_node_name
+        if not node:
+            self._preempting.pop(uid, None)
+        elif self._preempting.get(uid, ("", 0.0))[0] != node:
+            self._preempting[uid] = node, now
 
     def _waiting_less(self, stopped: Mapping[str, Stop]) -> tuple[Pod, ...]:
         """The pods that wait, less those that get room by preemption, and stopped classes; the same tuple while nothing changes.
 
+        A pod that ends keeps nobody from waiting once its kubelet has had its time, and a minute more.
+
         Cost: the pods that have a nominated node, and while a class is stopped, all of them.
         """
-        every = self._waiting.frozen()
+        every, instant = self._waiting.frozen(), self._clock.monotonic()
         less = {
             uid
-            for uid in self._preempting
-            if (one := self._waiting.get(uid)) is not None
-            and any(victim.deleted is not None for victim in self._pods.on(one.nominated_node_name))
+            for uid, (node, since) in self._preempting.items()
+            if any(
+                victim.deleted is not None and instant - since <= victim.ends_in + STUCK_AFTER.total_seconds()
+                for victim in self._pods.on(node)
+            )
         }
         if stopped:
             less |= {one.uid for one in every if one.shape.key in stopped}

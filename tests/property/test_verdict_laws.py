@@ -68,7 +68,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
     for number in range(draw(st.integers(1, 7))):
         state = draw(
-            st.sampled_from(("", "", "", "deleting", "nominated", "starting", "protected", "elsewhere", "in a command"))
+            st.sampled_from(
+                (
+                    *("", "", "", "deleting", "nominated", "starting", "protected", "elsewhere"),
+                    "in a command",
+                    "shared",
+                    "ending",
+                )
+            )
         )
         since = NOON - timedelta(seconds=draw(st.sampled_from((1, 60, 6000)))) if draw(st.booleans()) else None
         event = NOON - timedelta(seconds=draw(st.sampled_from((1, 200, 6000)))) if draw(st.booleans()) else None
@@ -79,6 +86,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
             zone=draw(st.sampled_from(ABC)),
             of="unknown" if state == "elsewhere" else draw(st.sampled_from(("general", "general", "other", STATIC))),
             drifted=since,
+            conditions=[{"type": names.INSTANCE_TERMINATING, "status": "True"}] if state == "ending" else (),
+            ambiguous=state == "shared",
             claim_spec={"expireAfter": draw(st.sampled_from(("Never", "1h", "20000h")))},
             last_pod_event=event,
             deleting=state in ("deleting", "in a command"),

@@ -964,6 +964,15 @@ ROWS: tuple[Row, ...] = (
         becomes(1, 3, new=True),
     ),
     row(
+        "a drain under a PodDisruptionBudget ends though the nodes of its NodePool may cost no more",
+        pool(disruption=NEVER),
+        change("NodePool", "{pool}", {"metadata": {"annotations": {names.MAX_USD_PER_HOUR: "0.2"}}}),
+        GUARDED,
+        remove_claims(),
+        first_gone(),
+        becomes(1, 3, new=True),
+    ),
+    row(
         "a drain that finds no place waits, is told of, and ends as soon as the limit of its NodePool allows it",
         pool(disruption=NEVER, limits={"cpu": "4"}),
         GUARDED,

@@ -44,19 +44,16 @@ def command_queue(
     *,
     stale: Any = lambda: "",
     pause: Callable[[], Pause] = lambda: NOTHING,
-    growth: GrowthLimits = GrowthLimits(),  # noqa: B008  (frozen)
+    growth: GrowthLimits | GrowthLedger = GrowthLimits(),  # noqa: B008  (frozen)
     workers: Pool | None = None,
     kind: type[CommandQueue] = CommandQueue,
 ) -> CommandQueue:
     """A queue on the server's state; its threads are not started. Plans are written by `workers`."""
     world = server.world
     writer = PlanWriter(world.cluster, server.writer, workers or Pool(1, "plans"))
-    creator = claim_creator(
-        server.client,
-        world.cluster,
-        writer,
-        growth=GrowthLedger(world.cluster, growth, lambda _: world.types, world.clock),
-    )
+    if isinstance(growth, GrowthLimits):
+        growth = GrowthLedger(world.cluster, growth, lambda _: world.types, world.clock)
+    creator = claim_creator(server.client, world.cluster, writer, growth=growth)
     return kind(
         world.cluster,
         server.client,
@@ -91,6 +88,11 @@ class FakeCloud(FakeInstances):
 
 def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Batch | None:
     """One run of provisioning over kwok's instance types; `options` are as of `Provisioner`."""
+    return provisioner_of(server, creator, workers, **options).run()
+
+
+def provisioner_of(server: TinyServer, creator: ClaimCreator, workers: Pool, **options: Any) -> Provisioner:
+    """Provisioning over kwok's instance types; `options` are as of `Provisioner`."""
     cluster = server.world.cluster
     return Provisioner(
         cluster,
@@ -104,7 +106,7 @@ def run_provisioner(server: TinyServer, creator: ClaimCreator, workers: Pool, **
         chance=random.Random(1),
         plans=PlanWriter(cluster, server.writer, workers),
         **options,
-    ).run()
+    )
 
 
 class Stage:

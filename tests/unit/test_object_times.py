@@ -71,6 +71,7 @@ STATED: Final = {
     ("provisioner/controllers/core/forceful.py", "_has_ended"): _DEADLINE,
     ("provisioner/controllers/core/forceful.py", "_has_old_deadline"): _DEADLINE,
     ("provisioner/controllers/core/interruption.py", "_close"): _CLOUD,
+    ("provisioner/controllers/core/interruption.py", "_earlier"): _CLOUD,
     ("provisioner/controllers/core/terminator.py", "end"): _DEADLINE,
     ("provisioner/controllers/ec2/interruption_queue.py", "_may_be_launching"): _CLOUD,
     ("provisioner/controllers/ec2/interruption_queue.py", "poll"): "a metric",

@@ -64,6 +64,11 @@ class ClaimCreator:
         self._client, self._cluster, self._metrics, self._plans = client, cluster, metrics, plans
         self._effects, self._created, self._chance = effects, created, chance
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is created, since another Karpenter leads."""
+        return self._growth.is_closed
+
     def announce(self, pool: str, make: Callable[[str], NewClaim]) -> NewClaim | None:
         """Find a free name and tell the state of the claim, so that every later question plans around it; no call is made.
 

@@ -171,6 +171,11 @@ class GrowthLedger:
                 self._mine[claim.name] = (self._clock.monotonic(), False)
             return entered
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether another Karpenter leads, so that nothing comes to be."""
+        return bool(self._beside())
+
     def problem(self, usd_per_hour: float) -> str:
         """Why no NodeClaim of that price may come to be now, in words; "" where one may."""
         if text := self._beside():

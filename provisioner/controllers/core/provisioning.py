@@ -15,7 +15,7 @@ from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
-from provisioner.controllers.core.growth import HeldBackError
+from provisioner.controllers.core.growth import KARPENTER_SECONDS, HeldBackError
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
@@ -142,6 +142,7 @@ class Provisioner:
         self._buffers, self._improve = buffers, improve
         self._worlds, self._bins, self._told = Worlds(provider, policies), BinCache(), events.ToldPods()
         self._prepared: Prepared | None = None
+        self._closed_to: tuple[Pod, ...] = ()  # the pods of the last batch, where another Karpenter kept it from nodes
         self._deadline = deadline.total_seconds()
         self._replanning = (
             Replanning(cluster, self._worlds, improve, taken_back, 3 * self._deadline)
@@ -160,6 +161,9 @@ class Provisioner:
         pods = snapshot.waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         self._metrics.ignored_pods(len(snapshot.pending) - len(snapshot.waiting))
         virtual = self._buffers.pods() if self._buffers is not None else ()
+        if pods and pods == self._closed_to and not virtual and self._creator.is_closed:
+            self._retry_after(KARPENTER_SECONDS)  # they were told; what they would get is not asked again meanwhile
+            return None
         if not pods and not virtual:
             self._note_buffers(virtual, snapshot, {})
             self._metrics.unschedulable_pods(0)
@@ -214,6 +218,7 @@ class Provisioner:
             milliseconds=round(seconds * 1000, 1),
         )
         held = self._act(snapshot, result, planned.annotations, for_buffers, first)
+        self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing

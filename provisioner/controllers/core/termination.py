@@ -31,7 +31,7 @@ from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
@@ -207,7 +207,7 @@ class Termination:
         self._say(claim, self._set(claim, conditions, messages.INSTANCE_TERMINATING))
 
     def _say(self, claim: NodeClaim, conditions: tuple[Condition, ...]) -> None:
-        with contextlib.suppress(NotFound, Forbidden, Invalid):  # its Node goes all the same
+        with contextlib.suppress(ApiError):  # its Node goes all the same
             self._writer.status(claim, conditions)
 
     def _pods(self, node: Node, *, stale: bool) -> tuple[Pod, ...]:

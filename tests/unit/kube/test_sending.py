@@ -15,7 +15,9 @@ import yaml
 from certs.authority import Authority
 from provisioner.kube.config import Connection, connect
 from provisioner.kube.errors import ConnectionFailed
-from provisioner.kube.sending import Attempt
+from provisioner.kube.sending import Attempt, Sweeper
+from provisioner.support import heartbeat
+from provisioner.support.clock import SystemClock
 from tests.support.eventually import eventually
 
 Behaviour = Callable[[socket.socket], None]
@@ -289,3 +291,15 @@ def test_an_answer_is_waited_for_while_leave_is_extended_and_no_longer(tmp_path:
             connection.request("POST", "/x", body=b"{}", read_timeout=20, permit=leave)
         assert 0.9 < time.monotonic() - begun < 10
         assert failed.value.maybe_applied
+
+
+def test_a_thread_that_cuts_off_requests_and_hangs_is_hidden_by_no_other() -> None:
+    """Seen: the election has a connection of its own, and its pulse took the place of the other one's."""
+    before = set(heartbeat._OURS._pulses)
+    sweepers = [Sweeper(SystemClock()) for _ in range(2)]
+    for one in sweepers:
+        with one.attempt(5, None):
+            pass
+    eventually(lambda: len(heartbeat._OURS._pulses.keys() - before) == 2, "both have a pulse")
+    for one in sweepers:
+        one.stop()

@@ -170,3 +170,16 @@ def test_a_pod_for_which_kube_scheduler_makes_room_does_not_wait_until_the_victi
     assert world.cluster.snapshot().waiting is first, "the same tuple while nothing changes"
     world.cluster.pod_changed(victim, None)
     assert world.waiting() == ["other", "vip"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(10 + 59, False), (10 + 61, True)])
+def test_a_victim_that_is_stuck_keeps_a_pod_from_a_node_for_no_longer_than_its_grace_and_a_minute(
+    seconds: float, waits: bool
+) -> None:
+    world = Graced()
+    world.existing_node("a")
+    world.add(pod("victim", node="a", deleted=pod("x").created, ends_in=10))
+    world.add(refused(pod("vip", nominated_node_name="a"), "no"))
+    assert world.waiting() == []
+    world.clock.advance(seconds)
+    assert world.waiting() == ["vip"] * waits

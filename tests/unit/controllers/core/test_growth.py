@@ -12,6 +12,7 @@ from provisioner.apis.pods import Pod
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.growth import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, HeldBackError, limits_of
+from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
@@ -19,11 +20,13 @@ from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
 from provisioner.scheduling.growth import GrowthLimits, Limit
 from provisioner.scheduling.node_claims import static_claim
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.result import Result
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, pod, pool
-from tests.support.disrupting import Make, Stage, run_provisioner, staged
+from tests.support.disrupting import Make, Stage, provisioner_of, run_provisioner, staged
 from tests.support.tinyserver import TinyServer
 
 METRICS = Metrics()
@@ -129,6 +132,27 @@ def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limit
     one.beside = ""
     one.run()
     assert one.claims == (limits.claims_per_minute or 5)
+
+
+def test_what_waits_while_another_karpenter_leads_is_planned_once_until_something_waits_that_did_not() -> None:
+    one, planned, workers = Growing(GrowthLimits(), *fills(2)), list[int](), Pool(1)
+    one.beside = "Karpenter runs in namespace karpenter"
+
+    def noted(prepared: Prepared, result: Result) -> Planned:
+        planned.append(sum(len(claim.pods) for claim in result.claims))
+        return as_scheduled(prepared, result)
+
+    provisioner = provisioner_of(one.server, one.creator(workers), workers, retry_after=one.waits.append, improve=noted)
+    for _ in range(3):
+        provisioner.run()
+    assert (planned, one.waits) == ([2], [KARPENTER_SECONDS] * 3)
+    one.world.add(pod("more", cpu="3"))
+    provisioner.run()
+    one.beside = ""
+    provisioner.run()
+    assert planned == [2, 3, 3]
+    workers.close()
+    assert one.claims == 3
 
 
 def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:

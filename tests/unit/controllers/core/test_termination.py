@@ -168,6 +168,15 @@ def test_a_node_that_others_hold_says_that_its_instance_has_ended_however_fast_t
     assert (budget.nodes, budget.consuming) == (0, 0)
 
 
+@pytest.mark.parametrize("status", [422, 500])
+def test_a_node_without_an_instance_goes_though_its_claim_cannot_be_told(status: int) -> None:
+    stage = Stage(ready=False, cloud=FakeInstances())
+    stage.server.writer.delete(stage.server.claim("c"))
+    stage.server.refuse["c"] = status
+    stage.look()
+    assert not stage.server.has("nodes", "n")
+
+
 def test_pods_leave_before_the_instance_is_ended() -> None:
     stage = Stage()
     stage.server.bind("web", "n")
