@@ -23,6 +23,7 @@ from provisioner.controllers.core import disruption as orchestrator
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import Disruption
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.disruption import candidates, consolidation, emptiness, replacement, simulation, validation
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
@@ -441,21 +442,26 @@ class LimitsMachine(DisruptionMachine):
         for one in APPS:
             at.guard(one, None)
 
-    @rule(name=apps, kind=kinds, zone=zones)
-    def somebody_takes_what_a_limit_leaves_while_consolidation_looks(self, name: str, kind: str, zone: str) -> None:
+    @rule(name=apps, kind=kinds, zone=zones, money=st.booleans())
+    def somebody_takes_what_a_limit_leaves_while_consolidation_looks(
+        self, name: str, kind: str, zone: str, money: bool
+    ) -> None:
         """What replaces nodes of one NodePool would come to another one, whose limit leaves room for one node."""
         at = self.at
         one, other = POOLS
         self._crowd(one, name)
         at.edit_pool(one, paused=False, disruption={"budgets": [{"nodes": "100%"}], "consolidateAfter": "0s"})
-        at.edit_pool(other, paused=False, cpus=at.cpus(other) + cpus_of(kind))
+        at.edit_pool(other, paused=False, cpus=0 if money else at.cpus(other) + cpus_of(kind))
         at.look()
         at.clock.advance(16)
         at.look()
+        if money:  # as low as what replaces these nodes allows
+            at.limit_money(0.5 * at.money())
         at.meanwhile = lambda: at.add_node(other, kind, zone)
         at.consolidate()
         at.meanwhile = nothing
         at.edit_pool(other, cpus=0)
+        at.limit_money(0.0)
 
     def _nobody_holds_what_he_cannot_have(self) -> None:
         """See the class."""
@@ -1055,4 +1061,25 @@ def is_caught(mutant: str, patch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_goes_and_counts_all_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     _going_counts(monkeypatch)
     with pytest.raises(AssertionError, match=r"the drain of .* stands still"):
+        play(MOST, STEPS, shrink=False, machine=LimitsMachine)
+
+
+UNASKED: Final[dict[str, tuple[str, Callable[..., Any], str]]] = {
+    "any": (
+        "admit",
+        lambda _, __, enter: enter(),
+        r"may come to have .* CPUs, where|come to cost .* USD per hour, where",
+    ),
+    "of money": ("_refusal", lambda *_: None, r"come to cost .* USD per hour, where"),
+}
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize(("name", "instead", "wrong"), UNASKED.values(), ids=UNASKED)
+def test_a_limit_that_is_not_asked_under_the_lock_is_found(
+    name: str, instead: Callable[..., Any], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a pass was told before others took it is all that is asked."""
+    monkeypatch.setattr(GrowthLedger, name, instead)
+    with pytest.raises(AssertionError, match=wrong):
         play(MOST, STEPS, shrink=False, machine=LimitsMachine)

@@ -28,6 +28,7 @@ from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.commands import CommandQueue
 from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Disruption, Method
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.planner import Planned, Planner, PlanOutcome
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
@@ -41,6 +42,7 @@ from provisioner.disruption.pause import Pause, pause_of
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import MethodAnswer, Settings, View
+from provisioner.scheduling.growth import GrowthLimits, usd_per_hour
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, Problem
 from provisioner.scheduling.result import Result
@@ -135,6 +137,14 @@ class Told(CommandQueue):
         return begun
 
 
+class Money(GrowthLedger):
+    """A ledger whose limit users change."""
+
+    def limit(self, usd_per_hour: float) -> None:
+        """0 limits nothing."""
+        self._limits, self._known = GrowthLimits(usd_per_hour=usd_per_hour), None
+
+
 def nothing() -> None:
     """What happens meanwhile, as a rule."""
 
@@ -155,6 +165,7 @@ class Upkeep:
         going: proposals of commands under way, by candidate.
         seen: what has happened, for whoever wants to know that it was worth it.
         meanwhile: runs once when a method of consolidation has answered and nothing of the answer has begun.
+        usd: that all nodes may cost in an hour; 0 limits nothing.
         strangers: pods that nobody places, whatever room there is; nobody has promised them anything.
     """
 
@@ -180,6 +191,7 @@ class Upkeep:
         self._touched: dict[str, datetime] = {}
         self._refused: set[str] = set()
         self.strangers: list[Pod] = []
+        self.usd = 0.0
         self._numbers = itertools.count()
         self._guards: dict[str, int] = {}
         self.pools: dict[str, NodePool] = {}
@@ -199,8 +211,9 @@ class Upkeep:
             )
         for _ in range(static):
             self.add_node(STATIC, FIXED.name, "a", old=True)
+        self._money = Money(self.cluster, GrowthLimits(), lambda _: BY_NAME, self.clock)
         self.commands = command_queue(
-            self.server, self.cloud, pause=self.pause, workers=cast(Workers, AtOnce()), kind=Told
+            self.server, self.cloud, pause=self.pause, growth=self._money, workers=cast(Workers, AtOnce()), kind=Told
         )
         assert isinstance(self.commands, Told)
         self.commands.told = self._begins
@@ -212,7 +225,7 @@ class Upkeep:
         writer = PlanWriter(self.cluster, self.server.writer, cast(Workers, AtOnce()))
         self.provisioner = Provisioner(
             self.cluster,
-            claim_creator(self.server.client, self.cluster, writer, chance=random.Random(3)),
+            claim_creator(self.server.client, self.cluster, writer, chance=random.Random(3), growth=self._money),
             cast(CloudProvider, self.cloud),
             self.server.recorder,
             METRICS,
@@ -303,15 +316,9 @@ class Upkeep:
             pool: its name.
             without: NodeClaims that have just begun to go.
         """
-        claims = {one.name: one for one in self.claims()}
-        for command in self.cluster.commands():
-            if command.record.phase is Phase.COMMITTED:
-                made = [one for one in command.record.replacements if one.name not in claims]
-                claims |= {one.name: msgspec.convert(one.body, NodeClaim, strict=False) for one in made}
         found = 0
-        for name, claim in claims.items():
-            goes = claim.metadata.deletion_timestamp is not None or name in self.going or name in without
-            if claim.pool == pool and not goes and not self.cluster.is_unneeded(name):
+        for claim in self._counting(without):
+            if claim.pool == pool:
                 types = [claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "")]
                 if not claim.status.provider_id:
                     listed = (one.values for one in claim.spec.requirements if one.key == names.INSTANCE_TYPE_LABEL)
@@ -319,9 +326,32 @@ class Upkeep:
                 found += max(cpus_of(kind) for kind in types)
         return found
 
+    def _counting(self, without: Collection[str]) -> Iterator[NodeClaim]:
+        """NodeClaims, those to come included, that do not go."""
+        claims = {one.name: one for one in self.claims()}
+        for command in self.cluster.commands():
+            if command.record.phase is Phase.COMMITTED:
+                made = [one for one in command.record.replacements if one.name not in claims]
+                claims |= {one.name: msgspec.convert(one.body, NodeClaim, strict=False) for one in made}
+        for name, claim in claims.items():
+            goes = claim.metadata.deletion_timestamp is not None or name in self.going or name in without
+            if not goes and not self.cluster.is_unneeded(name):
+                yield claim
+
+    def money(self, without: Collection[str] = ()) -> float:
+        """What nodes cost that count, in USD per hour, those to come as they are planned; `without` as of `cpus`."""
+        return sum(usd_per_hour(claim, BY_NAME) for claim in self._counting(without))
+
+    def limit_money(self, usd_per_hour: float) -> None:
+        """`--max-usd-per-hour` is another one; 0 limits nothing."""
+        self.usd = usd_per_hour
+        self._money.limit(usd_per_hour)
+
     def allows(self, pool: str, kind: InstanceType) -> bool:
-        """Whether the limit of a NodePool leaves room for a node."""
+        """Whether the limits leave room for a node."""
         limit = self.limit(pool)
+        if self.usd and self.money() + price_of(kind.name) > self.usd + _SLACK:
+            return False
         return limit is None or self.cpus(pool) + cpus_of(kind.name) <= limit
 
     def is_protected(self, pod: Pod) -> bool:
@@ -1014,6 +1044,8 @@ class Upkeep:
             limit, cpus = self.limit(pool), self.cpus(pool, proposal.candidates)
             if limit is not None and cpus > limit:
                 yield f"nodes of {pool} may come to have {cpus} CPUs, where {limit} may be"
+        if self.usd and proposal.replacements and (usd := self.money(proposal.candidates)) > self.usd + _SLACK:
+            yield f"all nodes come to cost {usd:g} USD per hour, where {self.usd:g} may be"
 
     def _moving(self, name: str) -> list[Pod]:
         return [pod for pod in self.on(name) if pod.deleted is None]
