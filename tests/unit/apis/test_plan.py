@@ -1,8 +1,20 @@
 """The plan annotation goes there and back, says the same for equal plans, and refuses what it cannot read."""
 
+from datetime import UTC, datetime
+
+import msgspec
 import pytest
 
-from provisioner.apis.plan import MAX_BYTES, Plan, PlanEntry, PlanError, PlanTooLargeError, decode_plan, encode_plan
+from provisioner.apis.plan import (
+    HOLD_SECONDS,
+    MAX_BYTES,
+    Plan,
+    PlanEntry,
+    PlanError,
+    PlanTooLargeError,
+    decode_plan,
+    encode_plan,
+)
 
 WEB = PlanEntry(owner="o1", klass="00ff", count=2, uids=("u2", "u1"))
 LONE = PlanEntry(klass="aa11", count=1, uids=("u3",))
@@ -49,3 +61,30 @@ def test_a_text_that_is_no_plan(name: str) -> None:
     text, words = UNREADABLE[name]
     with pytest.raises(PlanError, match=words):
         decode_plan(text)
+
+
+class _Former(msgspec.Struct):
+    """A plan as versions read it that knew neither `holdSeconds` nor `plannedAt`."""
+
+    v: int
+    pods: tuple[PlanEntry, ...]
+
+
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("at", [msgspec.UNSET, AT], ids=["planned once", "planned again"])
+@pytest.mark.parametrize("hold", [HOLD_SECONDS, 300.0])
+def test_a_former_version_reads_a_plan_as_if_its_new_fields_were_not_there(
+    hold: float, at: datetime | msgspec.UnsetType
+) -> None:
+    text = encode_plan(Plan.of((LONE,), hold, at))
+    assert msgspec.json.decode(text, type=_Former) == _Former(v=1, pods=(LONE,))
+    assert (decode_plan(text).hold_seconds, decode_plan(text).at) == (hold, at)
+    old = decode_plan(msgspec.json.encode(_Former(v=1, pods=(LONE,))).decode())
+    assert (old.hold_seconds, old.at) == (HOLD_SECONDS, msgspec.UNSET), "and this one a plan of a former version"
+
+
+def test_a_time_without_a_zone_is_no_instant() -> None:
+    with pytest.raises(PlanError, match="without a time zone"):
+        decode_plan('{"v":1,"pods":[],"plannedAt":"2026-11-21T12:00:00"}')
