@@ -6,22 +6,18 @@ if that one has no legal place, the drain never ends. So each single eviction mu
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace as changed
-
-from provisioner.apis import names
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod
 from provisioner.disruption import messages
 from provisioner.disruption.ties import tied_shapes
+from provisioner.scheduling.becoming import opened, with_pods, without
 from provisioner.scheduling.judging import Design
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Bin, Changes
-from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.values.resources import Resources
-from provisioner.values.taints import Taint
+from provisioner.scheduling.problem import Changes
+from provisioner.scheduling.result import Result
 
 _STEPS: Final = 20_000
 """Of the solver for one pod."""
@@ -62,7 +58,7 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
     if not tied:
         return None
     gone = tuple(leaving)
-    new = {name_of(number): opened(claim, number) for number, claim in enumerate(result.claims)}
+    new = {name_of(number): opened(claim, name_of(number)) for number, claim in enumerate(result.claims)}
     world = prepared.updated(Changes(bins=new)) if new else prepared
     bins = {one.name: one for one in world.world.bins}
     where = {one.node_name: one.name for one in bins.values() if one.node_name}
@@ -124,55 +120,6 @@ def _near(some: Iterable[Pod], others: Iterable[Pod]) -> Iterable[bool]:
                 )
 
 
-# --- bins as they become ---
-
-
 def name_of(number: int) -> str:
     """The bin of a claim that is not made yet; no NodeClaim can be called so."""
     return messages.planned_claim(number)
-
-
-def opened(claim: PlannedClaim, number: int) -> Bin:
-    """The node that a planned claim will be, as planned, without its pods."""
-    own = Resources.of({})
-    for pod in claim.pods:
-        own += pod.shape.requests
-    daemons = (claim.requests - own).maximum(Resources.of({}))
-    return Bin(
-        name=name_of(number),
-        labels=labels_of(claim),
-        room=claim.allocatable - daemons,
-        taints=taints_of(claim),
-        pool=claim.pool,
-    )
-
-
-def labels_of(claim: PlannedClaim) -> Mapping[str, str]:
-    """The labels that the planned node has, as far as they are known."""
-    single = {key: one.single_value for key, one in claim.requirements.items() if one.single_value is not None}
-    planned = {
-        names.INSTANCE_TYPE_LABEL: claim.planned_type,
-        names.ZONE_LABEL: claim.planned_zone,
-        names.CAPACITY_TYPE_LABEL: claim.planned_capacity_type,
-    }
-    return {**single, **claim.labels, names.NODEPOOL_LABEL: claim.pool, **{k: v for k, v in planned.items() if v}}
-
-
-def taints_of(claim: PlannedClaim) -> tuple[Taint, ...]:
-    """The taints that the planned node keeps."""
-    return tuple(getattr(claim.template, "taints", ()))
-
-
-def with_pods(one: Bin, pods: Iterable[Pod]) -> Bin:
-    """The bin with more pods on it."""
-    moved = tuple(changed(pod, node_name=one.node_name) for pod in pods)
-    room = one.room
-    for pod in moved:
-        room -= pod.shape.requests
-    return replace(one, pods=one.pods + moved, room=room)
-
-
-def without(one: Bin, pods: Iterable[Pod]) -> Bin:
-    """The bin without some of its pods; it leaves, so its room does not matter."""
-    gone = {pod.uid for pod in pods}
-    return replace(one, pods=tuple(pod for pod in one.pods if pod.uid not in gone))

@@ -13,17 +13,14 @@ from provisioner.disruption.candidates import Candidate, PodBudgets, Types
 from provisioner.disruption.legality import (
     StuckEviction,
     follows,
-    labels_of,
     name_of,
     stuck_eviction,
-    taints_of,
-    with_pods,
-    without,
 )
 from provisioner.disruption.pool_limits import limits_after, without_charges
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.disruption.wishes import given_up, kept
+from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.capacity_buffers import is_virtual
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
@@ -297,15 +294,7 @@ class Simulation:
             self.destinations.add(name)
         for claim in result.claims:
             self._made += 1
-            one = Bin(
-                name=name_of(-self._made),  # counted down: `stuck_eviction` counts up
-                labels=labels_of(claim),
-                room=claim.allocatable - claim.requests,
-                taints=taints_of(claim),
-                pool=claim.pool,
-                pods=claim.pods,
-                closed=True,
-            )
+            one = filled(claim, name_of(-self._made))  # counted down: `stuck_eviction` counts up
             changes[one.name] = one
             self._held.update(claim.reservations)
         self._update(changes, limits_after(self._prepared.world.pools, gone, result.claims))

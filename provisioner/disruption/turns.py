@@ -14,9 +14,9 @@ from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import PodBudgets
-from provisioner.disruption.legality import labels_of
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, spread_keys, tied_across, topology_keys
+from provisioner.scheduling.becoming import labels_of
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 

@@ -30,8 +30,9 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
-from provisioner.disruption.legality import opened
+from provisioner.disruption.legality import name_of
 from provisioner.scheduling.attempt import Setting
+from provisioner.scheduling.becoming import opened
 from provisioner.scheduling.demands import Count, Spread, Wishes, facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.prepared import Prepared
@@ -207,7 +208,7 @@ def _ways(bins: Mapping[str, Bin], homes: Mapping[str, Bin], result: Result) -> 
         for pod in pods:
             yield _Way(pod, homes[pod.uid], bins[name], None)
     for number, claim in enumerate(result.claims):
-        new = opened(claim, number)
+        new = opened(claim, name_of(number))
         for pod in claim.pods:
             yield _Way(pod, homes[pod.uid], new, claim)
 

@@ -53,14 +53,28 @@ class Granted:
 
     def pins(self, one: PodClass, claim: PlannedClaim) -> tuple[tuple[str, str], ...] | None:
         """The domains that a pod keeps, for it is counted in them; None where they cannot be said of a node."""
-        scope = self.setting.scope
-        if scope.empty:
+        keys = self._keys(one)
+        if not keys:
             return ()
-        keys = {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
         sayable = {ZONE_LABEL, CAPACITY_TYPE_LABEL, *self.offers[claim.pool].open_labels}
         found = [(key, claim.requirements.requirement(key).single_value) for key in sorted(keys)]
         pinned = tuple([(key, value) for key, value in found if value is not None and key in sayable])
         return pinned if len(pinned) == len(found) else None
+
+    def _keys(self, one: PodClass) -> set[str]:
+        """The labels, but for the hostname, over whose values a pod is counted or has others counted."""
+        scope = self.setting.scope
+        if scope.empty:
+            return set()
+        return {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
+
+    def counted(self, pod: Pod) -> set[str]:
+        """Likewise, of one that is on a new node."""
+        return self._keys(self.of[pod.uid])
+
+    def demanded(self, setting: Setting) -> Setting:
+        """Another question about some of the pods that are on new nodes, with the same demands."""
+        return _demanding(setting, {uid: one.ladder for uid, one in self.of.items()})[0]
 
 
 def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | None:
@@ -78,10 +92,11 @@ def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | N
     if all(len(number_of[uid].ladder) == 1 for uid in rungs):
         return Granted(setting, offers, {uid: number_of[uid] for uid in rungs})
     for _ in range(_MOST_FALLBACKS):
-        found = _with_rungs(setting, offers, rungs)
-        faults = prepared.settle(design_of(result), found.setting)[0].faults
+        ladders = {uid: number_of[uid].ladder[n : n + 1] for uid, n in rungs.items()}
+        demanding, of = _demanding(setting, ladders)
+        faults = prepared.settle(design_of(result), demanding)[0].faults
         if not faults:
-            return found
+            return Granted(demanding, offers, of)
         alike = {number_of[fault.pod.uid] for fault in faults if fault.pod.uid in rungs}
         more = [uid for uid, n in rungs.items() if number_of[uid] in alike and n + 1 < len(number_of[uid].ladder)]
         if not more:
@@ -101,19 +116,18 @@ def _meets(claim: PlannedClaim, offer: PreparedPool, one: PodClass, demand: Dema
     )
 
 
-def _with_rungs(setting: Setting, offers: Mapping[str, PreparedPool], rungs: Mapping[str, int]) -> Granted:
+def _demanding(setting: Setting, ladders: Mapping[str, tuple[Demand, ...]]) -> tuple[Setting, dict[str, PodClass]]:
+    """The question in which pods have these ladders, by UID, and the classes that they are then of; others keep their own."""
     classes: list[PodClass] = []
     needs = {}
     found: dict[str, PodClass] = {}
     for one in setting.classes:
-        parts: dict[int, list[Pod]] = {}
+        parts: dict[tuple[Demand, ...], list[Pod]] = {}
         for pod in one.pods:
-            parts.setdefault(rungs.get(pod.uid, -1), []).append(pod)
-        for rung, pods in sorted(parts.items()):
-            ladder = one.ladder if rung < 0 else one.ladder[rung : rung + 1]
+            parts.setdefault(ladders.get(pod.uid, one.ladder), []).append(pod)
+        for ladder, pods in parts.items():
             part = msgspec.structs.replace(one, pods=tuple(pods), ladder=ladder)
             classes.append(part)
             needs[part] = setting.needs[one]
-            if rung >= 0:
-                found.update(dict.fromkeys([pod.uid for pod in pods], part))
-    return Granted(replace(setting, classes=classes, needs=needs), offers, found)
+            found.update(dict.fromkeys([pod.uid for pod in pods if pod.uid in ladders], part))
+    return replace(setting, classes=classes, needs=needs), found

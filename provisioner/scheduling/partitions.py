@@ -8,7 +8,9 @@ its node or claims devices.
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,6 +33,8 @@ from provisioner.scheduling.result import PlannedClaim, Result
 
 MOST_PODS: Final = 9
 """On new nodes; nine have 21,147 partitions."""
+_MOST_SPLITS: Final = 3**MOST_PODS
+"""Ways to part any of the pods in two: as many as nine different ones have, and fewer than a hundred equal ones."""
 _MOST_LOOKS: Final = 1_600
 """Prices of nodes; where they do not suffice, those of the most pods are left out."""
 _SPOT_LOOKS: Final = 3
@@ -50,8 +54,27 @@ _EPSILON: Final = 1e-9  # USD per hour
 
 def are_few(prepared: Prepared, result: Result) -> bool:
     """Whether so few pods are on new nodes of NodePools that are packed by cost that this search is theirs; more are the planner's."""
+    return len(_again(prepared, result)) <= MOST_PODS
+
+
+def _again(prepared: Prepared, result: Result) -> list[Pod]:
+    """The pods on new nodes of NodePools that are packed by cost."""
     packed = {pool.name for pool in prepared.world.pools if pool.packing is Packing.COST}
-    return sum(len(claim.pods) for claim in result.claims if claim.pool in packed) <= MOST_PODS
+    return [pod for claim in result.claims if claim.pool in packed for pod in claim.pods]
+
+
+def split_little(pods: Iterable[Pod]) -> bool:
+    """Whether there are few ways to share nodes among some pods: they are few, or most of them are equal."""
+    return _splits(Counter([pod.shape.key for pod in pods]).values()) <= _MOST_SPLITS
+
+
+def _splits(counts: Iterable[int]) -> int:
+    return math.prod([(count + 1) * (count + 2) // 2 for count in counts])
+
+
+def say_little(pods: Iterable[Pod]) -> bool:
+    """Whether pods say so little of where they may run that many judgements of them are cheap."""
+    return sum(map(said, {id(pod.shape): pod.shape for pod in pods}.values())) <= _MOST_SAID
 
 
 def cheapest(
@@ -61,7 +84,7 @@ def cheapest(
     leaving: Collection[str] = (),
     max_new: int | None = None,
 ) -> Result:
-    """The cheapest legal answer for the pods that `result` has on new nodes, where these are few.
+    """The cheapest legal answer for the pods that `result` has on new nodes, where these are few, or most of them equal.
 
     Args:
         prepared: the world that `result` is about.
@@ -74,10 +97,10 @@ def cheapest(
 
     Cost: some 20 ms, up to 1 s where each pod leaves other instance types; counted in steps: equal questions have equal answers.
     """
-    if not result.claims or not are_few(prepared, result) or _is_only_way(prepared, result, max_new):
-        return result
     pods = list(result.placed)
-    if sum(map(said, {id(pod.shape): pod.shape for pod in pods}.values())) > _MOST_SAID:
+    if not (result.claims and split_little(_again(prepared, result)) and say_little(pods)):
+        return result
+    if _is_only_way(prepared, result, max_new):
         return result
     grants = granted(prepared, prepared.setting(pods, leaving), result)
     if grants is None:
@@ -88,6 +111,8 @@ def cheapest(
     if not again:
         return result
     search = _Search(grants, again)
+    if not search.worth_it:
+        return result
     judged = max(1, _MOST_JUDGED // len(pods))
     for blocks in itertools.islice(search.partitions(least - _EPSILON, most), judged):
         design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
@@ -167,6 +192,9 @@ class _Search:
             )
             step *= len(pods) + 1
         self._items: Final = items
+        self.worth_it: Final = _splits(len(one.pods) for one in items) <= _MOST_SPLITS
+        if not self.worth_it:
+            return
         self._whole: Final = step - 1
         self._apart: Final = [[self._clash(one, other) for other in items] for one in items]
         self._counts: Final = [self._digits(number) for number in range(step)]

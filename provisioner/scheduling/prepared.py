@@ -257,9 +257,14 @@ class Prepared:
         setting, left_out = self._setting(design.pods, (), (), Terms(Work(), 0))
         return settle(setting, left_out, design, self._numbers)
 
-    def setting(self, pods: Sequence[Pod], leaving: Collection[str] = ()) -> Setting:
-        """What an answer about these pods starts from: their classes, what pools can make, existing nodes; `leaving` as of `solve`."""
-        return self._setting(pods, leaving, (), Terms(Work(), 0))[0]
+    def setting(
+        self, pods: Sequence[Pod], leaving: Collection[str] = (), only: Collection[str] | None = None
+    ) -> Setting:
+        """What an answer about these pods starts from: their classes, what pools can make, existing nodes.
+
+        `leaving` as of `solve`; `only`: names of the nodes that take pods, any unless told.
+        """
+        return self._setting(pods, leaving, (), Terms(Work(), 0), only=only)[0]
 
     def _setting(
         self,
@@ -269,6 +274,7 @@ class Prepared:
         terms: Terms,
         avoided: Mapping[str, frozenset[str]] = NOTHING_AVOIDED,
         first: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> tuple[Setting, Sequence[LeftOut]]:
         world = self.world
         named = frozenset(itertools.chain.from_iterable(self._tallies[i].named for i in members(self._marks.naming)))
@@ -289,12 +295,13 @@ class Prepared:
         leaving_now = mask_of(self._numbers[name] for name in leaving if name in self._numbers)
         marks = self._marks
         lingering = leaving_now & ~gone_now
+        shut = 0 if only is None else ~mask_of(self._numbers[name] for name in only) & (1 << len(self._bins)) - 1
         bins = Bins(
             self._bins,
             self._ground,
             self._table(dimensions),
             leaving=marks.leaving | leaving_now,
-            closed=marks.closed,
+            closed=marks.closed | shut,
             gone=gone_now,
         )
         moving, moved = self._moved(pods, gone_now)

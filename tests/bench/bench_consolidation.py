@@ -26,6 +26,7 @@ from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import Prepared, prepare
+from provisioner.scheduling.problem import PreferencePolicy
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
 from tests.bench.bench_planning import SEEDS, WITHOUT_END, improved
@@ -155,6 +156,27 @@ def test_more_is_saved_than_by_karpenters_rule_with_as_many_evictions(nodes: int
             Figure(f"{kind}, {nodes:,} nodes, CPU of all passes, most", whole, "s"),
         ]
     kept(f"consolidation-{nodes}", figures)
+
+
+def test_what_keeping_wishes_costs() -> None:
+    """Printed, without a goal: how much less is saved because no wish is given up for money (decision 70)."""
+    figures = []
+    for kind in ("micro", "batch"):
+        for seed in SEEDS:
+            start = scaled_down(kind, 150, seed, wishing=True)
+            price, saved = start.usd_per_hour, {}
+            for preferences in PreferencePolicy:
+                own = fork(start, Acceptance.SAVING)
+                own.fleet.policies = replace(own.fleet.policies, preferences=preferences)
+                for _ in consolidated(own, []):
+                    pass
+                saved[preferences] = 100 * own.saved / price
+            kept_wishes, without = saved[PreferencePolicy.RESPECT], saved[PreferencePolicy.IGNORE]
+            print(f"{kind}, seed {seed}: {kept_wishes:.2f} % saved, {without:.2f} % if wishes did not count")
+            figures.append(
+                Figure(f"{kind}, 150 nodes, seed {seed}, saved less for wishes", without - kept_wishes, "points")
+            )
+    kept("consolidation-wishes", figures)
 
 
 def fork(economy: Economy, acceptance: Acceptance) -> Economy:

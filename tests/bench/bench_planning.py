@@ -24,12 +24,12 @@ from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, wri
 from provisioner.cloudprovider.types import expected_price
 from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
 from provisioner.controllers.core.planner_process import PlannerProcess, Reply
-from provisioner.disruption.legality import labels_of, with_pods
 from provisioner.planning.expecting import expected
 from provisioner.planning.model import models_of
 from provisioner.planning.planner import Plan, improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.becoming import labels_of, with_pods
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import MOST_PODS, cheapest
 from provisioner.scheduling.prepared import prepare

@@ -24,12 +24,14 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.disruption.legality import labels_of, taints_of
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.proposal import Proposal
 from provisioner.planning.planner import improve
 from provisioner.scheduling.acceptance import NEAR
-from provisioner.scheduling.partitions import are_few, cheapest
+from provisioner.scheduling.becoming import labels_of, taints_of
+from provisioner.scheduling.capacity_buffers import LEAST_PRIORITY, is_virtual
+from provisioner.scheduling.mending import mended
+from provisioner.scheduling.partitions import are_few
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import PreferencePolicy
 from provisioner.scheduling.result import Result
@@ -50,8 +52,13 @@ AGES = {
     "after a day": timedelta(hours=24),
 }
 FEW = 30
-MOST_SAVED = {1: 0.01, 3: 0.06}
-"""Of the price, by batches: nodes that were bought one batch after another may become fewer, which no batch by itself could know."""
+MOST_SAVED = 0.01
+"""Of the price, by moves among the nodes of one batch, in all worlds together."""
+MOST_IN_FEW = 0.005
+"""Likewise of up to `FEW` pods that came at once: in one world of some hundreds three or more nodes become one, or the planner finds more when it is asked
+again, 0.05 % of the price of all; in as few worlds as these one of them is much."""
+MOST_JOINED = 0.06
+"""Likewise by moves that join what several batches of ten pods bought: none of these could know of the others, and larger nodes cost less here."""
 SOFT = {"key": "example.com/reserved", "value": "true", "effect": PREFER_NO_SCHEDULE}
 
 
@@ -159,7 +166,7 @@ def pools(draw: st.DrawFn) -> list[NodePool]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, batches: int = 1) -> Fleet:
+def worlds(draw: st.DrawFn, *, batches: int = 1, most: int = FEW) -> Fleet:
     fleet = Fleet(
         draw(pools()),
         types=CATALOGUES[draw(st.sampled_from(sorted(CATALOGUES)))],
@@ -167,10 +174,10 @@ def worlds(draw: st.DrawFn, *, batches: int = 1) -> Fleet:
             preferences=draw(st.sampled_from((*[PreferencePolicy.RESPECT] * 4, PreferencePolicy.IGNORE)))
         ),
     )
-    left, listed = FEW, []
+    left, listed = most, []
     for number in range(draw(st.integers(1, 4))):
         name = ("web", "db", "job", "cache")[number]
-        count = draw(st.integers(1, 9))
+        count = draw(st.integers(1, max(9, most // 3)))
         of = shape(
             draw(st.sampled_from(("100m", "400m", "900m", "1500m", "3"))),
             draw(st.sampled_from(("256Mi", "1Gi", "3Gi"))),
@@ -181,25 +188,41 @@ def worlds(draw: st.DrawFn, *, batches: int = 1) -> Fleet:
         left -= count
         listed += [running(f"{name}-{one}", of) for one in range(count)]
     fleet.at = NOON
+    if draw(st.integers(0, 3)) == 0:
+        fleet.pending = [unit(number) for number in range(draw(st.integers(1, 4)))]
     for batch in range(batches):
         buy(fleet, listed[batch::batches], batch)
     return fleet
 
 
+def unit(number: int) -> Pod:
+    """Of a CapacityBuffer."""
+    of = shape("900m", "1Gi", labels={"app": "buffer"}, priority=LEAST_PRIORITY)
+    marks = {names.BUFFER_FAKE_POD: "true", names.BUFFER_NAME: "buffer"}
+    return Pod(
+        name=f"buffer-{number}",
+        namespace=of.namespace,
+        uid=f"buffer-{number}",
+        shape=of,
+        labels=of.labels,
+        annotations=marks,
+        created=NOON,
+    )
+
+
 def searched(prepared: Prepared, result: Result) -> Result:
-    return improve(prepared, result.placed, result, iterations=ROUNDS).result
+    return mended(prepared, improve(prepared, result.placed, result, iterations=ROUNDS).result)
 
 
 def buy(fleet: Fleet, pods: Sequence[Pod], batch: int) -> None:
-    """What provisioning buys for a batch, launched as planned, with every pod where it was planned."""
+    """What provisioning buys for a batch, and for buffers, launched as planned, with every pod where it was planned."""
     prepared = fleet.prepared()
-    result = prepared.solve(pods)
+    result = prepared.solve((*pods, *fleet.pending))
     least = result.usd_at_least
-    if are_few(prepared, result):
-        result = cheapest(prepared, result)
-    elif least is None or result.usd_per_hour > least * NEAR:
+    if not are_few(prepared, result) and (least is None or result.usd_per_hour > least * NEAR):
         result = searched(prepared, result)
-    fleet.nodes = [added(node, result.existing.get(str(node.key), ())) for node in fleet.nodes]
+    result = mended(prepared, result)
+    fleet.nodes = [added(node, real(result.existing.get(str(node.key), ()))) for node in fleet.nodes]
     types = {one.name: one for one in fleet.types}
     for number, claim in enumerate(result.claims):
         planned = f"{claim.planned_type}/{claim.planned_zone}/{claim.planned_capacity_type}"
@@ -208,11 +231,16 @@ def buy(fleet: Fleet, pods: Sequence[Pod], batch: int) -> None:
             fleet,
             f"b{batch}n{number:03d}",
             claim,
+            real(claim.pods),
             created=NOON,
             annotations={names.PLANNED_OFFERING_ANNOTATION: planned},
             labels={names.ARCH_LABEL: arch},
             taints=taints_of(claim),
         )
+
+
+def real(pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if not is_virtual(pod))
 
 
 def proposals(fleet: Fleet, age: timedelta) -> list[tuple[Proposal, ...]]:
@@ -335,18 +363,24 @@ def test_no_wish_and_no_weight_is_given_up_for_money(fleet: Fleet) -> None:
             assert given_up(fleet, some) == []
 
 
-@pytest.mark.parametrize("batches", [1, 3])
-def test_what_was_bought_stays(batches: int) -> None:
-    """But for what the plan itself missed: over all worlds together, consolidation of few nodes saves next to nothing."""
-    prices, savings = 0.0, dict.fromkeys(AGES, 0.0)
+@pytest.mark.parametrize(("batches", "most"), [(1, FEW), (1, 3 * FEW), (3, FEW)])
+def test_what_was_bought_stays(batches: int, most: int) -> None:
+    """But for what the plans missed: over all worlds together, consolidation saves next to nothing among the nodes of one batch."""
+    prices = 0.0
+    savings, joined = dict.fromkeys(AGES, 0.0), dict.fromkeys(AGES, 0.0)
 
-    @settings(max_examples=LAW.max_examples if batches == 1 else LAW.max_examples // 4)
-    @given(fleet=worlds(batches=batches))
+    @settings(max_examples=LAW.max_examples // (1 if batches == 1 and most == FEW else 4))
+    @given(fleet=worlds(batches=batches, most=most))
     def one_world(fleet: Fleet) -> None:
         nonlocal prices
         prices += usd(fleet)
         for name, age in AGES.items():
-            savings[name] += sum(one.saving_usd_per_hour for one in proposals(fleet, age)[0])
+            few, many = proposals(fleet, age)
+            mine = True
+            for one in few or many:  # what is built anew is looked for where nothing else was found
+                mine = mine and len({key[:2] for key in (*one.candidates, *one.placements)}) == 1
+                (savings if mine else joined)[name] += one.saving_usd_per_hour
 
     one_world()
-    assert max(savings.values()) <= MOST_SAVED[batches] * prices
+    assert max(savings.values()) <= (MOST_IN_FEW if batches == 1 and most == FEW else MOST_SAVED) * prices
+    assert max(joined.values()) <= (MOST_JOINED * prices if batches > 1 else 0.0)

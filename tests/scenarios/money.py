@@ -37,6 +37,7 @@ from tests.scenarios.steps import (
     gone,
     guard,
     holds,
+    labelled,
     none_evicted,
     none_evicted_since_the_pause,
     on_nodes,
@@ -62,6 +63,18 @@ from tests.support.provisioner import TEAM
 
 BOUGHT = [ON_DEMAND]
 """Requirements of a pool of on-demand nodes: spot nodes are not replaced by spot nodes without a feature gate."""
+
+EITHER = {**ON_DEMAND, "values": [names.CAPACITY_ON_DEMAND, names.CAPACITY_SPOT]}
+PREFERS_ON_DEMAND = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": TEAM, "operator": "In", "values": ["{pool}"]}]}]
+        },
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 50, "preference": {"matchExpressions": [ON_DEMAND]}}
+        ],
+    }
+}
 
 OWN_TAINT = {"key": TEAM, "value": "{pool}", "effect": "NoSchedule"}
 
@@ -316,6 +329,33 @@ ROWS: tuple[Row, ...] = (
         event("Unconsolidatable", kind="Node"),
         holds(),
         none_evicted,
+    ),
+    row(
+        "a pod of a NodePool with a weight does not leave it for a cheaper NodePool",
+        pool("-heavy", requirements=BOUGHT, disruption=TIGHT, weight=50),
+        pool("-light", requirements=[SPOT], disruption=TIGHT),
+        deploy("large", 1, cpu="1500m"),
+        pods_run(1),
+        deploy("web", 1, cpu="2"),
+        settled(1, 2),
+        scale("large", 0),
+        holds(),
+        none_evicted,
+        check(
+            lambda scene: len(scene.claims(f"{scene.name}-heavy")) == 1, "the node is of the NodePool with the weight"
+        ),
+    ),
+    row(
+        "a pod that prefers on-demand and runs there does not become a spot node's",
+        pool(requirements=[EITHER], disruption=TIGHT),
+        deploy("large", 1, cpu="1500m", affinity=PREFERS_ON_DEMAND),
+        pods_run(1),
+        deploy("web", 1, cpu="2", affinity=PREFERS_ON_DEMAND),
+        settled(1, 2),
+        scale("large", 0),
+        holds(),
+        none_evicted,
+        labelled(names.CAPACITY_TYPE_LABEL, names.CAPACITY_ON_DEMAND),
     ),
     row(
         "a spot node is not replaced by a cheaper spot node without the feature gate",

@@ -5,6 +5,7 @@ longest prefix of at most 100, by bisection, for which one new node does; else t
 another, each over the fleet that the last one left. Without timeouts, validation and PodDisruptionBudgets, which flatters it.
 """
 
+import functools
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,20 +13,24 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from provisioner.apis.pods import Pod
+from provisioner.apis import names
+from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
+from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Improved, View
+from provisioner.planning.planner import improve
+from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.result import PlannedClaim
+from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import BinCache, Policies, world_of
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import priced_fleets
-from tests.support.fleets import Fleet, pool
-from tests.support.problems import WELL_KNOWN
+from tests.support.fleets import Fleet, pool, running
+from tests.support.problems import WELL_KNOWN, app, shape, spread, term
 
 _MOST = 100
 _BUDGET = 0.10
@@ -129,8 +134,11 @@ def launch(fleet: Fleet, name: str, claim: PlannedClaim, pods: Iterable[Pod] | N
     )
 
 
-def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
-    """Nodes that first fit bought for a workload whose Deployments are unevenly scaled down to about 60 % since; 3 % are not to be disrupted."""
+def scaled_down(kind: str, nodes: int, seed: int, *, wishing: bool = False) -> Economy:
+    """Nodes that first fit bought for a workload whose Deployments are unevenly scaled down to about 60 % since; 3 % are not to be disrupted.
+
+    `wishing`: a third of the Deployments prefers a zone, another third is spread softly over zones.
+    """
     most, pods_a_node = (16, 42) if kind == "micro" else (32, 5)
     types: tuple[InstanceType, ...] = tuple(
         one for one in priced_fleets.ec2_types(most_cpus=most) if one.capacity.amount("cpu") >= 4_000
@@ -139,6 +147,8 @@ def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
         [pool(name="default")], types=types, daemons=priced_fleets.DAEMONS, policies=Policies(hostname_domains=1)
     )
     pods = priced_fleets.workload(kind, nodes * pods_a_node, seed)
+    if wishing:
+        pods = tuple(changed(one, shape=_wishing(one.shape)) for one in pods)
     chance = random.Random(seed)
     shares = {one.shape.key: chance.betavariate(2.2, 2.2 * 0.4 / 0.6) for one in pods}
     claims = list(fleet.prepared().solve(pods, explain=False).claims)
@@ -148,6 +158,21 @@ def scaled_down(kind: str, nodes: int, seed: int) -> Economy:
         if left:  # emptiness has the others
             launch(fleet, f"n{number:05d}", claim, left, do_not_disrupt=chance.random() < 0.03)
     return Economy(fleet)
+
+
+@functools.cache
+def _wishing(shape: PodShape) -> PodShape:
+    """What it is, and a wish by its app's number."""
+    kind = int(shape.labels["app"][1:]) % 3
+    if kind == 0:
+        first = PreferredSchedulingTerm(weight=1, preference=term((names.ZONE_LABEL, "In", priced_fleets.ZONES[:1])))
+        return changed(
+            shape, key=f"{shape.key} in a zone", affinity=Affinity(node_affinity=NodeAffinity(preferred=(first,)))
+        )
+    if kind == 1:
+        softly = spread(names.ZONE_LABEL, app(shape.labels["app"]), when_unsatisfiable="ScheduleAnyway")
+        return changed(shape, key=f"{shape.key} over zones", spread=(*shape.spread, softly))
+    return shape
 
 
 def karpenters(economy: Economy) -> Iterator[Economy]:
@@ -191,3 +216,23 @@ def _of_one(work: Consolidation, hopeless: set[tuple[str, int]]) -> Move | None:
             return found
         hopeless.add(looks)
     return None
+
+
+def shrunk(cpu: str, memory: str, left: int, seed: int, *, pods: int = 100, priority: int = 0) -> Economy:
+    """Nodes that the planner bought for so many equal pods, of which these are left."""
+    types = priced_fleets.ec2_types(most_cpus=16)
+    fleet = Fleet([pool(name="default")], types=types, policies=Policies(hostname_domains=1))
+    of = shape(cpu, memory, labels={"app": "web"}, priority=priority)
+    some = [running(f"web-{number}", of) for number in range(pods)]
+    prepared = fleet.prepared()
+    stay = {one.uid for one in random.Random(seed).sample(some, left)}
+    for number, claim in enumerate(searched(prepared, prepared.solve(some)).claims):
+        mine = [one for one in claim.pods if one.uid in stay]
+        if mine:
+            launch(fleet, f"n{number:03d}", claim, mine)
+    return Economy(fleet, improved=searched)
+
+
+def searched(prepared: Prepared, result: Result) -> Result:
+    """A cheaper fleet, as the product looks for one."""
+    return mended(prepared, improve(prepared, result.placed, result).result)

@@ -18,7 +18,8 @@ from provisioner.planning.relaxing import Priced
 from provisioner.scheduling.acceptance import is_near, weighed
 from provisioner.scheduling.arrays import pack_result, unpack_result
 from provisioner.scheduling.judging import design_of
-from provisioner.scheduling.partitions import are_few, cheapest
+from provisioner.scheduling.mending import mended
+from provisioner.scheduling.partitions import are_few
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
@@ -26,6 +27,7 @@ from provisioner.support.clock import SystemClock
 
 GREEDY: Final = "greedy"
 EXACT: Final = "exact"
+MENDED: Final = "mended"
 _MODULES: Final = ("numpy", "highspy")
 _CODE: Final = "import sys; from provisioner.cli.plan.child import main; sys.exit(main())"
 _EXTRA_SECONDS: Final = 20.0
@@ -52,7 +54,8 @@ class Answer:
     Attributes:
         result: legal as a whole.
         usd_at_least: no plan for these pods costs less; None where nothing is known.
-        stage: what found it; "greedy" for the scheduler's own, "exact" where all partitions of a few pods were compared.
+        stage: what found it; "greedy" for the scheduler's own, "exact" where all partitions of a few pods were compared,
+            "mended" where nodes of what was found were given up for cheaper ones.
         fallback: why the planner was not asked, or its answer not taken; "" where it was.
         in_time: every round of improvement was done.
         greedy_usd_per_hour: what the scheduler's own plan costs.
@@ -91,9 +94,9 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
     priced: tuple[Priced, ...] = ()
     found = greedy
     if settings.improve and greedy.claims and are_few(prepared, greedy):
-        found = cheapest(prepared, greedy)
+        found = mended(prepared, greedy)
         stage = EXACT
-        priced = prices_of_constraints(prepared, question.pods, found, _cheapest_of, _expired_in(settings.seconds))
+        priced = prices_of_constraints(prepared, question.pods, found, _mended, _expired_in(settings.seconds))
     elif settings.improve and greedy.claims:
         answered = (ask or ask_child)(_asked(question, greedy, settings))
         if isinstance(answered, str):
@@ -109,14 +112,17 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
                 found, stage = result, answered.stage
             elif answered.refused:
                 fallback = f"a cheaper fleet was refused: {answered.refused}"
+            better = found if problem else mended(prepared, found, expired=_expired_in(settings.seconds))
+            if better is not found:
+                found, stage = better, MENDED
     verdict = prepared.judge(design_of(found))
     faults = tuple(map(str, verdict.faults[:3]))
     usd = greedy.usd_per_hour
     return Answer(found, least, stage, fallback, in_time, priced, usd, faults)
 
 
-def _cheapest_of(prepared: Prepared, _pods: Sequence[Pod], result: Result) -> Result:
-    return cheapest(prepared, result)
+def _mended(prepared: Prepared, _pods: Sequence[Pod], result: Result) -> Result:
+    return mended(prepared, result)
 
 
 def _expired_in(seconds: float) -> Callable[[], bool]:

@@ -10,7 +10,8 @@ from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
 from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError, proposed
 from provisioner.scheduling.acceptance import is_near, taken
-from provisioner.scheduling.partitions import MOST_PODS, are_few, cheapest
+from provisioner.scheduling.mending import mended
+from provisioner.scheduling.partitions import MOST_PODS, are_few
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import Result
@@ -35,6 +36,15 @@ class PlanOutcome(enum.StrEnum):
     EXACT = "exact"
     GREEDY = "greedy"
     NO_TIME = "no-time"
+
+
+_MENDED: Final = (
+    PlanOutcome.EXACT,
+    PlanOutcome.NEAR_BOUND,
+    PlanOutcome.IMPROVED,
+    PlanOutcome.UNCHANGED,
+)
+"""After these, single nodes are given up where that saves; otherwise nobody looks at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,13 @@ class Planner:
             seconds: of the batch's time that remain.
         """
         try:
+            end = self._clock.monotonic() + seconds
             found, least, outcome = self._improved(prepared, result, seconds)
+            if outcome in _MENDED:
+                better = mended(prepared, found, expired=lambda: self._clock.monotonic() >= end)
+                if better is not found and outcome is not PlanOutcome.EXACT:
+                    outcome = PlanOutcome.IMPROVED
+                found = better
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception(messages.SEARCH_FAILED)
             self._process.distrust(messages.PLANNER_NOT_ASKED)
@@ -151,7 +167,7 @@ class Planner:
         if not pods and result.claims:
             return result, least, PlanOutcome.GREEDY
         if are_few(prepared, result):
-            return cheapest(prepared, result), least, PlanOutcome.EXACT
+            return result, least, PlanOutcome.EXACT
         if is_near(result):
             return result, least, PlanOutcome.NEAR_BOUND
         own = min(seconds, self._patience.seconds(sum(pods), self._types))

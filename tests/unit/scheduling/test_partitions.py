@@ -65,7 +65,13 @@ ROWS = {
         pods(2, gpu()), (GPUS,), {"four": 1}, {"one": 2}
     ),
     "nine GPU pods get nine small nodes": Row(pods(9, gpu()), (GPUS,), {"four": 2, "one": 1}, {"one": 9}),
-    "ten pods are for the planner": Row(pods(10, gpu()), (GPUS,), {"four": 3}, {"four": 3}),
+    "so do thirty equal ones": Row(pods(30, gpu()), (GPUS,), {"four": 8}, {"one": 30}),
+    "ten different pods are for the planner": Row(
+        tuple(one for n in range(10) for one in pods(1, gpu(memory=f"{n + 1}Gi"), f"p{n}")),
+        (GPUS,),
+        {"four": 3},
+        {"four": 3},
+    ),
     "of pods of several sizes those share a node that cost less together": Row(
         (*pods(2, shape("2", "1Gi"), "a"), *pods(3, shape("1", "1Gi"), "b")),
         (a_pool("p", SMALL, LARGE),),

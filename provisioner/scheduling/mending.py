@@ -1,0 +1,164 @@
+"""A plan of which no node is worth giving up: what consolidation would do with its nodes later, done before they are bought. Pure.
+
+Each claim is given up in turn, and each two with few or equal pods: these go to the room of the others, and to other new nodes for the rest,
+if that costs less. Existing nodes were asked before, by scheduling. A pod keeps what it was granted (`granted`), and comes to no new node of a
+NodePool of less weight.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
+from provisioner.apis.pods import Pod
+from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.becoming import filled
+from provisioner.scheduling.granted import Granted, granted
+from provisioner.scheduling.judging import Design, DesignedNode, designed
+from provisioner.scheduling.partitions import cheapest, say_little, split_little
+from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Changes, Pool
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.solution import Solution
+from provisioner.values.resources import Resources
+
+_MOST_PLACED: Final = 8_000
+"""Pods that are placed or judged, each time anew."""
+_EPSILON: Final = 1e-9  # USD per hour
+
+
+def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = bool) -> Result:
+    """The cheapest answer that giving up one claim after another leads to; for few pods, after `cheapest`.
+
+    Args:
+        prepared: the world that `result` is about.
+        result: legal as a whole.
+        expired: says that time is up.
+
+    Returns:
+        `result` itself where nothing was found; never one that is dearer or leaves others.
+
+    Cost: for each claim what placing its pods costs, and a judgement of all where that saves; bounded by `_MOST_PLACED`.
+    """
+    result = cheapest(prepared, result)
+    placed = result.placed
+    if not result.claims or len(placed) > _MOST_PLACED or not say_little(placed):
+        return result
+    grants = granted(prepared, prepared.setting(placed), result)
+    if grants is None:
+        return result
+    mending = _Mending(prepared, grants, result, expired)
+    while mending.step():
+        continue
+    return mending.result
+
+
+class _Mending:
+    def __init__(self, prepared: Prepared, grants: Granted, result: Result, expired: Callable[[], bool]) -> None:
+        self.result = result
+        self._prepared: Final = prepared
+        self._grants: Final = grants
+        self._expired: Final = expired
+        self._left = _MOST_PLACED
+        self._weights: Final = {pool.name: pool.weight for pool in prepared.world.pools}
+
+    def step(self) -> bool:
+        """Give up one more claim; False where none is worth it."""
+        again, kept = self._grants.split(self.result.claims)
+        world = self._prepared.updated(
+            Changes(bins={_name(one): replace(filled(one, _name(one)), closed=False) for one in (*again, *kept)})
+        )
+        roomy = set(map(_name, again))
+        for some in _choices(again):
+            pods = [pod for one in some for pod in one.pods]
+            self._left -= len(pods)
+            if self._left < 0 or self._expired():
+                return False
+            claims = [other for other in self.result.claims if all(other is not one for one in some)]
+            found = self._without(world, some, claims, pods, roomy.difference(map(_name, some)))
+            if found is not None and self._taken(claims, found):
+                return True
+        return False
+
+    def _without(
+        self,
+        world: Prepared,
+        some: Sequence[PlannedClaim],
+        others: Sequence[PlannedClaim],
+        pods: Sequence[Pod],
+        roomy: Collection[str],
+    ) -> Result | None:
+        """Where the pods of some claims go instead; None where that saves nothing. `roomy`: names of those that may take some."""
+        gone = frozenset(map(_name, some))
+        rest = world.updated(Changes(gone=gone, pools=_charged(world.world.pools, others)))
+        found = Solution(self._grants.demanded(rest.setting(pods, only=roomy)), ()).result(explain=False)
+        if found.unplaced:
+            return None
+        found = cheapest(rest, found)
+        weight = {pod.uid: self._weights[one.pool] for one in some for pod in one.pods}
+        lighter = any(self._weights[new.pool] < weight[pod.uid] for new in found.claims for pod in new.pods)
+        saves = weighed(rest, found.claims) < weighed(rest, some) - _EPSILON
+        return found if saves and not lighter else None
+
+    def _taken(self, claims: Sequence[PlannedClaim], found: Result) -> bool:
+        """Whether all of them may be so together, and cost less; then that is the answer from now on. `claims`: those that stay."""
+        same = [other for other in claims if _name(other) not in found.existing]
+        fuller = [other for other in claims if _name(other) in found.existing]
+        nodes = [
+            *designed(same),
+            *(self._node(other, (*other.pods, *found.existing[_name(other)])) for other in fuller),
+            *(self._node(new, new.pods) for new in found.claims),
+        ]
+        self._left -= len(self.result.placed)
+        verdict, made = self._prepared.settle(Design(tuple(nodes), self.result.existing), self._grants.setting)
+        if not verdict.legal:
+            return False
+        result = replace(self.result, claims=(*same, *made[len(same) :]))
+        if (
+            weighed(self._prepared, result.claims) >= weighed(self._prepared, self.result.claims) - _EPSILON
+            or result.usd_per_hour > self.result.usd_per_hour
+        ):
+            return False
+        self.result = result
+        return True
+
+    def _node(self, claim: PlannedClaim, pods: tuple[Pod, ...]) -> DesignedNode:
+        """The node of a claim with these pods: it says what the claim said, and what matters to them."""
+        (node,) = designed((claim,))
+        keys = {key for pod in pods for key in self._grants.counted(pod)}
+        zone, kind = (
+            own if key in keys or claim.requirements.requirement(key).single_value is not None else ""
+            for key, own in ((ZONE_LABEL, node.zone), (CAPACITY_TYPE_LABEL, node.capacity_type))
+        )
+        return replace(node, zone=zone, capacity_type=kind, pods=pods)
+
+
+def _choices(claims: Sequence[PlannedClaim]) -> Iterator[tuple[PlannedClaim, ...]]:
+    """Each claim, those first that cost most for each pod; then each two with pods that have few ways to share nodes."""
+    ranked = sorted(claims, key=lambda one: -one.usd_per_hour / len(one.pods))
+    yield from ((one,) for one in ranked)
+    for one, other in itertools.combinations(ranked, 2):
+        if split_little((*one.pods, *other.pods)):
+            yield one, other
+
+
+def _name(claim: PlannedClaim) -> str:
+    """Of the node that a claim will be; no other is called so."""
+    return f"planned for {claim.pods[0].uid}"
+
+
+def _charged(pools: tuple[Pool, ...], claims: Sequence[PlannedClaim]) -> tuple[Pool, ...] | None:
+    """The NodePools with what these claims leave of their limits; None where they have none."""
+    if all(pool.remaining is None for pool in pools):
+        return None
+    return tuple(
+        [
+            pool
+            if pool.remaining is None
+            else replace(
+                pool, remaining=pool.remaining - Resources.total(one.charge for one in claims if one.pool == pool.name)
+            )
+            for pool in pools
+        ]
+    )
