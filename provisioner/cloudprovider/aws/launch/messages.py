@@ -235,9 +235,14 @@ def mime_not_multipart(content_type: str) -> str:
 MIME_WITHOUT_BOUNDARY: Final = "the multipart MIME document names no boundary"
 
 
-def mime_headers_unreadable(error: Exception) -> str:
+def mime_headers_unreadable(error: object) -> str:
     """What `UserDataError` says."""
     return f"the headers of the MIME document cannot be read: {error}"
+
+
+def header_too_long(limit: int) -> str:
+    """Why `mime_headers_unreadable`."""
+    return f"a header is longer than {limit} characters"
 
 
 # userdata/contradictions.py

@@ -24,6 +24,9 @@ from provisioner.cloudprovider.aws.nodeclass.kubelet import check_kubelet
 INVALID_USER_DATA: Final = "InvalidUserData"
 """Our own reason: the provider finds out at the launch."""
 
+_MOST_READ: Final = 4 * SIZE_LIMIT
+"""Characters of user data that is judged."""
+
 LAST_MINOR_OF_AL2: Final = 32
 FIRST_MINOR_OF_WINDOWS_2025: Final = 35
 
@@ -63,7 +66,9 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     kubelet = check_kubelet(node_class.kubelet, node_class.family, cluster.minor)
     user_data = _user_data(node_class)
     reason, message, kept = "", "", ""
-    if node_class.family == ec2.AL2023 and not cluster.cidr:
+    if too_long := _unread_for_its_size(user_data):
+        reason, message, user_data = ec2.USER_DATA_SIZE_LIMIT_EXCEEDED, messages.user_data_too_long(too_long), ""
+    elif node_class.family == ec2.AL2023 and not cluster.cidr:
         reason = ec2.CLUSTER_CIDR_RESOLUTION_FAILED
         message = messages.NO_SERVICE_CIDR
     elif kubelet.reason:
@@ -98,7 +103,11 @@ def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
 def acceptance(node_class: ec2.EC2NodeClass) -> dict[str, str]:
     """The annotation with which `validate` lets a class be used whose nodes never join with its user data, as long as that stays; else {}."""
     user_data = _user_data(node_class)
-    if _unreadable(node_class.family, user_data) or not refused(node_class.family, user_data):
+    if (
+        _unread_for_its_size(user_data)
+        or _unreadable(node_class.family, user_data)
+        or not refused(node_class.family, user_data)
+    ):
         return {}
     return {names.ACCEPTED_USER_DATA: hashlib.sha256(f"{node_class.family}\n{user_data}".encode()).hexdigest()[:16]}
 
@@ -168,6 +177,11 @@ def unsupported_alias(node_class: ec2.EC2NodeClass, minor: int) -> str:
 
 def _user_data(node_class: ec2.EC2NodeClass) -> str:
     return "" if isinstance(node_class.spec.user_data, UnsetType) else node_class.spec.user_data
+
+
+def _unread_for_its_size(text: str) -> str:
+    """Why user data is so long that it is not even read: comments and carriage returns, which are left out, do not make it fit."""
+    return size_problem(text) if len(text) > _MOST_READ else ""
 
 
 def _unreadable(family: str, user_data: str) -> str:

@@ -14,6 +14,7 @@ SHELL_SCRIPT: Final = 'text/x-shellscript; charset="us-ascii"'
 NODE_CONFIG: Final = "application/node.eks.aws"
 BOUNDARY: Final = "//"
 _OPENINGS: Final = ("MIME-Version:", "Content-Type:")
+_LONGEST_HEADER: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,10 @@ def _split(text: str) -> tuple[tuple[tuple[str, str], ...], str]:
         message = HeaderParser().parsestr(head)
     except HeaderParseError as error:
         raise UserDataError(messages.mime_headers_unreadable(error)) from None
-    return tuple((name, str(value)) for name, value in message.items()), body
+    headers = tuple((name, str(value)) for name, value in message.items())
+    if any(len(value) > _LONGEST_HEADER for _, value in headers):  # parameters are read in quadratic time
+        raise UserDataError(messages.mime_headers_unreadable(messages.header_too_long(_LONGEST_HEADER)))
+    return headers, body
 
 
 def _opened(text: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from provisioner.values import yamltext
 
 API_VERSION: Final = "node.eks.aws/v1alpha1"
 KIND: Final = "NodeConfig"
-_MOST_BYTES: Final = 1 << 20
+_MOST_BYTES: Final = 1 << 17
 """Of a part that is compressed; a longer one is not judged."""
 
 _TEXT: Final = {"type": "string"}
@@ -38,7 +38,7 @@ _SCHEMA: Final = _object(
         cluster=_object(
             name=_TEXT,
             apiServerEndpoint=_TEXT,
-            certificateAuthority={**_TEXT, "pattern": "^[A-Za-z0-9+/\\r\\n]*[=\\r\\n]*$"},
+            certificateAuthority={**_TEXT, "pattern": "^[A-Za-z0-9+/\\r\\n]*(?:=[=\\r\\n]*)?$"},
             cidr=_TEXT,
             enableOutpost=_FLAG,
             id=_TEXT,

@@ -75,6 +75,16 @@ REASONS: dict[str, tuple[dict[str, Any], str, str]] = {
         "InvalidUserData",
         "not multipart",
     ),
+    "user data so long that it is not read": (
+        {"userData": "#!/bin/sh\n" + "# a\n" * 20_000},
+        "UserDataSizeLimitExceeded",
+        "user data of 80010 bytes exceeds the EC2 limit",
+    ),
+    "comments that are left out may be long": (
+        {"userData": "# a\n" * 10_000, "amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
+        "",
+        "",
+    ),
     "Custom user data is the user's own business": ({"userData": "MIME-Version: x", "amiFamily": "Custom"}, "", ""),
 }
 

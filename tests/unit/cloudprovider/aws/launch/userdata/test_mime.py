@@ -60,6 +60,10 @@ BROKEN: dict[str, tuple[str, str]] = {
     "no type": ("MIME-Version: 1.0\n\nx", "no Content-Type"),
     "not multipart": ("Content-Type: text/plain\n\nx", "text/plain, not multipart"),
     "no boundary": ("Content-Type: multipart/mixed\n\nx", "names no boundary"),
+    "a header that is too long": (
+        f'Content-Type: multipart/mixed; a="{";" * 5000}\n\nx',
+        "longer than 4096 characters",
+    ),
     "no end": (TWO.replace("--BOUNDARY--", ""), "does not end with --BOUNDARY--"),
     "no part and no end": ('Content-Type: multipart/mixed; boundary="a"\n\nx', "does not end with --a--"),
 }

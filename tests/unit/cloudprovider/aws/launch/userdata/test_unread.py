@@ -57,6 +57,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a list for a mapping": (config("{kubelet: {config: [a]}}"), "spec.kubelet.config: must be an object"),
     "a text for a flag": (config("{featureGates: {InstanceIdNodeName: 'true'}}"), "must be a boolean"),
     "no base64": (config("{cluster: {certificateAuthority: '???'}}"), "spec.cluster.certificateAuthority"),
+    "no base64 behind all lines that 128 KiB hold": (  # two minutes where that is tried from each of them
+        part(packed(config(f"{{cluster: {{certificateAuthority: '{chr(10) * 130_000}!'}}}}"))),
+        "spec.cluster.certificateAuthority",
+    ),
     "a strategy that there is none of": (
         config("{instance: {localStorage: {strategy: RAID5}}}"),
         "use one of RAID0, RAID10, Mount",
