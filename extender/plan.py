@@ -321,6 +321,11 @@ class _Place:
         return self.owed + self.spare + self.swapped - self.taken
 
 
+_NOWHERE: Final = _Place(_Site("", planned_at=0.0))
+"""The place of a pod that gave its own away, and has lost what it got."""
+_NOWHERE.site.live = False
+
+
 class _Tally:
     """The places of one family on all its sites, and who is waiting for them."""
 
@@ -1002,9 +1007,9 @@ class PlanTable:
         """The plan of a place is another one: what it says no more of pods that are gone, and of others in their stead, is over."""
         stale = {uid for entry in place.site.plan.pods for uid in entry.uids} - named
         tally.heirs = {
-            uid: one
+            uid: one if one[0] is not place or one[1] in named else (_NOWHERE, one[1])
             for uid, one in tally.heirs.items()
-            if uid not in stale and (one[0] is not place or one[1] in named)
+            if uid not in stale
         }
         former = [uid for uid, (kept, _) in tally.vacant.items() if kept is place and uid not in named]
         for uid in former[place.unnamed :]:

@@ -99,6 +99,7 @@ class Twins:
 
     def restart(self, who: str) -> None:
         """Another process, when plans say what is kept: of places whose pods are gone, or were exchanged, only the former one knew."""
+        self.settle()
         self.wait(VACANT_SECONDS)
         for name in self.claims:
             self.write_plan(NodeKey(name))
@@ -281,11 +282,15 @@ class Twins:
             ready = self.nodes[name].status.conditions
         return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=ready))
 
-    def bind(self, which: int, where: int) -> None:
-        """kube-scheduler binds a pod to a node that has room for it: where it is planned, or elsewhere. Plans and nodes are known before."""
+    def catch_up(self) -> None:
+        """The extender knows of plans before pods that they name are bound or gone, and of nodes."""
         for kind in ("claims", "nodes"):
             while self.told["extender", kind]:
                 self.tell("extender", kind)
+
+    def bind(self, which: int, where: int) -> None:
+        """kube-scheduler binds a pod to a node that has room for it: where it is planned, or elsewhere. Plans and nodes are known before."""
+        self.catch_up()
         waiting = [one for one in self.pods.values() if not one.node_name and one.deleted is None]
         open_ = [name for name, one in self.nodes.items() if not one.spec.taints and not self.goes(name)]
         if not waiting or not open_:
@@ -301,6 +306,7 @@ class Twins:
 
     def end(self, which: int, *, slowly: bool) -> None:
         """A pod is deleted; one that runs takes its time."""
+        self.catch_up()
         if not self.pods:
             return
         one = list(self.pods.values())[which % len(self.pods)]
