@@ -277,7 +277,7 @@ def test_prefixes_go_to_the_subnet_that_has_contiguous_addresses(ec2: Ec2, fresh
         made.subnets.note(map(Subnet.of, rows), CLOCK.now())
         made.start()
         assert made.wait(10), claims.errors
-        assert not made.shortages.subnet_open(scattered, CLOCK.now())
+        assert not made.shortages.subnet_open(scattered, CLOCK.now(), prefixes=True)
         assert all(isinstance(one, InsufficientCapacityError | LaunchUnderWayError) for one in made.told), made.told
     assert {one["subnet"] for one in ec2.alive()} == {whole}
     settled(ec2, claims)

@@ -66,6 +66,8 @@ class Scope(enum.Enum):
     """This type in this zone and capacity type, in this placement group."""
     SUBNET = "subnet"
     """The subnet that was tried."""
+    PREFIXES = "prefixes of the subnet"
+    """The subnet that was tried, for instances with address prefixes."""
     ZONE_OF_GROUP = "zone of the placement group"
     """Every type in this zone, for this placement group."""
     CAPACITY_TYPE = "capacity type"
@@ -369,7 +371,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         Kind.ADDRESSES,
         _NO_ADDRESSES,
         Retry.OTHER_OFFERING,
-        Scope.SUBNET,
+        Scope.PREFIXES,
         "spec.ipPrefixCount needs free blocks of 16 contiguous addresses; create a CIDR reservation for prefixes in the subnet, "
         "or add subnets to the EC2NodeClass",
     ),

@@ -213,8 +213,8 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
         code, scope = one.failure.code, one.failure.scope
         if one.reservation and scope in {Scope.OFFERING, Scope.RESERVATION}:
             empty.add(one.reservation)
-        elif scope is Scope.SUBNET:
-            table.subnet_failed(one.subnet, now, code)
+        elif scope in {Scope.SUBNET, Scope.PREFIXES}:
+            table.subnet_failed(one.subnet, now, code, prefixes=scope is Scope.PREFIXES)
         elif (
             differ
             and one.failure.kind in _OF_ONE_OFFERING

@@ -39,6 +39,7 @@ CONFIG_KEY: Final = "shortage.json"
 _GROWTH: Final = 4
 _JITTER: Final = 0.1
 _FLEET: Final = ("fleet",)
+_SUBNET, _PREFIXES = "subnet", "prefixes"
 _Key = tuple[str, ...]
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -159,8 +160,8 @@ class Shortages:
     def failed(self, offer: OfferingKey, now: datetime, code: str = "", scope: Scope = Scope.OFFERING) -> None:
         """EC2 could not give `offer`, and `scope` says how much that closes.
 
-        Failures that come in while it is closed count once: they are answers to calls that were under way. `Scope.SUBNET` and
-        `Scope.RESERVATION` are kept elsewhere (`subnet_failed`, the discovery's counts) and change nothing here.
+        Failures that come in while it is closed count once: they are answers to calls that were under way. `Scope.SUBNET`,
+        `Scope.PREFIXES` and `Scope.RESERVATION` are kept elsewhere (`subnet_failed`, the discovery's counts) and change nothing here.
         """
         with self._lock:
             match scope:
@@ -175,7 +176,7 @@ class Shortages:
                     self._close(_quota_key(offer), now, code)
                 case Scope.FLEET_QUOTA:
                     self._close(_FLEET, now, code)
-                case Scope.SUBNET | Scope.RESERVATION | Scope.NOTHING:
+                case Scope.SUBNET | Scope.PREFIXES | Scope.RESERVATION | Scope.NOTHING:
                     pass
 
     def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
@@ -200,16 +201,16 @@ class Shortages:
                 probe.asked = max(0, probe.asked - instances)
                 probe.allowance *= _GROWTH
 
-    def subnet_failed(self, subnet: str, now: datetime, code: str = "") -> None:
-        """The subnet had no free addresses."""
+    def subnet_failed(self, subnet: str, now: datetime, code: str = "", *, prefixes: bool = False) -> None:
+        """The subnet had no free addresses, or none together for prefixes."""
         with self._lock:
-            self._close(("subnet", subnet), now, code)
+            self._close((_PREFIXES if prefixes else _SUBNET, subnet), now, code)
 
-    def subnet_open(self, subnet: str, now: datetime) -> bool:
-        """Whether launches into the subnet may be tried."""
+    def subnet_open(self, subnet: str, now: datetime, *, prefixes: bool = False) -> bool:
+        """Whether launches into the subnet may be tried, of instances with prefixes or without."""
         with self._lock:
-            entry = self._live(("subnet", subnet), now)
-            return entry is None or now >= entry.until
+            entries = (self._live((kind, subnet), now) for kind in ((_SUBNET, _PREFIXES) if prefixes else (_SUBNET,)))
+            return all(entry is None or now >= entry.until for entry in entries)
 
     def fleet_open_at(self, now: datetime) -> datetime:
         """When the next CreateFleet may be sent, for the quota of fleets; `now` where nothing speaks against it."""

@@ -6,10 +6,10 @@ Differs: launches are counted until a reading that began after them, where the p
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
@@ -114,14 +114,20 @@ class _Entry:
         return self.free - self.pending - sum(count for _, count in self.taken)
 
 
+class IsOpen(Protocol):
+    """What of `Shortages.subnet_open` is needed."""
+
+    def __call__(self, subnet: str, now: datetime, /, *, prefixes: bool) -> bool: ...
+
+
 class SubnetBook:
     """Free addresses by subnet. Thread-safe; knows no clock and does no I/O.
 
     Args:
-        is_open: whether a subnet may be tried at a time: `Shortages.subnet_open`.
+        is_open: whether a subnet may be tried at a time, with prefixes or without: `Shortages.subnet_open`.
     """
 
-    def __init__(self, is_open: Callable[[str, datetime], bool] = lambda _id, _now: True) -> None:
+    def __init__(self, is_open: IsOpen = lambda _id, _now, *, prefixes: True) -> None:  # noqa: ARG005 - the seam has it
         self._is_open = is_open
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
@@ -158,7 +164,7 @@ class SubnetBook:
         """
         chosen: dict[str, ChosenSubnet] = {}
         for one in node_class.status.subnets:
-            if not self._is_open(one.id, now):
+            if not self._is_open(one.id, now, prefixes=bool(node_class.spec.ip_prefix_count)):
                 continue
             with self._lock:
                 entry = self._entries.get(one.id)

@@ -58,7 +58,7 @@ CASES = {
         "InsufficientFreeAddressesInSubnet",
         "The specified subnet does not have enough free cidr blocks to satisfy the request.",
         retry=Retry.OTHER_OFFERING,
-        scope=Scope.SUBNET,
+        scope=Scope.PREFIXES,
         advice="CIDR reservation",
     ),
     "a subnet with fewer addresses than the prefixes have": Case(
@@ -67,7 +67,7 @@ CASES = {
         "InsufficientFreeAddressesInSubnet",
         "There aren't sufficient free Ipv4 addresses or prefixes",
         retry=Retry.OTHER_OFFERING,
-        scope=Scope.SUBNET,
+        scope=Scope.PREFIXES,
         advice="ipPrefixCount",
     ),
     "no public addresses": Case(

@@ -5,11 +5,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.fleet import Launched, Override
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages, Standing
+from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
 from tests.support.clock import NOON
 
 MARK = Mark("batch", 1, 0)
@@ -255,6 +257,19 @@ def test_a_full_subnet_closes_itself_not_its_types() -> None:
     )
     assert not table.subnet_open("subnet-a", NOON)
     assert table.standing(ASKED[0].offer, NOON) is Standing.OPEN
+
+
+def test_a_subnet_without_contiguous_addresses_is_closed_for_prefixes_only() -> None:
+    table, _ = noted(
+        refusal("InsufficientCidrBlocks", InstanceType="m5.large", SubnetId="subnet-a", AvailabilityZone="a")
+    )
+    book = SubnetBook(table.subnet_open)
+    for prefixes, zones in ((None, {"a"}), (1, set[str]())):
+        spec, status = (
+            ec2.EC2NodeClassSpec(ip_prefix_count=prefixes),
+            ec2.EC2NodeClassStatus(subnets=(ec2.Subnet(id="subnet-a", zone="a"),)),
+        )
+        assert book.by_zone(ec2.EC2NodeClass(spec=spec, status=status), NOON).keys() == zones
 
 
 def test_a_used_up_reservation_is_named_and_closes_no_offering() -> None:

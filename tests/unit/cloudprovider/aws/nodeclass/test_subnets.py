@@ -200,7 +200,7 @@ def test_the_subnet_of_each_zone(case: tuple[list[Step], dict[str, tuple[str, in
 
 
 def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -> None:
-    book = SubnetBook(lambda name, _now: name not in {"subnet-a2", "subnet-b1"})
+    book = SubnetBook(lambda name, _now, *, prefixes: prefixes or name not in {"subnet-a2", "subnet-b1"})
     read(book, 0, a1=1, a2=9, b1=9)
     assert of_zones(book, "a1", "a2", "b1") == {"a": ("a1", 1)}
 
