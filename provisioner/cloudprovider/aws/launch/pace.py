@@ -125,11 +125,6 @@ class Pacing:
             known.tried, known.paused = False, now + _pause(known)
         known.ended, known.size = error, 1
 
-    def is_ending(self, lane: Hashable) -> bool:
-        """Whether EC2 ended instances of the lane at launch, and no Node has come since."""
-        known = self._lanes.get(lane)
-        return known is not None and known.endings > 0
-
     def came_up(self, lane: Hashable) -> None:
         """A Node of the lane has registered, or its class has changed: what EC2 ended says nothing any more."""
         known = self._lanes.get(lane)

@@ -103,7 +103,13 @@ def _opened(text: str) -> tuple[str, str]:
     message = _message(head)
     if message.get_content_maintype() != "multipart":
         raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
-    boundary = message.get_boundary()
+    try:
+        boundary = message.get_boundary()
+    except (
+        TypeError,
+        ValueError,
+    ) as error:  # of parameters in parts that do not go together, or of text that is not in the charset it names
+        raise UserDataError(messages.mime_headers_unreadable(error)) from None
     if not boundary:
         raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
     return body, boundary

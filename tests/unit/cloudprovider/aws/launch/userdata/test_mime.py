@@ -60,6 +60,14 @@ BROKEN: dict[str, tuple[str, str]] = {
     "no type": ("MIME-Version: 1.0\n\nx", "no Content-Type"),
     "not multipart": ("Content-Type: text/plain\n\nx", "text/plain, not multipart"),
     "no boundary": ("Content-Type: multipart/mixed\n\nx", "names no boundary"),
+    "a boundary in parts that do not go together": (
+        "Content-Type: multipart/mixed; boundary*=a; boundary*1=b\n\nx",
+        "headers of the MIME document cannot be read",
+    ),
+    "a boundary of another charset": (
+        "Content-Type: multipart/mixed; boundary*=punycode''a%ff\n\nx",
+        "headers of the MIME document cannot be read",
+    ),
     "a header that is too long": (
         f'Content-Type: multipart/mixed; a="{";" * 5000}\n\nx',
         "longer than 4096 characters",
