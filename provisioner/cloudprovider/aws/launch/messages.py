@@ -240,6 +240,9 @@ def mime_headers_unreadable(error: object) -> str:
     return f"the headers of the MIME document cannot be read: {error}"
 
 
+BOUNDARY_MALFORMED: Final = "the boundary parameter is malformed"
+
+
 def header_too_long(limit: int) -> str:
     """Why `mime_headers_unreadable`."""
     return f"a header is longer than {limit} characters"

@@ -105,11 +105,8 @@ def _opened(text: str) -> tuple[str, str]:
         raise UserDataError(messages.mime_not_multipart(message.get_content_type()))
     try:
         boundary = message.get_boundary()
-    except (
-        TypeError,
-        ValueError,
-    ) as error:  # of parameters in parts that do not go together, or of text that is not in the charset it names
-        raise UserDataError(messages.mime_headers_unreadable(error)) from None
+    except (TypeError, ValueError):  # parts that do not go together, or a text that is not in the charset it names
+        raise UserDataError(messages.mime_headers_unreadable(messages.BOUNDARY_MALFORMED)) from None
     if not boundary:
         raise UserDataError(messages.MIME_WITHOUT_BOUNDARY)
     return body, boundary
