@@ -20,6 +20,7 @@ from provisioner.apis.core import Lease
 from provisioner.apis.reports import MAX_REPORTS, REPORTS_URL_ANNOTATION, Report, encode_reports
 from provisioner.support import heartbeat, logs
 from provisioner.support.addresses import is_loopback
+from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 
 BATCH_SECONDS: Final = 0.1
@@ -184,8 +185,7 @@ class Reporter:
             if url != self._url:
                 return  # that was the former leader
             self._failures = self._failures + 1 if failed else 0
-            beyond = self._failures - FAILURES_IN_A_ROW
-            pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(beyond, 10)) if beyond >= 0 else 0.0
+            pause = doubled(self._failures - FAILURES_IN_A_ROW + 1, base=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS)
             self._paused_until = self._clock.monotonic() + pause
 
     def _send(self, batch: list[Report]) -> None:

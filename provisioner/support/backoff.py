@@ -1,4 +1,4 @@
-"""How long to wait before trying again: decorrelated jitter, and plain doubling with jitter. Pure given a source of chance."""
+"""How long to wait before trying again: decorrelated jitter, and doubling with jitter or without. Pure given a source of chance."""
 
 from typing import Protocol
 
@@ -39,6 +39,11 @@ class DecorrelatedJitter:
         self._last = self.base
 
 
+def doubled(failures: int, *, base: float, cap: float) -> float:
+    """The wait after so many failures in a row, in seconds: min(cap, base x 2^(failures-1)); 0 after none."""
+    return min(cap, base * 2.0 ** min(failures - 1, 60)) if failures > 0 else 0.0
+
+
 def doubling(attempt: int, *, base: float, cap: float, chance: Chance) -> float:
     """The wait before try number `attempt` + 1, in seconds.
 
@@ -49,7 +54,6 @@ def doubling(attempt: int, *, base: float, cap: float, chance: Chance) -> float:
         chance: where randomness comes from.
 
     Returns:
-        min(cap, base x 2^(attempt-1)), less up to a fifth at random.
+        What `doubled` says, less up to a fifth at random.
     """
-    full: float = min(cap, base * 2 ** min(attempt - 1, 60))
-    return full * chance.uniform(0.8, 1.0)
+    return doubled(attempt, base=base, cap=cap) * chance.uniform(0.8, 1.0)

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from provisioner.apis.stamping import Images, ImagesAsked
 from provisioner.support import heartbeat, logs, metrics
+from provisioner.support.backoff import doubled
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from webhook import messages
@@ -338,8 +339,7 @@ class Lookups:
         if outcome == "unavailable":
             line = self._lines.setdefault(where, _Line())
             line.failures += 1
-            rounds = line.failures - FAILURES_IN_A_ROW
-            pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2.0 ** min(rounds, 10)) if rounds >= 0 else 0.0
+            pause = doubled(line.failures - FAILURES_IN_A_ROW + 1, base=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS)
             line.closed_until = max(line.closed_until, now + max(pause, wait))
             self._lines.move_to_end(where)
             forget_oldest(self._lines, MAX_REGISTRIES)

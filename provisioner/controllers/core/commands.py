@@ -63,6 +63,7 @@ from provisioner.state.commands import Command
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.support import logs
+from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.message import EventMessage
@@ -792,7 +793,7 @@ class CommandQueue:
             self._spared_until.update(dict.fromkeys(record.candidate_names, now + SPARED_SECONDS))
             for pool in self._pools(record) if any(self._is_at_fault(name, memory) for name in blamed) else ():
                 failures = self._backoffs.get(pool, (0, 0.0))[0] + 1
-                seconds = min(BACKOFF_MOST_SECONDS, BACKOFF_SECONDS * 2 ** min(failures - 1, 30))
+                seconds = doubled(failures, base=BACKOFF_SECONDS, cap=BACKOFF_MOST_SECONDS)
                 self._backoffs[pool] = (failures, now + seconds)
 
     def _is_at_fault(self, replacement: str, memory: _Memory) -> bool:

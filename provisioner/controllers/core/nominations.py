@@ -30,6 +30,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import Surroundings
 from provisioner.support import logs
+from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import run_parallel
@@ -348,8 +349,9 @@ class Nominations:
         except (NotFound, Conflict, Invalid):
             self._forget(one)  # gone, bound or cleared a moment ago, or somebody else's by now
         except ApiError as error:
-            delay = min(_RETRY_CAP_SECONDS, _RETRY_SECONDS * 2**one.failures)
-            one.failures, one.retry_at = one.failures + 1, self._clock.monotonic() + delay
+            one.failures += 1
+            delay = doubled(one.failures, base=_RETRY_SECONDS, cap=_RETRY_CAP_SECONDS)
+            one.retry_at = self._clock.monotonic() + delay
             _log.warning(
                 messages.FAILED_TO_WITHDRAW_NOMINATION,
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),

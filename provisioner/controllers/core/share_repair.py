@@ -58,6 +58,7 @@ from provisioner.kube.errors import (
 )
 from provisioner.kube.events import Recorder
 from provisioner.support import logs, metrics
+from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 
 LOOK_SECONDS: Final = 10.0
@@ -418,9 +419,8 @@ class ShareRepair:
         return self._client.patch(resources.PODS, bearer.name, body, bearer.namespace, subresource="status")
 
     def _failed(self, owner: _Owner) -> None:
-        wait = min(QUIET_SECONDS, AGAIN_SECONDS * 2.0 ** min(owner.failures, 10))
         owner.failures += 1
-        owner.due = self._clock.monotonic() + wait
+        owner.due = self._clock.monotonic() + doubled(owner.failures, base=AGAIN_SECONDS, cap=QUIET_SECONDS)
 
 
 def _guard(pod: Pod) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.cloudprovider.errors import CloudError
+from provisioner.support.backoff import doubled
 from provisioner.support.bounded import forget_oldest
 
 GAP: Final = 0.6
@@ -113,7 +114,7 @@ class Pacing:
         """An order could not be placed; seconds until the next try, doubling up to half a minute."""
         known = self._lane(lane)
         known.failures += 1
-        wait = min(FIRST_HOLD * 2.0 ** (known.failures - 1), LONGEST_HOLD)
+        wait = doubled(known.failures, base=FIRST_HOLD, cap=LONGEST_HOLD)
         known.until, known.error = now + wait, error
         return wait
 
@@ -139,7 +140,7 @@ class Pacing:
 
 
 def _pause(lane: _Lane) -> float:
-    return min(FIRST_PAUSE * 2.0 ** (min(lane.endings, 30) - 1), LONGEST_PAUSE)
+    return doubled(lane.endings, base=FIRST_PAUSE, cap=LONGEST_PAUSE)
 
 
 def _first(pair: tuple[float, CloudError]) -> float:

@@ -31,6 +31,7 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.kube.errors import ApiError
 from provisioner.support import logs
+from provisioner.support.backoff import doubled
 from provisioner.support.clock import Clock
 from provisioner.support.workers import KeyedQueue, Result
 from provisioner.values.quantity import QuantityError
@@ -185,7 +186,7 @@ class RegionMarket:
                 error=str(error),
             )
             failures = self._failures[question] = self._failures.get(question, 0) + 1
-            return min(_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY_SECONDS)
+            return doubled(failures, base=_RETRY_SECONDS, cap=_LONGEST_RETRY_SECONDS)
         return seconds
 
     # ------------------------------------------------------------------ what there is

@@ -21,6 +21,7 @@ import msgspec
 
 from provisioner.cloudprovider.aws.access.errors import Scope, quota_class
 from provisioner.cloudprovider.aws.market import persistence
+from provisioner.support.backoff import doubled
 from provisioner.support.bounded import forget_oldest
 
 BASE: Final = timedelta(seconds=45)
@@ -430,9 +431,9 @@ def delay(key: tuple[str, ...], failures: int) -> timedelta:
 
     The spread depends on the key alone, so every process waits as long.
     """
-    plain = min(BASE * 2 ** min(failures - 1, 16), LONGEST)
+    plain = doubled(failures, base=BASE.total_seconds(), cap=LONGEST.total_seconds())
     share = zlib.crc32("/".join(key).encode()) / 2**32
-    return timedelta(seconds=plain.total_seconds() * (1 - _JITTER + 2 * _JITTER * share))
+    return timedelta(seconds=plain * (1 - _JITTER + 2 * _JITTER * share))
 
 
 def _longest() -> timedelta:
