@@ -45,6 +45,11 @@ class ObjectMeta(Object, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """Namespace and name as `kubectl` takes them, "NAMESPACE/NAME"; the name alone for kinds without namespaces."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class Condition(Object, frozen=True, kw_only=True):
     """One condition of a status; `status` is "True", "False" or "Unknown".

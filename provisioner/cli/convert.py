@@ -51,10 +51,10 @@ def converted(given: Iterable[tuple[str, Mapping[str, Any]]], cluster: str = "")
         cluster: name of the cluster, for Provisioners that select nothing; "" where it is not known.
     """
     whole = list(given)
-    templates = {_name(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
+    templates = {alpha.name_of(one): one for _, one in whole if _is(one, NODE_TEMPLATE.api_version, NODE_TEMPLATE.kind)}
     result = Result()
     for file, one in whole:
-        label = f"{file}: {one.get('kind')}/{_name(one)}"
+        label = f"{file}: {one.get('kind')}/{alpha.name_of(one)}"
         objects, notes, errors = _converted(one, templates, cluster)
         result.objects += objects
         result.notes += [f"{label}: {note}" for note in notes]
@@ -154,11 +154,6 @@ def _former_names(one: Any, path: str = "") -> Iterator[Violation]:
 
 def _is(one: Mapping[str, Any], api_version: str, kind: str) -> bool:
     return (one.get("apiVersion"), one.get("kind")) == (api_version, kind)
-
-
-def _name(one: Mapping[str, Any]) -> str:
-    metadata = one.get("metadata")
-    return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
 
 def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:

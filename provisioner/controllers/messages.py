@@ -44,7 +44,6 @@ WAITING_FOR_CACHES: Final = "Waiting for caches to sync"
 STOPPED_WITH_WORK_LEFT: Final = "Stopped before all work had finished; the next leader continues it"
 POD_NOT_BOUND_AS_PLANNED: Final = "Pod was not bound to its planned node"
 PAUSED_LAUNCHING_NODES: Final = "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned"
-DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
 DAEMONSET_IGNORED: Final = "DaemonSet cannot be read and is ignored until it is corrected"
 HOUSEKEEPING_FAILED: Final = "Housekeeping failed; retrying"
 

@@ -340,7 +340,7 @@ class Controllers:
                     self._writers.creates.submit(partial(self._drop, claim))
                 case DaemonSetUnreadable(daemon_set=one, problem=problem):
                     meta = one.metadata
-                    _log.warning(messages.DAEMONSET_IGNORED, daemonset=f"{meta.namespace}/{meta.name}", problem=problem)
+                    _log.warning(messages.DAEMONSET_IGNORED, daemonset=meta.key, problem=problem)
                     self._tell_unreadable(DAEMONSETS, meta, problem)
 
     def _settled(self, effect: PodSettled) -> None:
@@ -373,9 +373,8 @@ class Controllers:
             and not self._caches.beside()
             and self._cluster.is_unneeded(name)
         ):
-            _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=name)
             with contextlib.suppress(Conflict):  # it has changed; the launch asks once more whether it is needed
-                self._writers.claims.delete(claim, version=claim.metadata.resource_version)
+                self._writers.claims.delete_unneeded(claim)
 
     def _keep_house(self) -> None:
         pulse = heartbeat.pulse("housekeeping", HOUSEKEEPING_PATIENCE_SECONDS)

@@ -121,7 +121,7 @@ def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> Blocker | None:
     if (protection := read_do_not_disrupt(pod)).holds(now):
         return Blocker(Cause.POD_PROTECTED, owner=owner, until=protection.until)
     mine = () if asks_no_budget(pod) else budgets.of(pod)
-    keys = tuple(f"{one.metadata.namespace}/{one.metadata.name}" for one in mine)
+    keys = tuple(one.metadata.key for one in mine)
     if len(mine) > 1:
         return Blocker(Cause.SEVERAL_POD_BUDGETS, owner=owner, budgets=keys)
     for one in mine:

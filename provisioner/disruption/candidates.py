@@ -191,7 +191,7 @@ class PodBudgets:
         wanted = Counter[str]()
         for pod in pods:
             for one in self.of(pod):
-                key = f"{one.metadata.namespace}/{one.metadata.name}"
+                key = one.metadata.key
                 wanted[key] += 1
                 allowed[key] = one.status.disruptions_allowed
         return max(
@@ -210,8 +210,7 @@ class PodBudgets:
                 return Obstacle.SEVERAL_POD_BUDGETS, messages.SEVERAL_BUDGETS
             for one in mine:
                 if refuses(one, pod):
-                    name = f"{one.metadata.namespace}/{one.metadata.name}"
-                    return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(name)
+                    return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(one.metadata.key)
         return None
 
 

@@ -264,7 +264,6 @@ def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | No
     for one in mine:
         if not refuses(one, pod):
             continue
-        name = f"{one.metadata.namespace}/{one.metadata.name}"
-        text = messages.budget_prevents_evictions(name)
+        text = messages.budget_prevents_evictions(one.metadata.key)
         return Verdict(text, waits=not forbids_for_ever(one))
     return None

@@ -732,7 +732,7 @@ class Cluster:
             return None
         node, claim = pair
         name = node.metadata.name if node is not None else ""
-        pool = claim.metadata.labels.get(names.NODEPOOL_LABEL, "") if claim is not None else ""
+        pool = claim.pool if claim is not None else ""
         types = self._types_for(key, claim)
         command = self._commands.of(key.name) if key.of_claim else None
         provider_id = (

@@ -81,7 +81,7 @@ def template(document: Mapping[str, Any], cluster: str = "") -> Translation:
     if wrong:
         return Translation(errors=tuple(wrong))
     notes = _Notes()
-    made = _node_class(_name(document), whole["spec"], None, cluster, notes, "spec")
+    made = _node_class(name_of(document), whole["spec"], None, cluster, notes, "spec")
     return _finished(notes, made)
 
 
@@ -99,7 +99,7 @@ def provisioner(
     if wrong:
         return Translation(errors=tuple(wrong))
     notes = _Notes()
-    name, spec = _name(document), whole["spec"]
+    name, spec = name_of(document), whole["spec"]
     made = []
     kubelet = _kubelet(spec.get("kubeletConfiguration"), notes)
     if "provider" in spec:
@@ -158,7 +158,7 @@ def _checked(definition: Definition, document: Mapping[str, Any]) -> tuple[Docum
     given.setdefault("kind", definition.kind)
     whole = defaulted(definition, given)
     found = violations(definition, whole)
-    name = _name(document)
+    name = name_of(document)
     if not found and len(name) > LONGEST_NAME:
         found.append(
             Violation(
@@ -169,7 +169,8 @@ def _checked(definition: Definition, document: Mapping[str, Any]) -> tuple[Docum
     return whole, found
 
 
-def _name(document: Mapping[str, Any]) -> str:
+def name_of(document: Mapping[str, Any]) -> str:
+    """The name of an object that nobody has judged yet; "" where it has none."""
     metadata = document.get("metadata")
     return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 

@@ -18,6 +18,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
+from provisioner.support import logs
+
+_log = logs.get_logger(__name__)
 
 #: Writes of one status; others write the same claim a few times a minute at most.
 _TRIES = 4
@@ -115,6 +118,15 @@ class ClaimWriter:
         except NotFound:
             return
         self._effects(self._cluster.claim_deleted(claim))
+
+    def delete_unneeded(self, claim: NodeClaim) -> None:
+        """Delete a claim whose pods were scheduled to other nodes.
+
+        Raises:
+            Conflict: it has changed since that was decided.
+        """
+        _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
+        self.delete(claim, version=claim.metadata.resource_version)
 
     def end(self, claim: NodeClaim, why: str) -> bool:
         """Begin the claim's end, and write on it why: so a pause tells its drain from that of a claim which a user deletes.

@@ -722,7 +722,7 @@ class Disruption:
             return
         for view in snapshot.pools:
             if why := pause.why(view.pool.name):
-                self._recorder.publish(reference_of(view.pool), *messages.paused(why), ttl=PAUSED_SECONDS)
+                self._recorder.publish(reference_of(view.pool), *messages.disruption_blocked(why), ttl=PAUSED_SECONDS)
 
     def _note_prices(self, snapshot: Snapshot) -> None:
         """What offerings cost now; the history is a value, so the other thread reads it as it is."""

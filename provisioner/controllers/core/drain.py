@@ -247,7 +247,7 @@ class Evictions:
             if len(mine) != 1 or refuses(mine[0], pod):
                 return False
             budget = mine[0]
-            key = f"{budget.metadata.namespace}/{budget.metadata.name}"
+            key = budget.metadata.key
             left = self._openings[key][1] if key in self._openings else budget.status.disruptions_allowed
             self._openings[key] = budget, left - 1
             if left <= 0:

@@ -30,6 +30,7 @@ from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import ExpirationDecision, decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
+from provisioner.disruption.verdicts import EXPIRED, UNHEALTHY
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
@@ -45,7 +46,6 @@ POLL_SECONDS: Final = 2.0
 WORKERS: Final = 4
 STALE_SECONDS: Final = 1.0
 BLOCKED_SECONDS: Final = 900.0
-EXPIRED, UNHEALTHY = "Expired", "Unhealthy"
 _log = logs.get_logger(__name__)
 _Decision = TypeVar("_Decision")
 

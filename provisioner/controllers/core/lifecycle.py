@@ -176,14 +176,16 @@ class Lifecycle:
             self._waits_since.pop(claim.metadata.name, None)  # what Karpenter takes is no time of ours
             return Result(requeue_after=BESIDE_SECONDS)
         if self._cluster.is_unneeded(claim.metadata.name):
-            return self._unneeded(claim)
+            self._writer.delete_unneeded(claim)
+            return DONE
         waited = self._waited(claim, names.LAUNCHED)
         late = waited > self._timeouts.launch.total_seconds()
         if late and not _may_still_come(claim):
             return self._give_up(claim, "launch_timeout", unhealthy=True)
         match self._cluster.launch_begins(claim.metadata.name):
             case Launch.UNNEEDED:
-                return self._unneeded(claim)
+                self._writer.delete_unneeded(claim)
+                return DONE
             case Launch.HELD:
                 return Result(requeue_after=REPLANNING_SECONDS)
             case Launch.BEGIN:
@@ -212,11 +214,6 @@ class Lifecycle:
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())
         return self._deadline(claim)
-
-    def _unneeded(self, claim: NodeClaim) -> Result:
-        _log.info(messages.DELETING_UNNEEDED_NODECLAIM, nodeclaim=claim.metadata.name)
-        self._writer.delete(claim, version=claim.metadata.resource_version)
-        return DONE
 
     def _short(self, claim: NodeClaim, error: InsufficientCapacityError) -> Result:
         """Nothing to be had: wait in place, unless that is in vain or there is a better place."""

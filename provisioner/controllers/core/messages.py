@@ -188,12 +188,7 @@ def invalid_annotation(problem: str) -> EventMessage:
 
 
 def claim_refused(problem: str) -> EventMessage:
-    """The API server does not take a NodeClaim for pods."""
-    return EventMessage("Warning", "FailedCreate", f"Failed to create a NodeClaim: {problem}")
-
-
-def static_claim_refused(problem: str) -> EventMessage:
-    """The API server does not take a NodeClaim of a static NodePool."""
+    """The API server does not take a NodeClaim, for pods or of a static NodePool."""
     return EventMessage("Warning", "FailedCreate", f"Failed to create a NodeClaim: {problem}")
 
 
@@ -266,7 +261,7 @@ def provider_id_of_several(provider_id: str, rivals: str) -> str:
 
 
 def disruption_blocked(why: str) -> EventMessage:
-    """A command waits or was canceled; `why` is a reason of `disruption`, or `disruption_canceled`."""
+    """A command waits or was canceled, or a NodePool is paused; `why` is a reason of `disruption`, or `disruption_canceled`."""
     return EventMessage("Normal", "DisruptionBlocked", why)
 
 
@@ -301,11 +296,6 @@ def node_labels_restored(node: str, labels: Iterable[str]) -> EventMessage:
 def pool_has_unknown_fields(paths: Sequence[str]) -> EventMessage:
     """Of a NodePool that a newer version wrote."""
     return EventMessage("Warning", "UnknownFields", unknown_fields_ignored("NodePool", paths))
-
-
-def paused(why: str) -> EventMessage:
-    """Of a NodePool whose nodes are left alone: what `disruption.pause.Pause.why` says."""
-    return EventMessage("Normal", "DisruptionBlocked", why)
 
 
 def not_repaired(reason: str, text: str) -> EventMessage:
@@ -911,7 +901,6 @@ TAINTED_INTERRUPTED_NODE: Final = "Tainted an interrupted Node"
 TERMINATING_INTERRUPTED_NODECLAIM: Final = "Terminating an interrupted NodeClaim"
 
 # lifecycle.py
-DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
 LAUNCHED_NODECLAIM: Final = "Launched NodeClaim"
 DELETING_NODECLAIM: Final = "Deleting NodeClaim"
 REQUEST_FAILED_DURING_TERMINATION: Final = (
@@ -1109,6 +1098,7 @@ def pod_on_node(pod: str, node: str) -> str:
 
 
 # claim_writer.py
+DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were scheduled to other nodes"
 
 
 def claim_not_written(claim: str, error: Exception) -> str:

@@ -266,7 +266,7 @@ class StaticCapacity:
         )
         refused = next((one for one in errors if isinstance(one, REFUSALS)), None)
         if refused is not None:
-            message = messages.static_claim_refused(refused.message)
+            message = messages.claim_refused(refused.message)
             self._recorder.publish(reference_of(pool), *message, (pool.name,), ttl=60.0)
             return Result(requeue_after=REFUSED_SECONDS)
         if errors:

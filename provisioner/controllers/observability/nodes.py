@@ -1,5 +1,6 @@
 """Metrics of single Nodes and of what their NodePools cost. Source: core spec 8.1 ("Nodes", "NodePools")."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -70,8 +71,8 @@ def node_lines(
         one: []
         for one in (_ALLOCATABLE, _POD_REQUESTS, _POD_LIMITS, _DAEMON_REQUESTS, _DAEMON_LIMITS, _OVERHEAD, _LIFETIME)
     }
-    allocatable: dict[str, int] = {}
-    requested: dict[str, int] = {}
+    allocatable: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for view in views:
         node = node_of(view.name) if view.name else None
         if node is None:
@@ -93,9 +94,9 @@ def node_lines(
         if node.metadata.creation_timestamp is not None:
             age = max(0.0, (now - node.metadata.creation_timestamp).total_seconds())
             samples[_LIFETIME].append((text, age))
-        _add(allocatable, has)
-        _add(requested, sums.pod_requests)
-        _add(requested, sums.daemon_requests)
+        allocatable.update(has)
+        requested.update(sums.pod_requests)
+        requested.update(sums.daemon_requests)
     for one, found in samples.items():
         yield from family(one.name, "gauge", one.doc, found)
     shares = [
@@ -110,14 +111,14 @@ class _Sums:
     """What the pods of one node ask for, summed up."""
 
     def __init__(self, view: NodeView) -> None:
-        self.pod_requests: dict[str, int] = {}
-        self.pod_limits: dict[str, int] = {}
-        self.daemon_requests: dict[str, int] = {}
-        self.daemon_limits: dict[str, int] = {}
+        self.pod_requests: Counter[str] = Counter()
+        self.pod_limits: Counter[str] = Counter()
+        self.daemon_requests: Counter[str] = Counter()
+        self.daemon_limits: Counter[str] = Counter()
         for pod in view.pods:
             daemon = is_daemon(pod)
-            _add(self.daemon_requests if daemon else self.pod_requests, pod.shape.requests)
-            _add(self.daemon_limits if daemon else self.pod_limits, pod.shape.limits)
+            (self.daemon_requests if daemon else self.pod_requests).update(pod.shape.requests)
+            (self.daemon_limits if daemon else self.pod_limits).update(pod.shape.limits)
 
 
 def price_of(view: NodeView, types: Mapping[str, InstanceType]) -> float | None:
@@ -156,8 +157,3 @@ def _read(amounts: Mapping[str, str | int | float]) -> Mapping[str, int]:
 def _base(resource: str, amount: int) -> float:
     """Cores and bytes, as dashboards expect them."""
     return amount / 1000 if resource == names.CPU else float(amount)
-
-
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for key, amount in amounts.items():
-        total[key] = total.get(key, 0) + amount

@@ -408,11 +408,7 @@ def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker
     """What pods lack that wait for a place, as long as PodDisruptionBudgets that hold the drain count them as missing."""
     budgets = PodBudgets(instant.snapshot.pod_budgets)
     waiting = (pod for pod in instant.snapshot.waiting if held)
-    counted = (
-        pod
-        for pod in waiting
-        if not held.isdisjoint(f"{one.metadata.namespace}/{one.metadata.name}" for one in budgets.of(pod))
-    )
+    counted = (pod for pod in waiting if not held.isdisjoint(one.metadata.key for one in budgets.of(pod)))
     for pod in itertools.islice(counted, _MOST_WITHOUT_A_PLACE):
         answer = why_pod(instant, pod.namespace, pod.name)
         why = "; ".join(one.message for one in answer.reasons) or answer.summary.removesuffix(".")

@@ -182,9 +182,11 @@ def test_a_claim_without_a_node_and_a_node_without_a_claim() -> None:
 _CONTROLLERS = Path("provisioner/controllers")
 _ENDINGS = {
     ("_writer", "delete"),
+    ("_writer", "delete_unneeded"),
     ("_writer", "end"),
     ("_writer", "delete_node"),
     ("claims", "delete"),
+    ("claims", "delete_unneeded"),
     ("_client", "delete"),
     ("_client", "evict"),
     ("_taints", "close"),
@@ -204,7 +206,7 @@ STATED = {
     ("core/garbage.py", "_delete_node"): "its instance was ended by Terminator, which lists at the API server",
     ("core/lifecycle.py", "_finalize"): "the NodeClaim is being deleted: nothing takes that back",
     ("core/lifecycle.py", "_finalize_rival"): "the NodeClaim is being deleted: nothing takes that back",
-    ("core/lifecycle.py", "_unneeded"): "nothing was launched; deleted at the version that was decided from",
+    ("core/lifecycle.py", "_launch"): "nothing was launched; deleted at the version that was decided from",
     ("core/scheduler_liveness.py", "_recreate"): "a pod without a Node, at the version that was decided from",
     ("core/share_repair.py", "_evict"): "asked by _read",
     ("core/terminator.py", "drained"): "the Node is being deleted, and its pods are listed at the API server",
