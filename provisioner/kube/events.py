@@ -1,7 +1,7 @@
 """Events about objects, as `kubectl describe` shows them: `Recorder`.
 
 core/v1 Events as client-go's recorder (and so Karpenter) writes them: the same sentence about the same object again raises the count of the event
-that is there. In front of that Karpenter's own rules: nothing twice within its time (2 minutes by default), and at most
+that is there. In front of that Karpenter's own rules: nothing twice within its time, and at most
 so many of a reason per second where a limit is given.
 """
 
@@ -41,6 +41,14 @@ LIMITS: Mapping[str, tuple[float, int]] = {
     "DoNotDisruptGracePeriodElapsed": (2.0, 100),
 }
 """Per reason: events a second, and how many at once. Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
+
+TTL_SECONDS: Mapping[str, float] = dict.fromkeys(
+    ("DisruptionBlocked", "DisruptionLoop", "NodeRepairBlocked", "Unconsolidatable"), 900.0
+)
+"""Per reason: for so long the same event is not published again, `DEFAULT_TTL_SECONDS` for all others. Why a node is left alone stays true for long.
+
+Differs: Karpenter repeats what blocks a disruption after two minutes.
+"""
 
 _log = logs.get_logger(__name__)
 
@@ -145,7 +153,7 @@ class Recorder:
         reason: str,
         message: str,
         dedupe: tuple[str, ...] = (),
-        ttl: float = DEFAULT_TTL_SECONDS,
+        ttl: float | None = None,
     ) -> None:
         """Say something about an object. Never blocks, never raises.
 
@@ -155,8 +163,10 @@ class Recorder:
             reason: one CamelCase word.
             message: a sentence; cut at 1,024 characters.
             dedupe: what makes it the same event as an earlier one, beside the reason; () is the object and the message.
-            ttl: seconds during which the same event is not said again; 0 says it always.
+            ttl: seconds during which the same event is not said again, `TTL_SECONDS` by default; 0 says it always.
         """
+        if ttl is None:
+            ttl = TTL_SECONDS.get(reason, DEFAULT_TTL_SECONDS)
         sameness = (reason, *(dedupe or (ref.kind, ref.namespace, ref.name, ref.uid, message)))
         with self._wake:
             now = self._clock.monotonic()

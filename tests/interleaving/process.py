@@ -75,7 +75,7 @@ class Silent(Recorder):
         super().__init__(client, "test", Clock())
         self._told = told
 
-    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
+    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: Any = None) -> None:  # noqa: A002
         self._told.events.append((ref.name, reason, message))
 
 

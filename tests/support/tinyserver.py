@@ -39,7 +39,7 @@ _POD = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)
 
 
 class Told(Recorder):
-    """Keeps events instead of sending them: (kind, name, type, reason), and apart from them messages, the objects' UIDs, what makes them the same, and for how long."""
+    """Keeps events instead of sending them: (kind, name, type, reason), and apart from them messages, the objects' UIDs, and what makes them the same."""
 
     def __init__(self, client: Client, clock: Any) -> None:
         super().__init__(client, "test", clock)
@@ -47,14 +47,12 @@ class Told(Recorder):
         self.messages: list[str] = []
         self.uids: list[str] = []
         self.dedupes: list[tuple[str, ...]] = []
-        self.ttls: list[float] = []
 
-    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
+    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: Any = None) -> None:  # noqa: A002
         self.events.append((ref.kind, ref.name, type, reason))
         self.messages.append(message)
         self.uids.append(ref.uid)
         self.dedupes.append(dedupe)
-        self.ttls.append(ttl)
 
 
 class ServerDied(Exception):  # noqa: N818  (what a test sees of kill -9)

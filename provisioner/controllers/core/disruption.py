@@ -79,8 +79,6 @@ POD_EVENT_INTERVAL = timedelta(seconds=10)
 WORLD_SECONDS: Final = 10.0
 #: Threads of the queue that writes conditions: one call that hangs holds up one of them.
 TELLERS = 4
-#: Why a node is left alone is said again after so long. Source: core spec 8.2. Differs: Karpenter repeats what blocks a disruption after two minutes.
-BLOCKED_SECONDS: Final = 900.0
 #: What pods say of their disruption is looked at so often.
 PROTECTIONS_SECONDS: Final = 10.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
@@ -187,10 +185,6 @@ class _Began:
     def waits(self, one: Proposal) -> bool:
         """Whether a proposal waits until other nodes are drained."""
         return not self.waiting.isdisjoint(one.candidates)
-
-
-PAUSED_SECONDS: Final = 900.0
-"""A NodePool that is paused says so again after so long."""
 
 
 class Disruption:
@@ -722,7 +716,7 @@ class Disruption:
             return
         for view in snapshot.pools:
             if why := pause.why(view.pool.name):
-                self._recorder.publish(reference_of(view.pool), *messages.disruption_blocked(why), ttl=PAUSED_SECONDS)
+                self._recorder.publish(reference_of(view.pool), *messages.disruption_blocked(why))
 
     def _note_prices(self, snapshot: Snapshot) -> None:
         """What offerings cost now; the history is a value, so the other thread reads it as it is."""
@@ -828,4 +822,4 @@ class Disruption:
                     about += (NOT_ALL_PODS_FIT,)
                 elif blocked.event != UNCONSOLIDATABLE:
                     about += (message.text,)
-                self._recorder.publish(reference, *message, about, ttl=BLOCKED_SECONDS)
+                self._recorder.publish(reference, *message, about)

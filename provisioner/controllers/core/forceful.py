@@ -45,7 +45,6 @@ POLL_SECONDS: Final = 2.0
 #: Threads that delete: one call that hangs holds up one of them.
 WORKERS: Final = 4
 STALE_SECONDS: Final = 1.0
-BLOCKED_SECONDS: Final = 900.0
 _log = logs.get_logger(__name__)
 _Decision = TypeVar("_Decision")
 
@@ -123,7 +122,7 @@ class ForcefulDisruption:
         repairs = self._attempt(lambda: self.decide_repairs(snapshot), RepairDecision())
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
-            self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)), BLOCKED_SECONDS)
+            self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)))
         expirations = self._attempt(lambda: decide_expirations(snapshot), ExpirationDecision())
         claims = [node.claim for node in snapshot.nodes if node.claim is not None]
         old = self._attempt(
@@ -242,6 +241,6 @@ class ForcefulDisruption:
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
         _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
-    def _say(self, name: str, message: EventMessage, ttl: float) -> None:
+    def _say(self, name: str, message: EventMessage, ttl: float | None = None) -> None:
         for reference in references_of(self._cluster, (name,)):
             self._recorder.publish(reference, *message, ttl=ttl)

@@ -42,7 +42,6 @@ READ_SECONDS, FAILED_SECONDS = 5.0, 1.0
 FORGET_SECONDS: Final = 60.0
 #: Caches are behind for moments all the time; an event is for what lasts longer.
 TELL_SECONDS: Final = 5.0
-TOLD_SECONDS: Final = 900.0
 _MOST: Final = 20_000
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _POSTPONED = counter(
@@ -131,7 +130,7 @@ class LiveReads:
             return ""
         _POSTPONED.labels("overruled" if over else "unread" if known.read is None else "differs").inc()
         if waited >= TELL_SECONDS and claim is not None:
-            self._recorder.publish(reference_of(claim), *messages.disruption_blocked(known.why), ttl=TOLD_SECONDS)
+            self._recorder.publish(reference_of(claim), *messages.disruption_blocked(known.why))
         return "" if over else known.why
 
     def waiting(self) -> dict[str, str]:

@@ -200,7 +200,7 @@ class StaticCapacity:
 
     def _delete(self, pool: NodePool, decision: StaticDecision) -> Result:
         if paused := self._pause().why(pool.name):
-            self._recorder.publish(reference_of(pool), *messages.disruption_blocked(paused), ttl=TELL_SECONDS)
+            self._recorder.publish(reference_of(pool), *messages.disruption_blocked(paused))
             return Result(requeue_after=PAUSED_SECONDS)
         postponed = False
         for name in decision.delete[:MOST_A_PASS]:

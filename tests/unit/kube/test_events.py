@@ -1,6 +1,8 @@
 import threading
 from typing import Any
 
+import pytest
+
 from provisioner.apis.core import ObjectReference
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -85,6 +87,18 @@ def test_the_same_is_not_said_twice_within_its_time() -> None:
     events.flush()
     assert server.said() == [("POST", "bye"), ("PATCH", "2")]
     assert server.sent[1].body == {"count": 2, "lastTimestamp": "2026-11-21T12:02:00Z"}
+    assert events.suppressed == 2
+    events.stop()
+
+
+@pytest.mark.parametrize("reason", ["DisruptionBlocked", "NodeRepairBlocked", "Unconsolidatable"])
+def test_why_a_node_is_left_alone_is_said_once_in_a_quarter_of_an_hour(reason: str) -> None:
+    events, server, clock = recorder()
+    for wait in (0, 120, 779.5, 0.5):
+        clock.advance(wait)
+        events.publish(NODE, "Normal", reason, "pdb")
+    events.flush()
+    assert server.said() == [("POST", "pdb"), ("PATCH", "2")]
     assert events.suppressed == 2
     events.stop()
 

@@ -165,7 +165,7 @@ class Stage:
         )
 
     def publish(
-        self, about: Any, kind: str, reason: str, text: str, dedupe: tuple[str, ...] = (), *, ttl: float
+        self, about: Any, kind: str, reason: str, text: str, dedupe: tuple[str, ...] = (), *, ttl: float | None
     ) -> None:
         self.events.append((about.name, kind, reason, text))
 

@@ -49,7 +49,7 @@ class Told(Recorder):
         super().__init__(client, "test", clock)
         self.said: list[tuple[str, str]] = []
 
-    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: float = 0.0) -> None:  # noqa: A002
+    def publish(self, ref: Any, type: Any, reason: str, message: str, dedupe: Any = (), ttl: Any = None) -> None:  # noqa: A002
         self.said.append((ref.name, reason))
 
 
