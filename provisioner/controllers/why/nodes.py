@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from dataclasses import replace as replaced
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -16,18 +15,19 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import ObjectMeta, condition, is_true
 from provisioner.apis.pods import is_reschedulable, is_waiting_for_eviction
 from provisioner.controllers.core.consolidation import STILL_SECONDS
+from provisioner.controllers.core.disruption import CONSOLIDATIONS, METHODS, Method
 from provisioner.controllers.core.drain import counting_deadline, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import refused_again, unmet, why_pod
-from provisioner.disruption import costs, emptiness
+from provisioner.disruption import costs
 from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import PodBudgets, Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.disruption.messages import NO_CHEAPER_NODE
-from provisioner.disruption.methods import consolidation, drift, static_drift
+from provisioner.disruption.methods import consolidation, static_drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.turns import in_turn
 from provisioner.disruption.verdicts import forced, of_method
@@ -35,28 +35,6 @@ from provisioner.disruption.view import MethodAnswer as Asked
 from provisioner.disruption.view import Standing, Verdict, View
 from provisioner.state.snapshot import NodeView
 
-
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """One method of disruption.
-
-    Attributes:
-        reason: Empty, Drifted or Underutilized.
-        ask: what it would do now; pure.
-        static: whether it is for nodes of static NodePools; the others are for those of dynamic ones.
-    """
-
-    reason: str
-    ask: Callable[[View], Asked]
-    static: bool = False
-
-
-_METHODS: Final = (
-    _Method(names.REASON_EMPTY, emptiness.emptiness),
-    _Method(names.REASON_DRIFTED, drift.propose),
-    _Method(names.REASON_DRIFTED, static_drift.propose, static=True),
-    _Method(names.REASON_UNDERUTILIZED, consolidation.propose),
-)
 NO_INTERRUPTIONS: Final = InterruptionDecision()
 _NAMED: Final = 10
 """Pods that are named in one answer for what is true of many."""
@@ -184,8 +162,8 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     static = pool is not None and pool.spec.replicas is not None
     methods = tuple(
         _method(one, one.ask(view), node, pool, view, instant.memory.answers.get(one.reason))
-        for one in _METHODS
-        if one.static is static or (not one.static and one.reason != names.REASON_DRIFTED)
+        for one in (*METHODS, *CONSOLIDATIONS)
+        if one.reason != names.REASON_DRIFTED or static is (one.name == static_drift.METHOD)
     )
     methods += tuple(_forced(instant, node, view))
     if behind := instant.memory.behind:
@@ -227,7 +205,7 @@ def _forced(instant: Instant, node: NodeView, view: View) -> Iterator[MethodAnsw
 
 
 def _method(
-    method: _Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, known: Asked | None
+    method: Method, asked: Asked, node: NodeView, pool: NodePool | None, view: View, known: Asked | None
 ) -> MethodAnswer:
     """What a method makes of the node now; what its last pass made of it where there is no time for that (`known`)."""
     key = node.key.name
@@ -263,7 +241,7 @@ def _default_keys(view: View) -> frozenset[str]:
     return view.prepared.world.spread_defaults.hard_keys if view.prepared is not None else frozenset()
 
 
-def _why_not(method: _Method, node: NodeView, pool: NodePool | None) -> str:
+def _why_not(method: Method, node: NodeView, pool: NodePool | None) -> str:
     """Why a node does not concern a method."""
     if method.reason == names.REASON_DRIFTED:
         return "it has not drifted"
