@@ -147,7 +147,7 @@ def decide(ends: Peers, server: Secret, client: Secret, now: datetime, unchanged
 
 
 def changes(
-    act: Act, ends: Peers, server: Secret, client: Secret, now: datetime, days: int = LEAF_DAYS
+    act: Act, ends: Peers, server: Secret, client: Secret, now: datetime
 ) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
     """What an act puts into the `data` of the two Secrets; None takes a key out.
 
@@ -156,10 +156,10 @@ def changes(
     """
     match act:
         case Act.MINT | Act.STAGE:
-            authority = Authority.create(ends.authority, now, days + 1)
-            serves = authority.issue_server(ends.server.names.dns, ends.server.names.addresses, now, days)
+            authority = Authority.create(ends.authority, now, LEAF_DAYS + 1)
+            serves = authority.issue_server(ends.server.names.dns, ends.server.names.addresses, now, LEAF_DAYS)
             known_as = ends.client.names.dns
-            asks = authority.issue_client(known_as[0], (), now, days, dns_names=known_as)
+            asks = authority.issue_client(known_as[0], (), now, LEAF_DAYS, dns_names=known_as)
             if act is Act.MINT:
                 return _minted(serves, authority.certificate_pem), _minted(asks, authority.certificate_pem)
             bundle = merge([_signers(server, client), authority.certificate_pem])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from provisioner.support import heartbeat, logs, messages, metrics
-from provisioner.support.backoff import Chance, doubling
+from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -146,7 +146,6 @@ class KeyedQueue:
         reconcile: does the work of one key; called in one of `workers` threads.
         clock: measures delays.
         workers: the most threads; each is started when a key waits and all others are at work, and stays.
-        chance: jitter of the back-off.
     """
 
     def __init__(
@@ -156,7 +155,6 @@ class KeyedQueue:
         clock: Clock | None = None,
         *,
         workers: int = 1,
-        chance: Chance | None = None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"queue {name} needs at least one worker, not {workers}")
@@ -164,7 +162,7 @@ class KeyedQueue:
         self._reconcile = reconcile
         self._clock = clock if clock is not None else SystemClock()
         self._workers = workers
-        self._chance: Chance = chance if chance is not None else random.Random()
+        self._chance = random.Random()
         self._schedule = Schedule()
         self._failures: dict[str, int] = {}
         self._lock = threading.Condition()

@@ -18,6 +18,7 @@ from provisioner.values import messages
 from provisioner.values.spelling import closest
 
 INT_MAX: Final = 2**63 - 1
+_SHOWN: Final = 5
 INT_MIN: Final = -(2**63)
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -479,10 +480,10 @@ def _tighter(left: int | None, right: int | None, pick: _Pick) -> int | None:
     return left if right is None else pick(left, right)
 
 
-def _shortened(values: list[str], limit: int = 5) -> str:
-    if len(values) <= limit + 1:
+def _shortened(values: list[str]) -> str:
+    if len(values) <= _SHOWN + 1:
         return " ".join(values)
-    return f"{' '.join(values[:limit])} and {len(values) - limit} others"
+    return f"{' '.join(values[:_SHOWN])} and {len(values) - _SHOWN} others"
 
 
 NONE: Final = Requirements.of()

@@ -36,16 +36,13 @@ class Run:
     cpu_seconds: dict[str, float]
 
 
-def scale_out(
-    session: Session, documents: list[Document], show: Show, at: Callable[[Counts], None] | None = None
-) -> Run:
+def scale_out(session: Session, documents: list[Document], show: Show) -> Run:
     """Apply namespaces and DaemonSets, then the Deployments, and watch until all of their pods run.
 
     Args:
         session: where.
         documents: the workload.
         show: told of the counts once a second.
-        at: called with the counts at every look, five times a second; for tests that disturb the run.
 
     Raises:
         ProgramError: one of our programs ended by itself.
@@ -58,12 +55,7 @@ def scale_out(
     applying.apply(session.client, deployments)
     pods = pods_of(deployments)
 
-    def look(counts: Counts) -> bool:
-        if at is not None:
-            at(counts)
-        return counts.running >= pods
-
-    counts = watch(session, show, look, began, RUN_SECONDS)
+    counts = watch(session, show, lambda counts: counts.running >= pods, began, RUN_SECONDS)
     observer = session.observer
     running, bound = observer.running_moments(), observer.bound_moments()
     after = claims_after_window(observer.added_moments().values(), observer.claim_moments())

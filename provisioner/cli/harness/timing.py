@@ -15,27 +15,25 @@ class Window:
     end: float
 
 
-def windows(
-    added: Iterable[float], idle_seconds: float = IDLE_SECONDS, max_seconds: float = MAX_SECONDS
-) -> tuple[Window, ...]:
+def windows(added: Iterable[float]) -> tuple[Window, ...]:
     """The batch windows that pods appearing at these times make.
 
-    A window opens with a pod, closes once no other came for `idle_seconds`, and at the latest `max_seconds`
+    A window opens with a pod, closes once no other came for `IDLE_SECONDS`, and at the latest `MAX_SECONDS`
     after it opened (spec/karpenter-core.md §4).
     """
     found: list[Window] = []
     start = last = 0.0
     is_open = False
     for moment in sorted(added):
-        if is_open and moment < min(last + idle_seconds, start + max_seconds):
+        if is_open and moment < min(last + IDLE_SECONDS, start + MAX_SECONDS):
             last = moment
             continue
         if is_open:
-            found.append(Window(start, min(last + idle_seconds, start + max_seconds)))
+            found.append(Window(start, min(last + IDLE_SECONDS, start + MAX_SECONDS)))
         start = last = moment
         is_open = True
     if is_open:
-        found.append(Window(start, min(last + idle_seconds, start + max_seconds)))
+        found.append(Window(start, min(last + IDLE_SECONDS, start + MAX_SECONDS)))
     return tuple(found)
 
 

@@ -105,9 +105,11 @@ class Turnover:
             return max((*self._began.values(), *self._gone.values()), default=None)
 
 
-def rounds(moments: Iterable[float], seconds: float = ROUND_SECONDS) -> int:
-    """How many groups there are with more than `seconds` between them."""
+def rounds(moments: Iterable[float]) -> int:
+    """How many groups there are with more than `ROUND_SECONDS` between them."""
     ordered = sorted(moments)
     return sum(
-        1 for before, one in zip([None, *ordered], ordered, strict=False) if before is None or one - before > seconds
+        1
+        for before, one in zip([None, *ordered], ordered, strict=False)
+        if before is None or one - before > ROUND_SECONDS
     )

@@ -27,6 +27,7 @@ RECHECK_SECONDS = 300.0
 DELAY_SECONDS = 1.0
 #: After a change of a class, what is discovered for it needs a moment to be in its status; where the status says that it is there, nobody waits.
 CLASS_DELAY_SECONDS = 5.0
+WORKERS = 4
 _log = logs.get_logger(__name__)
 
 
@@ -45,11 +46,10 @@ class DriftController:
         clock: Clock,
         *,
         pool: Callable[[str], NodePool | None],
-        workers: int = 4,
     ) -> None:
         self._cluster, self._provider, self._writer, self._clock = cluster, provider, writer, clock
         self._pool = pool
-        self._queue = KeyedQueue("nodeclaim-drift", self.reconcile, clock, workers=workers)
+        self._queue = KeyedQueue("nodeclaim-drift", self.reconcile, clock, workers=WORKERS)
 
     def start(self) -> None:
         """Begin with every claim."""

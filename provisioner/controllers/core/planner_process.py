@@ -13,7 +13,7 @@ import selectors
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from provisioner.planning.protocol import FRAME_BYTES, Answered, ProtocolError, 
 from provisioner.scheduling.problem import World
 from provisioner.scheduling.result import Result
 from provisioner.support import logs
-from provisioner.support.backoff import Chance, doubling
+from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 
 MEMORY_BYTES: Final = 1 << 30
@@ -66,7 +66,6 @@ class PlannerProcess:
         clock: the machine's; its monotonic time is the process's too.
         command: starts it.
         packages: what it needs; where one is missing it is never started, and that is said once.
-        chance: shortens the pauses after faults a little.
     """
 
     def __init__(
@@ -75,12 +74,10 @@ class PlannerProcess:
         *,
         command: Sequence[str] = COMMAND,
         packages: Sequence[str] = PACKAGES,
-        found: Callable[[str], object] = importlib.util.find_spec,
-        chance: Chance | None = None,
     ) -> None:
         self._clock, self._command = clock, tuple(command)
-        self._chance = chance or random.Random()
-        self._packages, self._found = tuple(packages), found
+        self._chance = random.Random()
+        self._packages = tuple(packages)
         self._installed: bool | None = None
         self._lock = threading.Lock()
         self._stopped = False
@@ -314,7 +311,7 @@ class PlannerProcess:
 
     def _is_installed(self) -> bool:
         if self._installed is None:
-            missing = [name for name in self._packages if self._found(name) is None]
+            missing = [name for name in self._packages if importlib.util.find_spec(name) is None]
             self._installed = not missing
             if missing:
                 self._missing(missing)

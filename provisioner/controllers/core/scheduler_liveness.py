@@ -72,7 +72,6 @@ class SchedulerLiveness:
         clock: measures the silence.
         client: deletes pods that opted in.
         is_unanswered: whether the node of a pod, by UID, has come and opened, and its scheduler has said nothing since.
-        scheduler: whose pods are watched over.
     """
 
     def __init__(
@@ -82,9 +81,8 @@ class SchedulerLiveness:
         clock: Clock,
         client: Deleter,
         is_unanswered: Callable[[str], bool],
-        scheduler: str = names.SCHEDULER_NAME,
     ) -> None:
-        self._waiting, self._recorder, self._clock, self._scheduler = waiting, recorder, clock, scheduler
+        self._waiting, self._recorder, self._clock = waiting, recorder, clock
         self._client, self._is_unanswered = client, is_unanswered
         self._sign_at = clock.monotonic()
         self._since: dict[str, float] = {}
@@ -97,7 +95,7 @@ class SchedulerLiveness:
     def heard(self, change: Change) -> None:
         """A pod changed: bound or judged by its scheduler is a sign of life."""
         match change:
-            case PodChanged(old=Pod() as old, new=Pod() as new) if new.shape.scheduler_name == self._scheduler:
+            case PodChanged(old=Pod() as old, new=Pod() as new) if new.shape.scheduler_name == names.SCHEDULER_NAME:
                 if _seen_to(old) != _seen_to(new):
                     self._sign_at, self._newest = self._clock.monotonic(), None
             case _:
@@ -109,27 +107,27 @@ class SchedulerLiveness:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
-        theirs = [pod for pod in self._waiting() if pod.shape.scheduler_name == self._scheduler]
+        theirs = [pod for pod in self._waiting() if pod.shape.scheduler_name == names.SCHEDULER_NAME]
         before = self._since
         self._since = {pod.uid: before.get(pod.uid, now) for pod in theirs if self._waits(pod, before)}
         silent = now - self._sign_at >= SILENCE_SECONDS
         long = {uid for uid, since in self._since.items() if silent and now - since >= SILENCE_SECONDS}
         left = [pod for pod in theirs if pod.uid in long or pod.uid not in self._since] if long else []
-        WITHOUT_SCHEDULER.labels(self._scheduler).set(len(left))
+        WITHOUT_SCHEDULER.labels(names.SCHEDULER_NAME).set(len(left))
         if bool(left) != self._silent:
             self._silent = bool(left)
             if left:
                 _log.warning(
                     messages.SCHEDULER_IS_SILENT,
-                    scheduler=self._scheduler,
+                    scheduler=names.SCHEDULER_NAME,
                     pods=len(left),
                 )
             else:
-                _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=self._scheduler)
+                _log.info(messages.NO_PODS_WAIT_FOR_SILENT_SCHEDULER, scheduler=names.SCHEDULER_NAME)
         if left and self._newest is None:
             self._newest = max(pod.created for pod in theirs)
         self._recreate(pod for pod in left if self._newest is not None and pod.created <= self._newest)
-        message = messages.scheduler_not_running(self._scheduler, SILENCE_SECONDS)
+        message = messages.scheduler_not_running(names.SCHEDULER_NAME, SILENCE_SECONDS)
         for pod, _ in self._told.due(((pod, message.text) for pod in left), now):
             self._recorder.publish(pod_reference(pod), *message, ttl=0)
 
@@ -146,8 +144,10 @@ class SchedulerLiveness:
             except ApiError as error:
                 _log.warning(messages.FAILED_TO_RECREATE_POD, pod=pod.key, error=str(error))
                 return
-            RECREATED.labels(self._scheduler).inc()
-            self._recorder.publish(pod_reference(pod), *messages.recreated(self._scheduler, SILENCE_SECONDS), ttl=0)
+            RECREATED.labels(names.SCHEDULER_NAME).inc()
+            self._recorder.publish(
+                pod_reference(pod), *messages.recreated(names.SCHEDULER_NAME, SILENCE_SECONDS), ttl=0
+            )
 
     def _waits(self, pod: Pod, before: Mapping[str, float]) -> bool:
         """Whether it is the scheduler's turn; of a pod that it refused also once the time of its plan is over, until there is a sign of life."""

@@ -72,11 +72,10 @@ class TaggingController:
         cluster_name: str,
         clock: Clock,
         *,
-        delay: float = DELAY_SECONDS,
         shifted: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._find, self._tag, self._cluster, self._writer = find, tag, cluster, writer
-        self._cluster_name, self._delay, self._shifted = cluster_name, delay, shifted
+        self._cluster_name, self._shifted = cluster_name, shifted
         self._clock, self._looked_at, self._launching = clock, float("-inf"), False
         self._allowance = TokenBucket(PER_SECOND, BURST, clock)
         self._queue = KeyedQueue("nodeclaim-tagging", self.reconcile, clock)
@@ -94,7 +93,7 @@ class TaggingController:
         """A claim whose Node has joined will be tagged."""
         match change:
             case NodeClaimChanged(new=NodeClaim() as claim) if is_due(claim):
-                self._queue.add_after(claim.name, self._delay)
+                self._queue.add_after(claim.name, DELAY_SECONDS)
             case _:
                 return
 
@@ -104,7 +103,7 @@ class TaggingController:
         if claim is None or not is_due(claim):
             return DONE
         if self._gives_way(claim):
-            return Result(requeue_after=self._delay)
+            return Result(requeue_after=DELAY_SECONDS)
         try:
             instance = self._find(claim.status.provider_id)
             if instance.zone_id in self._shifted():

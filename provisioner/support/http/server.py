@@ -67,22 +67,25 @@ REFUSED = metrics.counter(
 _log = logs.get_logger(__name__)
 
 
-def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
+#: Connections that wait to be accepted.
+BACKLOG: Final = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
     """A listening TCP socket.
 
     Args:
         host: an address; "" is every address of this machine, of both families where it has both.
         port: 0 lets the system choose.
-        backlog: connections that wait to be accepted.
 
     Raises:
         OSError: the sentence names the address.
     """
     try:
         if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=backlog)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = f"[{host}]" if ":" in host else host or "*"
         raise OSError(error.errno, messages.cannot_listen(where, port, error.strerror)) from error

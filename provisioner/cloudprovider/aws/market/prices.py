@@ -284,7 +284,6 @@ class PriceBook:
         region: whose prices; its shipped table is what it starts with.
         spot_max_age: how old spot prices may become.
         on_demand_max_age: how old on-demand prices may become.
-        hysteresis: relative moves of the spot market up to this are not followed.
     """
 
     def __init__(
@@ -293,11 +292,9 @@ class PriceBook:
         *,
         spot_max_age: timedelta = SPOT_MAX_AGE,
         on_demand_max_age: timedelta = ON_DEMAND_MAX_AGE,
-        hysteresis: float = HYSTERESIS,
     ) -> None:
         self.region = region
         self.spot_max_age = spot_max_age
-        self._hysteresis = hysteresis
         self._list = _with_estimates(static_prices(region), region)
         self._swap = threading.Lock()  # writers only
         self._refreshes = {
@@ -328,7 +325,7 @@ class PriceBook:
             if done:
                 with self._swap:
                     before = self._list
-                    spot = followed(before.spot, market, self._hysteresis)
+                    spot = followed(before.spot, market)
                     moved = spot != before.spot or not before.spot_known
                     self._list = replace(
                         before,

@@ -154,9 +154,9 @@ class ReservationBook:
         """So many instances were launched into it."""
         self._change(reservation_id, -instances, now)
 
-    def terminated(self, reservation_id: str, now: datetime, instances: int = 1) -> None:
-        """So many instances of it are gone."""
-        self._change(reservation_id, instances, now)
+    def terminated(self, reservation_id: str, now: datetime) -> None:
+        """An instance of it is gone."""
+        self._change(reservation_id, 1, now)
 
     def exhausted(self, reservation_id: str, now: datetime) -> None:
         """EC2 says that nothing is left of it, or takes it back."""

@@ -181,14 +181,12 @@ def holds(node_class: EC2NodeClass, kind: str) -> bool:
     )
 
 
-def worsened(
-    before: tuple[Condition, ...], after: tuple[Condition, ...], root: str = names.READY
-) -> tuple[Condition, ...]:
-    """Conditions that are False now and were not, or for another reason; without the root, which only repeats them."""
+def worsened(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    """Conditions that are False now and were not, or for another reason; without Ready, which only repeats them."""
     return tuple(
         one
         for one in after
-        if one.type != root
+        if one.type != names.READY
         and one.status == names.FALSE
         and one.reason != ec2.DEPENDENCIES_NOT_READY
         and (
