@@ -32,17 +32,15 @@ class ConditionChangedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConditionSet:
-    """The condition types of one kind of object.
+    """The condition types that decide whether one kind of object is ready; others have no say, and can be cleared.
 
     Attributes:
         root: True exactly when every dependent is True at the object's generation.
         dependents: in the order in which they are initialised.
-        independents: known types without a say in the root; they can be cleared.
     """
 
     root: str
     dependents: tuple[str, ...]
-    independents: tuple[str, ...] = ()
 
     def initialise(
         self, conditions: tuple[Condition, ...], *, generation: int, created: datetime
@@ -205,20 +203,10 @@ def _replaced(
 CLAIM_CONDITIONS: Final = ConditionSet(
     root=names.READY,
     dependents=(names.LAUNCHED, names.REGISTERED, names.INITIALIZED),
-    independents=(
-        names.CONSOLIDATABLE,
-        names.DRIFTED,
-        names.DRAINED,
-        names.VOLUMES_DETACHED,
-        names.INSTANCE_TERMINATING,
-        names.CONSISTENT_STATE_FOUND,
-        names.DISRUPTION_REASON,
-    ),
 )
 POOL_CONDITIONS: Final = ConditionSet(
     root=names.READY,
     dependents=(names.VALIDATION_SUCCEEDED, names.NODECLASS_READY),
-    independents=(names.NODE_REGISTRATION_HEALTHY, names.SPENDING_LIMIT_REACHED),
 )
 OVERLAY_CONDITIONS: Final = ConditionSet(root=names.READY, dependents=(names.VALIDATION_SUCCEEDED,))
 

@@ -95,7 +95,6 @@ NODECLASS_CONDITIONS: Final = ConditionSet(
 NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS: Final = ConditionSet(
     root=names.READY,
     dependents=tuple(one for one in NODECLASS_CONDITIONS.dependents if one != CAPACITY_RESERVATIONS_READY),
-    independents=(CAPACITY_RESERVATIONS_READY,),
 )
 """With the gate ReservedCapacity off: a condition left over from before has no say."""
 

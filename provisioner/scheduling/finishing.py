@@ -227,7 +227,6 @@ class _Part:
     narrowed: Requirements
     instance_types: tuple[str, ...]
     prices: tuple[float, ...]
-    named: int
     planned: Priced
     usd_per_hour: float
     overhead: Resources | None
@@ -248,7 +247,6 @@ def _part(offer: PreparedPool, state: State, ranked: Ranked, ranks: int) -> _Par
         narrowed=Requirements.of(narrowed),
         instance_types=tuple([types[one.row].name for one in priced]),
         prices=tuple([one.offering.price for one in priced]),
-        named=len(named),
         planned=priced[0],
         usd_per_hour=expected_price(
             [one.offering for one in priced],
@@ -337,7 +335,6 @@ def _reason(
         possible - matching,
         matching - kept - left.over_limits,
         left.over_limits,
-        kept - part.named,
         tuple(sorted(kept_values.items())),
     )
 

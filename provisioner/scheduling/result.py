@@ -27,7 +27,6 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
         incompatible: do not meet what the pods ask for (selectors, affinity, zones that are settled, ports, a reservation).
         too_small: cannot hold the pods together.
         over_limits: exceed the claim's share of what the NodePool's limits leave.
-        not_named: fit, but a NodeClaim names 600 instance types at most; these still count as left.
         min_values: (label, distinct values) that the list of types offers because the NodePool's minValues say so; where they were
             relaxed, what they were relaxed to.
     """
@@ -37,7 +36,6 @@ class LaunchReason(msgspec.Struct, frozen=True, gc=False):
     incompatible: int
     too_small: int
     over_limits: int = 0
-    not_named: int = 0
     min_values: tuple[tuple[str, int], ...] = ()
 
     @property

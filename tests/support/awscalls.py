@@ -676,7 +676,6 @@ def described(batch: Iterable[Instance], place: Place) -> Any:
             "capacity type": one.capacity_type,
             "launched": one.launched is not None,
             "tags": tags_of().items() <= one.tags.items(),
-            "DNS name": bool(one.private_dns_name),
         }
         for one in batch
     ]

@@ -104,13 +104,11 @@ class Instance:
     reservation_id: str = ""
     reservation_type: str = ""
     interruptible: bool = False
-    spot_request_id: str = ""
     profile_arn: str = ""
     efas: int = 0
     tenancy: str = labels.DEFAULT_TENANCY
     group_id: str = ""
     partition: int = 0
-    private_dns_name: str = ""
     failure: Failure | None = None
 
     @property
@@ -148,13 +146,11 @@ class Instance:
             reservation_id=reservation,
             reservation_type="" if not reserved else CAPACITY_BLOCK if lifecycle == CAPACITY_BLOCK else "default",
             interruptible=lifecycle == INTERRUPTIBLE,
-            spot_request_id=spot,
             profile_arn=(row.get("IamInstanceProfile") or {}).get("Arn", ""),
             efas=sum(one.get("InterfaceType") in _EFA_TYPES for one in row.get("NetworkInterfaces", ())),
             tenancy=placement.get("Tenancy") or labels.DEFAULT_TENANCY,
             group_id=placement.get("GroupId", ""),
             partition=int(placement.get("PartitionNumber") or 0),
-            private_dns_name=row.get("PrivateDnsName", ""),
             failure=launch_failure(why.get("Code", ""), why.get("Message", "")) if state in ENDING else None,
         )
 

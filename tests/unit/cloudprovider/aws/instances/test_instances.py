@@ -33,7 +33,7 @@ RESERVED = {
 
 CASES: dict[str, tuple[dict[str, Any], Instance]] = {
     "on demand": ({}, PLAIN),
-    "spot": ({"SpotInstanceRequestId": "sir-1"}, replace(PLAIN, capacity_type="spot", spot_request_id="sir-1")),
+    "spot": ({"SpotInstanceRequestId": "sir-1"}, replace(PLAIN, capacity_type="spot")),
     "in a reservation that it asked for": (
         RESERVED,
         replace(PLAIN, capacity_type="reserved", reservation_id="cr-1", reservation_type="default"),
