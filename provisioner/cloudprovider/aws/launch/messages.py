@@ -203,11 +203,12 @@ SETTINGS_ARE_NO_TABLE: Final = "settings is not a table"
 NODE_LABELS_ARE_NO_TABLE: Final = "settings.kubernetes.node-labels is not a table"
 
 
-def not_toml(error: Exception) -> str:
+def not_toml(error: object) -> str:
     """What `UserDataError` says."""
     return f"not valid TOML: {error}"
 
 
+INTEGER_TOO_LONG: Final = "an integer does not fit into 64 bits"
 TOML_NESTED_TOO_DEEPLY: Final = "the TOML is nested too deeply"
 
 

@@ -50,11 +50,23 @@ def document_of(user_data: str) -> dict[str, Any]:
     if _LONG_KEY.search(user_data):  # tomllib takes gigabytes for 100 KB of them
         raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY)
     try:
-        return tomllib.loads(user_data)
+        document = tomllib.loads(user_data)
     except tomllib.TOMLDecodeError as error:
         raise UserDataError(messages.not_toml(error)) from None
+    except ValueError:  # from 4,300 digits on
+        raise UserDataError(messages.not_toml(messages.INTEGER_TOO_LONG)) from None
     except RecursionError:
         raise UserDataError(messages.TOML_NESTED_TOO_DEEPLY) from None
+    left: list[Any] = [document]
+    while left:
+        match left.pop():
+            case dict() as table:
+                left += table.values()
+            case list() as array:
+                left += array
+            case int() as number if not -(2**63) <= number < 2**63:
+                raise UserDataError(messages.not_toml(messages.INTEGER_TOO_LONG))
+    return document
 
 
 def settings_of(user_data: str) -> dict[str, Any]:

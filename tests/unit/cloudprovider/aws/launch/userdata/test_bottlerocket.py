@@ -196,6 +196,12 @@ BROKEN: dict[str, tuple[str, str]] = {
     "no TOML": ("[settings", "not valid TOML"),
     "TOML that is nested too deeply": (f"a = {'[' * 5000}{']' * 5000}", "nested too deeply"),
     "a key that is nested too deeply": (f"a{'.a' * 200} = 1", "nested too deeply"),
+    "an integer of more digits than Python reads": (f"[settings]\na = {'1' * 5000}", "does not fit into 64 bits"),
+    "an integer that it reads and cannot write": (
+        f"[settings]\na = [{{b = 0x{'f' * 4000}}}]",
+        "does not fit into 64 bits",
+    ),
+    "an integer that Bottlerocket does not read": ("[settings]\na = 9223372036854775808", "does not fit into 64 bits"),
     "settings that are a text": ('settings = "x"', "settings is not a table"),
     "kubernetes that is a number": ("[settings]\nkubernetes = 1", "settings.kubernetes is not a table"),
     "labels that are a list": ("[settings.kubernetes]\nnode-labels = []", "node-labels is not a table"),
