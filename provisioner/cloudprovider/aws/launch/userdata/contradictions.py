@@ -4,6 +4,7 @@ A node that joins with such values joins elsewhere or not at all, and its claim 
 win in the merged form of most families, but not over a start script that the user calls before ours.
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from provisioner.cloudprovider.aws.launch import messages
 from provisioner.cloudprovider.aws.launch.userdata import al2023, bottlerocket, mime, node_config
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, UserDataError
 
+_MOST: Final = 10
+"""Sentences of one user data; each is an event."""
 _BOOTSTRAP: Final = "/etc/eks/bootstrap.sh"
 _NAME, _ENDPOINT, _CA, _CIDR = "cluster name", "endpoint", "certificate authority", "service CIDR"
 _NODE_CONFIG: Final = {
@@ -48,7 +51,7 @@ class _Said:
 
 
 def contradictions(family: str, user_data: str, cluster: Cluster) -> tuple[str, ...]:
-    """A sentence for each value that is not the cluster's, in the order in which they stand; certificates are not shown.
+    """A sentence for each value that is not the cluster's, the first ten in the order in which they stand; certificates are not shown.
 
     Args:
         family: AMI family; of Custom every form is looked for.
@@ -56,13 +59,12 @@ def contradictions(family: str, user_data: str, cluster: Cluster) -> tuple[str, 
         cluster: that nodes are to join; what is not known of it contradicts nothing.
     """
     ours = {_NAME: cluster.name, _ENDPOINT: cluster.endpoint, _CA: cluster.ca_bundle, _CIDR: cluster.cidr}
-    return tuple(
-        dict.fromkeys(
-            _sentence(said, ours[said.what])
-            for said in _statements(family, user_data)
-            if ours[said.what] and _plain(said.what, said.value) != _plain(said.what, ours[said.what])
-        )
+    found = dict.fromkeys(
+        _sentence(said, ours[said.what])
+        for said in _statements(family, user_data)
+        if ours[said.what] and _plain(said.what, said.value) != _plain(said.what, ours[said.what])
     )
+    return tuple(itertools.islice(found, _MOST))
 
 
 def _sentence(said: _Said, ours: str) -> str:

@@ -148,3 +148,9 @@ def test_certificates_are_never_shown() -> None:
         for sentence in contradictions(family, text, CLUSTER):
             assert "T1RIRVI=" not in sentence
             assert CLUSTER.ca_bundle not in sentence
+
+
+def test_thousands_of_calls_are_no_thousands_of_events() -> None:
+    script = "#!/bin/sh\n" + "".join(f"/etc/eks/bootstrap.sh c{number}\n" for number in range(1000))
+    found = contradictions("AL2", script, CLUSTER)
+    assert (len(found), '"c0"' in found[0], '"c9"' in found[-1]) == (10, True, True)
