@@ -11,6 +11,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool, requirements_of
 from provisioner.apis.plan import HOLD_SECONDS, Plan, PlanEntry, fitting_text
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim
+from provisioner.state.promises import Family
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
 
@@ -76,7 +77,8 @@ def planned_claim(
         names.MIN_VALUES_RELAXED: "true" if planned.min_values_relaxed else "false",
         names.PLANNED_OFFERING_ANNOTATION: f"{planned.planned_type}/{planned.planned_zone}/{planned.planned_capacity_type}",
     }
-    if planned.pods and (text := plan_text(planned.pods, hold_seconds)):  # one that is for nobody by name has no plan
+    # one that is for nobody by name has no plan
+    if planned.pods and (text := fitting_text(plan_of(planned.pods, hold_seconds))):
         own[names.PLAN_ANNOTATION] = text
     body = _body(pool, name, planned.labels, {**own, **annotations}, planned.requirements, planned.requests)
     return NewClaim(body, _read_back(body), planned.pods, planned.min_values_relaxed)
@@ -110,20 +112,14 @@ def template_requirements(pool: NodePool) -> Requirements:
 
 def plan_of(pods: tuple[Pod, ...], hold_seconds: float = HOLD_SECONDS) -> Plan:
     """The plan for these pods: equal pods of one owner are one entry; `hold_seconds` as in `Plan`."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[Family, list[str]] = {}
     for pod in pods:
-        owner = pod.owner.uid if pod.owner is not None else ""
-        groups.setdefault((owner, pod.shape.key), []).append(pod.uid)
+        groups.setdefault(Family.of(pod), []).append(pod.uid)
     entries = tuple(
         PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(sorted(uids)))
         for (owner, klass), uids in sorted(groups.items())
     )
     return Plan.of(entries, hold_seconds)
-
-
-def plan_text(pods: tuple[Pod, ...], hold_seconds: float = HOLD_SECONDS) -> str:
-    """The annotation's text for these pods; see `fitting_text`."""
-    return fitting_text(plan_of(pods, hold_seconds))
 
 
 def _body(

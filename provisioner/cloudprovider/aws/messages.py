@@ -24,5 +24,5 @@ UNHEALTHY: Final = EventMessage("Warning", "InstanceUnhealthy", "EC2 reports thi
 # interruption/queue.py: log
 FAILED_TO_DELETE_QUEUE_MESSAGE: Final = "Failed to delete a queue message; it will be delivered again"
 
-# provider.py
+# provider.py, launch/launcher.py
 INSTANCE_TYPES_NOT_READ: Final = "the list of EC2 instance types has not been read yet"

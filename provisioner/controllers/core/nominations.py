@@ -28,6 +28,7 @@ from provisioner.scheduling.problem import SpreadDefaults
 from provisioner.scheduling.unaided import OpenNode, needed
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
+from provisioner.state.promises import Family
 from provisioner.state.snapshot import Surroundings
 from provisioner.support import logs
 from provisioner.support.backoff import doubled
@@ -420,8 +421,7 @@ class _Listed:
         except PlanError:
             entries = ()
         self._uids: Final = {uid for entry in entries for uid in entry.uids}
-        self._families: Final = {(entry.owner, entry.klass) for entry in entries if entry.count > len(entry.uids)}
+        self._families: Final = {Family(entry.owner, entry.klass) for entry in entries if entry.count > len(entry.uids)}
 
     def __contains__(self, pod: Pod) -> bool:
-        family = (pod.owner.uid if pod.owner is not None else "", pod.shape.key)
-        return pod.uid in self._uids or family in self._families
+        return pod.uid in self._uids or Family.of(pod) in self._families

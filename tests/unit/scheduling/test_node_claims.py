@@ -9,9 +9,9 @@ from msgspec import structs
 from provisioner.apis import names
 from provisioner.apis.hash import nodepool_hash
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.plan import MAX_BYTES, decode_plan
+from provisioner.apis.plan import MAX_BYTES, decode_plan, fitting_text
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.node_claims import plan_of, plan_text, planned_claim, static_claim, template_requirements
+from provisioner.scheduling.node_claims import plan_of, planned_claim, static_claim, template_requirements
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
@@ -134,7 +134,7 @@ def test_the_body_can_be_sent_and_reads_back_as_a_claim_without_uid() -> None:
     new = planned_claim(planned(of, pod("one")), "general-abcde")
     claim = new.claim
     assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(new.body)), NodeClaim, strict=False) == claim
-    assert (new.name, new.pool, new.plan) == ("general-abcde", "general", plan_text((pod("one"),)))
+    assert (new.name, new.pool, new.plan) == ("general-abcde", "general", fitting_text(plan_of((pod("one"),))))
     assert (claim.name, claim.pool, claim.metadata.uid) == ("general-abcde", "general", "")
     assert (claim.spec.expire_after, [taint.key for taint in claim.spec.taints]) == ("Never", ["dedicated"])
 
@@ -181,12 +181,12 @@ def test_equal_pods_of_one_owner_are_one_entry_of_the_plan() -> None:
 
 def test_the_plan_does_not_depend_on_the_order_of_the_pods() -> None:
     pods = tuple(pod(name, owner=owner) for name in "dbca" for owner in ("y", "x"))
-    assert plan_text(pods) == plan_text(pods[::-1])
+    assert fitting_text(plan_of(pods)) == fitting_text(plan_of(pods[::-1]))
 
 
 def test_a_plan_too_large_for_an_annotation_leaves_its_uids_out() -> None:
     pods = tuple(pod(f"p{number}", uid=f"{number:036}") for number in range(2000))
-    text = plan_text(pods)
+    text = fitting_text(plan_of(pods))
     assert len(text) < MAX_BYTES
     (entry,) = decode_plan(text).pods
     assert (entry.count, entry.uids) == (2000, ())
@@ -194,7 +194,7 @@ def test_a_plan_too_large_for_an_annotation_leaves_its_uids_out() -> None:
 
 def test_a_plan_of_too_many_owners_is_left_out() -> None:
     pods = tuple(pod(f"p{number}", owner=f"{number:036}") for number in range(2000))
-    assert plan_text(pods) == ""
+    assert fitting_text(plan_of(pods)) == ""
     assert names.PLAN_ANNOTATION not in body_of(pool(), *pods)["metadata"]["annotations"]
 
 

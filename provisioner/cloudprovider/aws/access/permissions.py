@@ -14,12 +14,7 @@ from typing import Any, Final
 
 from provisioner.apis import ec2
 
-MAX_POLICY_CHARACTERS: Final = 6144
-"""What IAM takes as one managed policy, whitespace left out."""
-
 ANY: Final = "*"
-CHECKED_AS: Final = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
-"""Operations whose permission has another name."""
 
 _CREATE_ACTION: Final = "ec2:CreateAction"
 _REGION_TAG: Final = "topology.kubernetes.io/region"

@@ -55,6 +55,7 @@ from provisioner.cloudprovider.aws.launch.recovery import Evidence, Step
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6
 from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
+from provisioner.cloudprovider.aws.messages import INSTANCE_TYPES_NOT_READ
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.aws.nodeclass.subnets import addresses_of
 from provisioner.cloudprovider.aws.settings import AwsSettings
@@ -522,7 +523,7 @@ class Launcher:
         node_class = with_kept_kubelet(orders.ready(claim, world.class_of(claim)), claim.metadata.annotations)
         types = world.types_for(claim, node_class)
         if not types:
-            raise CreateError(_NO_TYPES, messages.INSTANCE_TYPES_NOT_READ)
+            raise CreateError(_NO_TYPES, INSTANCE_TYPES_NOT_READ)
         cluster = world.cluster()
         self._zone_ids.update({one.zone: one.zone_id for one in node_class.status.subnets})
         addresses = addresses_of(node_class, ipv6=has_ipv6(node_class.kubelet, cluster))

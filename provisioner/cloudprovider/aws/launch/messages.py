@@ -45,7 +45,6 @@ def capacity_was_short(short_wait: float) -> str:
     return f"capacity for its instance types was short; a smaller batch is launched first, retrying in {short_wait:g} s"
 
 
-INSTANCE_TYPES_NOT_READ: Final = "the list of EC2 instance types has not been read yet"
 FLEET_QUOTA_USED_UP: Final = "the EC2 Fleet quota of this Region is used up"
 
 

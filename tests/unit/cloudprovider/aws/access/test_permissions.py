@@ -13,7 +13,6 @@ from botocore import xform_name
 from provisioner.apis import ec2, names
 from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.aws.access.permissions import (
-    CHECKED_AS,
     IAM_INTEGRATION,
     NODE_LIFECYCLE,
     PERMISSIONS,
@@ -31,6 +30,10 @@ from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingK
 from provisioner.cloudprovider.aws.nodeclass.dry_run import launch_tags
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
 from tests.support.iam import Decision, Touched, judge, request_tags, resource_tags
+
+CHECKED_AS = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
+"""Operations whose permission has another name."""
+
 
 PACKAGES = Path(__file__).parents[5] / "provisioner"
 REGION, ACCOUNT, CLUSTER = "eu-west-1", "123456789012", "prod"
