@@ -203,6 +203,10 @@ class Result:
         """Price of all planned nodes together."""
         return sum(claim.usd_per_hour for claim in self.claims)
 
+    def gap(self, usd_at_least: float | None) -> float | None:
+        """How much dearer than a bound, as a fraction of it; None without a bound above 0."""
+        return max(0.0, self.usd_per_hour / usd_at_least - 1) if usd_at_least else None
+
     @property
     def placed(self) -> tuple[Pod, ...]:
         """The pods that have a place: those of the claims, then those on existing nodes."""

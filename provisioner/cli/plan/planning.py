@@ -71,13 +71,6 @@ class Answer:
     greedy_usd_per_hour: float
     faults: tuple[str, ...] = ()
 
-    @property
-    def gap(self) -> float | None:
-        """How much dearer than the bound, as a fraction of it; None without a bound above 0."""
-        if not self.usd_at_least:
-            return None
-        return max(0.0, self.result.usd_per_hour / self.usd_at_least - 1)
-
 
 def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answered | str"] | None = None) -> Answer:
     """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole.

@@ -76,12 +76,13 @@ def as_json(report: Report) -> dict[str, Any]:
 def _plan_json(one: Planned, current: Current | None) -> dict[str, Any]:
     answer, fleet = one.answer, one.fleet
     hour = fleet.usd_per_hour
+    gap = answer.result.gap(answer.usd_at_least)
     return {
         "name": one.name,
         "perHour": _money(hour),
         "perMonth": _money(hour * HOURS_A_MONTH),
         "perHourAtLeast": None if answer.usd_at_least is None else _money(answer.usd_at_least),
-        "gap": None if answer.gap is None else round(answer.gap, 6),
+        "gap": None if gap is None else round(gap, 6),
         "stage": answer.stage,
         "greedyPerHour": _money(answer.greedy_usd_per_hour),
         "fallback": answer.fallback,
@@ -222,7 +223,8 @@ def _plan_lines(one: Planned, currency: str, *, estimated: bool) -> list[str]:
     lines.append(f"{counted(one.asked, 'pod')}: {fleet.pods:,} on {nodes}{on_existing}{without}{refusing}")
     lines.append(f"Cost: {_price(fleet.usd_per_hour, currency)}{' at estimated prices' if estimated else ''}")
     if answer.usd_at_least is not None and fleet.groups:
-        gap = "" if answer.gap is None else f"; this plan is within {100 * answer.gap:.1f} % of that"
+        over = answer.result.gap(answer.usd_at_least)
+        gap = "" if over is None else f"; this plan is within {100 * over:.1f} % of that"
         lines.append(f"Proved: no plan for these pods costs less than {answer.usd_at_least:.4f} {currency}/h{gap}")
     if answer.fallback:
         lines += _wrapped(f"This is the greedy plan: {answer.fallback}.", "")

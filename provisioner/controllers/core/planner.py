@@ -80,22 +80,14 @@ class Planned:
     outcome: PlanOutcome | Refusal
 
     @property
-    def gap(self) -> float | None:
-        """How much dearer than the bound, as a fraction of it; None without a bound above 0."""
-        if not self.usd_at_least:
-            return None
-        return max(0.0, self.result.usd_per_hour / self.usd_at_least - 1)
-
-    @property
     def annotations(self) -> Mapping[str, str]:
         """What its NodeClaims say of the plan that they are part of."""
         said = {names.PLAN_COST: f"{self.result.usd_per_hour:.4f}"}
         if self.usd_at_least is not None:
             said[names.PLAN_LOWER_BOUND] = f"{self.usd_at_least:.4f}"
-        if (
-            self.gap is not None and self.outcome is not PlanOutcome.EXACT
-        ):  # nothing is left to mend of what is cheapest
-            said[names.PLAN_GAP] = f"{self.gap:.4f}"
+        gap = self.result.gap(self.usd_at_least)
+        if gap is not None and self.outcome is not PlanOutcome.EXACT:  # nothing is left to mend of what is cheapest
+            said[names.PLAN_GAP] = f"{gap:.4f}"
         return said
 
 

@@ -196,7 +196,9 @@ class Provisioner:
             self._retry("deadline")
         self._metrics.unschedulable_pods(len(result.unplaced))
         if result.claims:
-            self._metrics.plan(planned.outcome, result.usd_per_hour, planned.usd_at_least, planned.gap)
+            self._metrics.plan(
+                planned.outcome, result.usd_per_hour, planned.usd_at_least, result.gap(planned.usd_at_least)
+            )
         batch = Batch(
             len(pods),
             len(result.claims),
