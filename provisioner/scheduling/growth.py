@@ -15,6 +15,7 @@ from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType, by
 from provisioner.values.requirement import RequirementError
 
 WINDOW_SECONDS: Final = 60.0
+_ROUNDING: Final = 1e-9  # USD per hour, of sums of prices
 _PARTS: Final = 3
 
 
@@ -96,9 +97,14 @@ class Growth:
             young = [age + elapsed for age in self._ages if age + elapsed < WINDOW_SECONDS]
             if len(young) >= most:
                 return HeldBack(Limit.CLAIMS, WINDOW_SECONDS - young[len(young) - most])
-        if self._limits.usd_per_hour and self._usd + usd_per_hour > self._limits.usd_per_hour:
+        if usd_per_hour > self.usd_left + _ROUNDING:
             return HeldBack(Limit.USD)
         return None
+
+    @property
+    def usd_left(self) -> float:
+        """What further nodes may cost, in USD per hour; infinite without such a limit."""
+        return self._limits.usd_per_hour - self._usd if self._limits.usd_per_hour else math.inf
 
     def free(self, usd_per_hour: float) -> None:
         """A node of this price counts no more."""

@@ -5,6 +5,7 @@ Nodes together are judged as they will be once every pod is bound: one node more
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from typing import Final
 
 from msgspec.structs import replace
@@ -72,6 +73,13 @@ class Design:
         """All of them."""
         parts = [*(one.pods for one in self.nodes), *self.existing.values()]
         return tuple([pod for some in parts for pod in some])
+
+
+def part_of(design: Design, uids: Collection[str]) -> Design:
+    """A design as far as it is about the pods with these UIDs."""
+    nodes = [changed(one, pods=tuple([pod for pod in one.pods if pod.uid in uids])) for one in design.nodes]
+    existing = {name: tuple([pod for pod in pods if pod.uid in uids]) for name, pods in design.existing.items()}
+    return Design(tuple([one for one in nodes if one.pods]), {name: pods for name, pods in existing.items() if pods})
 
 
 def design_of(result: Result) -> Design:

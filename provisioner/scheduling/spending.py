@@ -6,7 +6,7 @@ whatever is launched. Nodes that are there count with what they cost, so what sp
 Differs: Karpenter limits resources only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import ceil, isfinite
 from typing import Final
@@ -16,11 +16,13 @@ from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE, InstanceType
 from provisioner.scheduling.growth import usd_per_hour
+from provisioner.scheduling.problem import World
 from provisioner.state.snapshot import NodeView
 from provisioner.values.requirement import RequirementError, Requirements
 from provisioner.values.resources import Resources
 
 _MOST_KEPT: Final = 256
+USD_OF_ALL: Final = "USD per hour of all NodePools"
 
 
 def spent(nodes: Iterable[NodeView], types: Mapping[str, InstanceType]) -> int:
@@ -50,10 +52,31 @@ def reached(left: int, types: Iterable[InstanceType], requirements: Requirements
     return min(counts, default=0) > left
 
 
+def lowest(one: InstanceType, requirements: Requirements) -> InstanceType:
+    """A type as `--max-usd-per-hour` counts it before its node is launched: with the least that one costs in the NodePool now."""
+    offered = [each for each in one.offerings if each.available and each.requirements.conflict(requirements) is None]
+    return _with(one, USD_OF_ALL, min([each.price for each in offered if isfinite(each.price)], default=0.0))
+
+
+def within(world: World, usd: float, priced: "PricedTypes") -> World:
+    """A world in which the new nodes of no NodePool cost more than so many USD per hour together, as they are planned; `priced` of `lowest`."""
+    left = Resources.of({USD_OF_ALL: round(MICROS * usd)})
+    pools = [
+        replace(
+            pool,
+            instance_types=priced.of(pool.name, pool.instance_types, pool.requirements),
+            remaining=left if pool.remaining is None else pool.remaining + left,
+        )
+        for pool in world.pools
+    ]
+    return replace(world, pools=tuple(pools))
+
+
 class PricedTypes:
     """The instance types of NodePools with their price among their capacity; the same tuple while nothing changed. Any thread may ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Callable[[InstanceType, Requirements], InstanceType] | None = None) -> None:
+        self._counted: Final = counted or _priced
         self._known: Final[dict[str, tuple[tuple[InstanceType, ...], Requirements, tuple[InstanceType, ...]]]] = {}
 
     def of(self, pool: str, types: tuple[InstanceType, ...], requirements: Requirements) -> tuple[InstanceType, ...]:
@@ -63,7 +86,7 @@ class PricedTypes:
             return known[2]
         if len(self._known) >= _MOST_KEPT:
             self._known.clear()
-        made = tuple([_priced(one, requirements) for one in types])
+        made = tuple([self._counted(one, requirements) for one in types])
         self._known[pool] = types, requirements, made
         return made
 
@@ -79,5 +102,9 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
             offering.available or offering.price < NO_INSTANCES_PRICE
         )  # a zone that does not sell the type has no price
     ]
-    price = Resources.of({USD: ceil(MICROS * max(prices, default=0.0))})
+    return _with(one, USD, max(prices, default=0.0))
+
+
+def _with(one: InstanceType, name: str, usd: float) -> InstanceType:
+    price = Resources.of({name: ceil(MICROS * usd)})
     return replace(one, capacity=one.capacity + price, overhead=one.overhead + price)

@@ -702,10 +702,7 @@ class Upkeep:
         self.seen["drains at a limit"] += 1
 
     def _held_for_no_reason(self) -> Iterator[str]:
-        """Drains that stand still for want of a place, though there is one.
-
-        Pods that are tied to others over zones are left out: the plan of a drain is legal once all of them are moved, and not after each eviction.
-        """
+        """Drains that stand still for want of a place, though there is one."""
         for claim in self.claims():
             name = claim.metadata.name
             held = [one for one in self.on(name) if not self.is_protected(one) and self.left(one.labels["app"]) == 0]
@@ -713,7 +710,7 @@ class Upkeep:
                 continue
             for app in sorted({one.labels["app"] for one in held if self._guards[one.labels["app"]]}):
                 mine = [one for one in self.waiting() if one.labels["app"] == app]
-                for pod in [one for one in mine if names.ZONE_LABEL not in topology_keys((one,))]:
+                for pod in mine:
                     yield from (
                         f"the drain of {name} stands still, though {one} takes {pod.name}" for one in self._places(pod)
                     )

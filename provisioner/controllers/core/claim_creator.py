@@ -69,6 +69,11 @@ class ClaimCreator:
         """Whether nothing is created, since another Karpenter leads."""
         return self._growth.is_closed
 
+    @property
+    def usd_left(self) -> float:
+        """As of `GrowthLedger`."""
+        return self._growth.usd_left()
+
     def announce(self, pool: str, make: Callable[[str], NewClaim]) -> NewClaim | None:
         """Find a free name and tell the state of the claim, so that every later question plans around it; no call is made.
 

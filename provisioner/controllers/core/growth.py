@@ -187,6 +187,11 @@ class GrowthLedger:
             held = known.growth.refusal(usd_per_hour, self._clock.monotonic() - known.at)
         return "" if held is None else str(HeldBackError(held, self._limits))
 
+    def usd_left(self) -> float:
+        """What further nodes of all NodePools may cost now, in USD per hour; infinite without such a limit."""
+        with self._lock:
+            return self._fresh(RECENT_SECONDS).growth.usd_left
+
     def note(self, name: str) -> None:
         """A NodeClaim is created now that was admitted before a restart."""
         if not self._limits.none:

@@ -22,17 +22,19 @@ from provisioner.controllers.core.replanning import Replanning
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference, reference_of
+from provisioner.disruption.ties import topology_keys
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.capacity_buffers import is_virtual, kept
 from provisioner.scheduling.growth import Limit
+from provisioner.scheduling.judging import design_of, part_of
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, successors, without
+from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, as_they_run, successors, without
 from provisioner.scheduling.zones import pending_by_zone
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
@@ -85,6 +87,11 @@ class _HeldBack:
 
     planned: PlannedClaim
     error: HeldBackError
+
+    @property
+    def is_dear(self) -> bool:
+        """A cheaper one would be allowed, if there is one."""
+        return self.error.held.limit is Limit.USD and not self.error.held.unpriced
 
 
 def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
@@ -178,7 +185,13 @@ class Provisioner:
             first = successors(snapshot)
             greedy = prepared.solve((*pods, *virtual), avoided=snapshot.avoided, first=first, expired=self._expired())
             planned = self._improve(prepared, greedy)
-            if self._replanning is not None and pods:
+            later: frozenset[str] = frozenset()
+            if (before := self._before_others_left(snapshot, prepared, planned.result)) is not None:
+                later = frozenset([pod.uid for pod in pods if pod.node_name])
+                some = (*snapshot.waiting, *virtual)
+                greedy = before.solve(some, avoided=snapshot.avoided, first=first, expired=self._expired())
+                planned = self._improve(before, greedy)
+            elif self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
         self._note_buffers(virtual, snapshot, planned.result.existing)
         result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
@@ -220,11 +233,31 @@ class Provisioner:
             milliseconds=round(seconds * 1000, 1),
         )
         held = self._act(snapshot, result, planned.annotations, for_buffers, first)
+        if later:
+            more, dear = self._also(later, first, runs=True)
+            held += dear
+            result = replace(result, unplaced=(*result.unplaced, *more.unplaced))
+        if any(one.is_dear for one in held):
+            held = self._affordable(held, first)
+        self._note_held(held)
+        self._complain(snapshot, result, held)
         self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
         self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
         return batch
+
+    def _before_others_left(self, snapshot: Snapshot, prepared: Prepared, result: Result) -> Prepared | None:
+        """The world in which pods that are to leave count where they run, if what waits could not be bound there; else None.
+
+        A PodDisruptionBudget may let no other go before it is bound.
+        """
+        now = as_they_run(snapshot)
+        if (now is snapshot and not snapshot.leaving) or not topology_keys(snapshot.waiting):
+            return None
+        before = prepared if now is snapshot else prepare(self._worlds.of(now).world, prepared)
+        part = part_of(design_of(result), {pod.uid for pod in snapshot.waiting})
+        return None if before.judge(part).legal else before
 
     def fits_elsewhere(self, claim_name: str) -> bool:
         """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
@@ -267,9 +300,45 @@ class Provisioner:
                 held.append(_HeldBack(planned, error))
                 if error.held.limit in (Limit.CLAIMS, Limit.KARPENTER):
                     closed = error  # none of any size may follow
-        self._note_held(held)
-        self._complain(snapshot, result, held)
         return held
+
+    def _affordable(self, held: list[_HeldBack], first: Collection[str]) -> list[_HeldBack]:
+        """Plan what money holds back once more, with what is left of it: the pods that wait, then those that still run on nodes that go.
+
+        What waits may hold up a drain, so it depends on no room that others would like to have beside it.
+        """
+        short = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}
+        placed: set[str] = set()
+        for runs in (False, True):
+            result, dear = self._also(short, first, runs=runs, usd=self._creator.usd_left)
+            for pods in (*result.existing.values(), *(one.pods for one in result.claims)):
+                placed.update(pod.uid for pod in pods)
+            placed.difference_update(pod.uid for one in dear for pod in one.planned.pods)
+        return [
+            replace(one, planned=msgspec.structs.replace(one.planned, pods=missing))
+            for one in held
+            if (missing := tuple(pod for pod in one.planned.pods if pod.uid not in placed)) or not one.planned.pods
+        ]
+
+    def _also(
+        self,
+        uids: Collection[str],
+        first: Collection[str],
+        *,
+        runs: bool,
+        usd: float | None = None,
+    ) -> tuple[Result, list[_HeldBack]]:
+        """Plan those of these pods that still run on nodes that go, or wait, and have no place yet; for so many USD per hour."""
+        snapshot = self._cluster.snapshot()
+        pods = tuple(one for one in (snapshot.leaving if runs else snapshot.waiting) if one.uid in uids)
+        if not pods or (usd is not None and usd <= 0):
+            return Result((), {}, ()), []
+        world = self._worlds.of(snapshot if runs else as_they_run(snapshot)).world
+        prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
+        result = prepared.solve(
+            pods, avoided=snapshot.avoided, first=first, expired=self._expired(), explain=usd is None
+        )
+        return result, self._act(snapshot, result, as_scheduled(prepared, result).annotations, frozenset(), first)
 
     def _note_buffers(
         self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]

@@ -3,8 +3,8 @@
 from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core import messages
-from provisioner.scheduling.problem import SpreadDefaults
-from provisioner.scheduling.spending import PricedTypes
+from provisioner.scheduling.problem import SpreadDefaults, World
+from provisioner.scheduling.spending import PricedTypes, lowest, within
 from provisioner.scheduling.world import DEFAULTS, BinCache, Gathered, Policies, world_of
 from provisioner.state.snapshot import Snapshot
 from provisioner.support import logs
@@ -16,7 +16,8 @@ class Worlds:
     """Makes the worlds of one controller; any thread, where `cache` is used by one thread only."""
 
     def __init__(self, provider: CloudProvider, policies: Policies = DEFAULTS) -> None:
-        self._provider, self._policies, self._priced = provider, policies, PricedTypes()
+        self._provider, self._policies = provider, policies
+        self._priced, self._lowest = PricedTypes(), PricedTypes(lowest)
 
     def of(self, snapshot: Snapshot, cache: BinCache | None = None) -> Gathered:
         """The world at this instant; `cache` keeps what was made of nodes from one instant to the next."""
@@ -34,6 +35,10 @@ class Worlds:
             text = messages.IGNORING_UNREADABLE_NODEPOOL if one.left_out else messages.IGNORING_UNREADABLE_FIELD
             _log.warning(text, nodepool=one.pool.metadata.name, error=one.error)
         return gathered
+
+    def within(self, world: World, usd: float) -> World:
+        """A world in which new nodes of each NodePool cost so many USD per hour at most."""
+        return within(world, usd, self._lowest)
 
     @property
     def default_keys(self) -> frozenset[str]:
