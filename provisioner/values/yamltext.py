@@ -36,6 +36,8 @@ _INT64, _UINT64 = -(2**63), 2**64
 _AS_INTEGER: Final = 1e21
 """From here on Go writes floating-point numbers with an exponent."""
 _MERGE: Final = "<<"
+_MOST_REMEMBERED: Final = 64
+"""Characters of a scalar that is remembered."""
 TOO_DEEP: Final = messages.nested_deeper(MAX_DEPTH)
 
 
@@ -212,7 +214,6 @@ def _merge(into: dict[str, object], value: object) -> set[str]:
     return into.keys() - before
 
 
-@functools.lru_cache(maxsize=65536)  # the same few keys and values in every object
 def scalar(text: str, tag: str = "") -> object:
     """As kubectl reads it: null, true or false, a number, or text.
 
@@ -222,6 +223,10 @@ def scalar(text: str, tag: str = "") -> object:
 
     Source: `resolve` of go-yaml v2, which sigs.k8s.io/yaml contains; numbers as JSON has them.
     """
+    return (_remembered if len(text) <= _MOST_REMEMBERED else _resolved)(text, tag)
+
+
+def _resolved(text: str, tag: str) -> object:
     if tag in _TEXTS:
         return text
     if text in _WORDS:
@@ -234,3 +239,6 @@ def scalar(text: str, tag: str = "") -> object:
     if not _FLOAT.fullmatch(digits) or math.isinf(number := float(digits)):
         return text
     return int(number) if number.is_integer() and abs(number) < _AS_INTEGER else number
+
+
+_remembered = functools.lru_cache(maxsize=16384)(_resolved)  # the same few keys and values in every object

@@ -1,5 +1,6 @@
 """YAML and JSON to plain values, and what is refused before it costs anything."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ def test_scalars_are_what_kubectl_makes_of_them() -> None:
         "8080": "x",
         "true": "z",
     }
+
+
+def test_long_texts_are_not_remembered() -> None:
+    text = "".join(f"- text-{number:010}{'x' * 10_000}\n" for number in range(100))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        assert len(read(text)[0]) == 100  # type: ignore[arg-type]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000
 
 
 KUBECTL: dict[str, object] = {
