@@ -19,6 +19,7 @@ from provisioner.scheduling.filters import FilterError, label_value, node_filter
 from provisioner.scheduling.nomination import is_hard, selector_of
 from provisioner.scheduling.selecting import Expressions, holds
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint, first_untolerated
 
 MOST_LOOKS: Final = 300_000
 """Pods and nodes that are looked at for one answer, 2 us each; who needs more is nominated."""
@@ -42,12 +43,14 @@ class OpenNode:
         allocatable: what pods and daemons may use of it.
         room: what its planned pods may use.
         planned: pods.
+        taints: of its Node, as far as they will not fall.
     """
 
     labels: Mapping[str, str]
     allocatable: Resources
     room: Resources
     planned: tuple[Pod, ...]
+    taints: tuple[Taint, ...] = ()
 
 
 def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = ()) -> frozenset[str]:
@@ -175,17 +178,25 @@ class _World:
         if not _is_short(shape):
             return ()
         try:
-            terms = node_filter(shape).terms
+            asked = node_filter(shape)
         except FilterError:
+            return ()
+        taints = sum(len(one.taints) for one in self._nodes)
+        self.looks += len(self._nodes) * len(asked.terms) + taints * len(asked.tolerations)
+        if self.looks > MOST_LOOKS:
             return ()
         return tuple(
             number
             for number, one in enumerate(self._nodes)
-            if any(term.matches(one.labels, one.labels.get(names.HOSTNAME_LABEL, "")) for term in terms)
+            if first_untolerated(asked.tolerations, one.taints) is None
+            and any(term.matches(one.labels, one.labels.get(names.HOSTNAME_LABEL, "")) for term in asked.terms)
         )
 
     def takes(self, order: Sequence[Pod], nominated: Collection[str]) -> bool:
-        """Whether hardly a planned pod is left, where these are bound where they are planned, and the others as they come."""
+        """Whether hardly a planned pod is left, where these are bound where they are planned, and the others as they come.
+
+        kube-scheduler keeps no room of a nominated pod from others of a higher priority.
+        """
         state = _State(
             [list(one.room.amounts_of(self._names)) for one in self._nodes],
             [[one.allocatable.amount(name) - one.room.amount(name) for name in (_CPU, _MEMORY)] for one in self._nodes],
@@ -193,9 +204,7 @@ class _World:
         )
         mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}
         may_be_left = len(self._place) // _LEFT_OF
-        for uid in nominated:
-            self._bind(state, self._class[uid], mine[id(self._class[uid])], self._place[uid])
-        waiting = deque(pod for pod in order if pod.uid not in nominated)
+        waiting = deque(sorted(order, key=lambda pod: (-pod.shape.priority, pod.uid not in nominated)))
         refused: dict[int, list[Pod]] = {}
         left = 0
         while waiting:
@@ -203,7 +212,9 @@ class _World:
             one = self._class[pod.uid]
             if self.looks > MOST_LOOKS:
                 return False
-            node = self._chosen(state, one, mine[id(one)])
+            node = self._place[pod.uid] if pod.uid in nominated else None
+            if node is None or not _fits(one, state.room[node]):
+                node = self._chosen(state, one, mine[id(one)])
             if node is None:
                 if one.hard:
                     refused.setdefault(id(one), []).append(pod)
@@ -221,6 +232,7 @@ class _World:
         return left + stuck <= may_be_left
 
     def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
+        self.looks += 1 + len(one.counted)
         room, used = state.room[node], state.used[node]
         for number, amount in enumerate(one.requests):
             room[number] -= amount
@@ -236,12 +248,8 @@ class _World:
 
     def _chosen(self, state: _State, one: _Class, mine: int) -> int | None:
         """The node with the best score of those that are legal; the first of equals."""
-        self.looks += len(one.nodes)
-        found = [
-            node
-            for node in one.nodes
-            if all(amount <= room or not amount for amount, room in zip(one.requests, state.room[node], strict=True))
-        ]
+        self.looks += 1 + len(one.nodes) * (1 + len(one.hard))
+        found = [node for node in one.nodes if _fits(one, state.room[node])]
         for number, skew in one.hard:
             counts, where = state.counts[number], self._where[number]
             most = min(counts.values(), default=0) + skew - (number in one.counted)
@@ -272,6 +280,10 @@ class _World:
         }
         most, least = max(raw.values()), min(raw.values())
         return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
+
+
+def _fits(one: _Class, room: Sequence[int]) -> bool:
+    return all(amount <= left or not amount for amount, left in zip(one.requests, room, strict=True))
 
 
 def looks_at_others(shape: PodShape) -> bool:

@@ -212,6 +212,7 @@ class Nominations:
                 view.allocatable,
                 view.room + view.planned,
                 tuple(planned[claim.name]),
+                view.taints,
             )
             for claim, node in joining
             if claim.name in planned and (view := views.get(claim.name)) is not None

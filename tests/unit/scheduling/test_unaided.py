@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling import unaided
 from provisioner.scheduling.unaided import OpenNode, looks_at_others, needed
 from provisioner.values.resources import Resources
-from tests.support.problems import app, meant, of_app, pods, spread
+from provisioner.values.taints import Taint, Toleration
+from tests.support.problems import app, meant, of_app, pods, spread, term
 
 ZONE, HOSTNAME = names.ZONE_LABEL, names.HOSTNAME_LABEL
 SMALL, LARGE = of_app("small", "1"), of_app("large", "4")
@@ -90,6 +92,20 @@ def test_pods_of_the_smallest_nodes_are_nominated_first() -> None:
     assert asked(nodes) == "large"
 
 
+def test_a_pod_takes_no_room_behind_a_taint_that_it_does_not_tolerate() -> None:
+    """Pods that may run on either node take half of the one that is open to all."""
+    anywhere = of_app("anywhere", "1", tolerations=(Toleration(key="own", operator="Exists"),))
+    open_one, own = world(("a", 8, {SMALL: 8}), ("a", 8, {anywhere: 8}))
+    assert asked([open_one, own]) == "nobody"
+    assert asked([open_one, replace(own, taints=(Taint("own", "NoSchedule"),))]) != "nobody"
+
+
+def test_nominations_keep_no_room_from_pods_of_higher_priority() -> None:
+    first = of_app("first", "1", priority=1)
+    nodes = world(*(("a", 16, {first: 16}) for _ in range(6)), ("a", 4, {LARGE: 1}), ("a", 4, {LARGE: 1}))
+    assert asked(nodes) == "first, large", "those alone would fill the small nodes"
+
+
 def test_an_answer_that_takes_long_is_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unaided, "MOST_LOOKS", 20)
     assert asked(world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))) == "everybody"
@@ -109,6 +125,16 @@ def test_pods_that_ask_for_much_are_nominated_and_cost_little(monkeypatch: pytes
     nodes = world(("a", 8, {SMALL: 4}), ("a", 8, each))
     assert asked(nodes, [one.uid for one in nodes[1].planned]) == "everybody"
     assert next(compared) <= 2_000
+
+
+def test_what_pods_ask_of_each_node_counts_as_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = tuple(term((f"label-{number}", "In", ["x"])) for number in range(16))
+    each = {of_app(f"own{number}", "1m", terms=terms): 1 for number in range(300)}
+    held = itertools.count()
+    monkeypatch.setattr(unaided, "MOST_LOOKS", 5_000)
+    monkeypatch.setattr(unaided, "first_untolerated", lambda *_: next(held) < 0 or None)
+    assert asked(world(("a", 8, each), *(("a", 8, {SMALL: 1}) for _ in range(7)))) == "everybody"
+    assert next(held) <= 5_000 / 16 + 8, "each look of these at a node is sixteen"
 
 
 @pytest.mark.parametrize(("of", "looks"), [(SMALL, False), (APART, True), (BY_ZONE, True), (PINNED, False)])
