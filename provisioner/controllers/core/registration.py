@@ -7,7 +7,7 @@ first of its taints falls. Measured: 95 % and more of those pods land as planned
 
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -374,24 +374,30 @@ class Registrar:
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
         kept = self._nominations.chosen(pairs)
-        before: frozenset[str] = frozenset()
         for stage in _in_stages(pairs, kept):
-            self._await_bound(before)
+            self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
             self._each(lambda pair: self._open(*pair, progress), stage, patience)
-            before = before.union(*(kept.nominated.get(claim.name, ()) for claim, _ in stage))
         with self._changed:
             progress.over = True
         self._each(lambda opened: self._record(*opened), progress.opened, self._patience)
 
-    def _await_bound(self, uids: Collection[str]) -> None:
-        """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one."""
+    def _await_bound(self, progress: _WaveProgress, kept: Kept) -> None:
+        """Until the nominated pods of the Nodes that are open are bound, or for a while: then none of them takes what the others keep for no one.
+
+        A Node that is let in before it is ready, or with startup taints, takes no pod for longer than anybody waits here.
+        """
+        with self._changed:
+            claims = [claim.metadata.name for claim, _, initialized in progress.opened if initialized]
+        uids = [uid for name in claims for uid in kept.nominated.get(name, ())]
         least, each = BOUND_SECONDS
         end = self._clock.monotonic() + min(self._patience, least + each * len(uids))
-        while self._clock.monotonic() < end and any(
-            pod is not None and not pod.node_name for pod in map(self._cluster.pod, uids)
-        ):
+        while not self._stopping and self._clock.monotonic() < end and any(map(self._waits, uids)):
             self._clock.sleep(BOUND_POLL_SECONDS)
+
+    def _waits(self, uid: str) -> bool:
+        pod = self._cluster.pod(uid)
+        return pod is not None and not pod.node_name
 
     def _looks_at_others(self, claim: str) -> bool:
         return any(looks_at_others(pod.shape) for pod in self._cluster.assigned(NodeKey(claim)))

@@ -196,6 +196,23 @@ def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(work
     assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
 
 
+@pytest.mark.parametrize("why", ["not ready", "its Node's write fails", "stopping"])
+def test_nobody_waits_for_pods_that_no_open_node_takes(workers: Pool, why: str) -> None:
+    """A node that is not ready, or has startup taints, is let in all the same; others would wait for its pods in vain."""
+    stage = Stage(workers)
+    stage.joined("a", spread=True)
+    stage.joined("b", ready=why != "not ready")
+    stage.broken = {"b"} if "fails" in why else set()
+    if why == "stopping":
+        stage.registrar.stop()
+    began = stage.world.clock.monotonic()
+    assert [line for line in stage.wave("a", "b") if "/nodes/" in line] == [
+        "PATCH /api/v1/nodes/b",
+        "PATCH /api/v1/nodes/a",
+    ]
+    assert stage.world.clock.monotonic() - began < BOUND_SECONDS[0]
+
+
 def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_waited_for(workers: Pool) -> None:
     stage = Stage(workers, nominate="auto")
     stage.joined("a")
