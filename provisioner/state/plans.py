@@ -689,7 +689,7 @@ class Plans:
         return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
 
     def companions_coming(self, claims: Collection[str]) -> bool:
-        """Whether a launched claim that was planned together with these, and is none of them, has no open Node yet. O(nodes that are not open)."""
+        """Whether a launched claim that was planned together with these, and is none of them, is still to be let in. O(nodes that are not open)."""
         times = [at for name in claims for at in self.assignments.made_at(NodeKey(name))]
         if not times:
             return False
@@ -698,10 +698,14 @@ class Plans:
             openness.open_since is None
             and key.name not in claims
             and any(first <= at <= last for at in self.assignments.made_at(key))
-            and (claim := self._joining.claims.get(key.name)) is not None
-            and is_launched(claim)
+            and self._is_to_be_let_in(key)
             for key, openness in self._openness.items()
         )
+
+    def _is_to_be_let_in(self, key: NodeKey) -> bool:
+        node, claim = self._joining.pair(key) or (None, None)
+        joins = node is None or any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints)
+        return joins and claim is not None and is_launched(claim)
 
     def _forget_door(self, key: NodeKey) -> None:
         openness = self._openness.pop(key, None)

@@ -694,8 +694,12 @@ def test_companions_are_launched_claims_of_the_same_plan_that_are_not_let_in() -
             cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", pods=(one,)))
     assert cluster.companions_coming(["a"])
     assert not cluster.companions_coming(["a", "b"]), "the third has no instance"
-    cluster.node_changed(None, node("b"))
-    assert not cluster.companions_coming(["a"]), "it is open"
+    joined = node("b", taints=({"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"},))
+    cluster.node_changed(None, joined)
+    assert cluster.companions_coming(["a"])
+    let_in = node("b", taints=({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},))
+    cluster.node_changed(joined, let_in)
+    assert not cluster.companions_coming(["a"]), "it is let in, and becomes ready when it does"
 
 
 def test_nodes_that_were_planned_at_another_time_are_no_companions() -> None:
