@@ -279,6 +279,11 @@ def plan_time_has_no_zone(at: datetime) -> str:
     return f"plannedAt is {at.isoformat()}, without a time zone"
 
 
+def plan_time_is_too_late(at: datetime) -> str:
+    """The next plan is dated after it, at least."""
+    return f"plannedAt is {at.isoformat()}, too late: no plan could be made after it"
+
+
 def plan_entry_contradicts(position: int, count: int, uids: int) -> str:
     """What `PlanError` says."""
     return f"pods[{position}]: count {count} with {uids} uids"

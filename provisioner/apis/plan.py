@@ -5,7 +5,7 @@ were meant when the plan was made. The text is deterministic: equal plans give e
 """
 
 import math
-from datetime import datetime
+from datetime import MAXYEAR, datetime
 from typing import Final
 
 import msgspec
@@ -119,6 +119,8 @@ def decode_plan(text: str) -> Plan:
         raise PlanError(messages.plan_hold_is_no_time(plan.hold_seconds))
     if plan.at is not msgspec.UNSET and plan.at.tzinfo is None:
         raise PlanError(messages.plan_time_has_no_zone(plan.at))
+    if plan.at is not msgspec.UNSET and plan.at.year == MAXYEAR:
+        raise PlanError(messages.plan_time_is_too_late(plan.at))
     for position, entry in enumerate(plan.pods):
         if entry.count < 1 or len(entry.uids) > entry.count:
             raise PlanError(messages.plan_entry_contradicts(position, entry.count, len(entry.uids)))

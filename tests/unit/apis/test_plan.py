@@ -85,6 +85,14 @@ def test_a_former_version_reads_a_plan_as_if_its_new_fields_were_not_there(
     assert (old.hold_seconds, old.at) == (HOLD_SECONDS, msgspec.UNSET), "and this one a plan of a former version"
 
 
-def test_a_time_without_a_zone_is_no_instant() -> None:
-    with pytest.raises(PlanError, match="without a time zone"):
-        decode_plan('{"v":1,"pods":[],"plannedAt":"2026-11-21T12:00:00"}')
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ("2026-11-21T12:00:00", "without a time zone"),
+        ("9999-12-31T23:59:59.999999Z", "too late: no plan could be made after it"),
+        ("9999-12-31T23:59:59-14:00", "too late: no plan could be made after it"),
+    ],
+)
+def test_a_time_that_no_plan_can_be_of(at: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        decode_plan(f'{{"v":1,"pods":[],"plannedAt":"{at}"}}')

@@ -649,6 +649,16 @@ def test_a_plan_that_we_wrote_is_read_without_harm() -> None:
     assert world.view("a").planned == comes.shape.requests, "one place, for the successor"
 
 
+def test_a_plan_that_somebody_dates_to_the_end_of_time_keeps_no_other_plan_from_being_made() -> None:
+    world, one, two = World(), pod("one"), pod("two")
+    world.add(one, two)
+    dated = plan_text((one,)).replace('"v":1', '"v":1,"plannedAt":"9999-12-31T23:59:59.999999Z"')
+    made = claim("a", annotations={names.PLAN_ANNOTATION: dated})
+    world.cluster.claim_changed(None, made)
+    assert world.cluster.assign(A, [two]) == []
+    assert decode_plan(encode_plan(world.cluster.plan_of(A))).total == 1
+
+
 def told(one: Pod, architectures: str) -> Pod:
     """The pod after the webhook wrote what its images were built for."""
     return msgspec.structs.replace(one, annotations={names.IMAGE_ARCHITECTURES: architectures})
