@@ -25,6 +25,8 @@ from provisioner.values.resources import Resources
 
 _MOST_PLACED: Final = 8_000
 """Pods that are placed or judged, each time anew."""
+_MOST_PAIRS: Final = 20_000
+"""Of claims that are looked at: all of two hundred."""
 _EPSILON: Final = 1e-9  # USD per hour
 
 
@@ -138,7 +140,7 @@ def _choices(claims: Sequence[PlannedClaim]) -> Iterator[tuple[PlannedClaim, ...
     """Each claim, those first that cost most for each pod; then each two with pods that have few ways to share nodes."""
     ranked = sorted(claims, key=lambda one: -one.usd_per_hour / len(one.pods))
     yield from ((one,) for one in ranked)
-    for one, other in itertools.combinations(ranked, 2):
+    for one, other in itertools.islice(itertools.combinations(ranked, 2), _MOST_PAIRS):
         if split_little((*one.pods, *other.pods)):
             yield one, other
 

@@ -1,6 +1,7 @@
 """Nodes of a plan that are given up before they are bought, and those that are not."""
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
 from provisioner.apis.pods import Pod
+from provisioner.scheduling import mending
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -118,3 +120,18 @@ def test_what_is_left_of_a_plan(case: Case) -> None:
 def test_nothing_is_given_up_once_time_is_up() -> None:
     prepared, result = planned(CASES["of more pods than are partitioned a node goes, too"])
     assert mended(prepared, result, expired=lambda: True) is result
+
+
+def test_pairs_of_claims_are_looked_at_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks at the clock between pairs that are not tried, and a thousand claims are half a million pairs."""
+    _, result = planned(CASES["of more pods than are partitioned a node goes, too"])
+    looked = 0
+
+    def never(_pods: Iterable[Pod]) -> bool:
+        nonlocal looked
+        looked += 1
+        return False
+
+    monkeypatch.setattr(mending, "split_little", never)
+    assert len(list(mending._choices(result.claims * 200))) == 400, "each by itself"
+    assert looked == mending._MOST_PAIRS < 400 * 399 // 2
