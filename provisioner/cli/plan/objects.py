@@ -193,12 +193,8 @@ class Objects:
             self.workloads.append(decode_workload(file, named, kind, msgspec.json.encode(document)))
         elif (kind, version) == ("Pod", "v1") and not metadata.get("uid"):
             self.loose.append(loose_pod(file, named, document))
-        elif (kind, version) == ("ConfigMap", "v1"):
-            one = resources.CONFIGMAPS.decode(msgspec.json.encode(document))
-            if (one.metadata.namespace, one.metadata.name) == (OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP):
-                self.stamping_defaults = one.data
-            else:
-                self.ignored[kind] += 1
+        elif (kind, version, metadata.get("namespace"), metadata.get("name")) == _STAMPING_DEFAULTS:
+            self.stamping_defaults = resources.CONFIGMAPS.decode(msgspec.json.encode(document)).data
         elif (found := _KNOWN.get((version, kind))) is not None:
             if found.namespaced and not metadata.get("namespace"):
                 document = {**document, "metadata": {**metadata, "namespace": "default"}}
@@ -259,6 +255,7 @@ _RESOURCES: Final[Iterable[Resource[Any]]] = (
 _KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in _RESOURCES}
 _WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, resources.NODEOVERLAYS})
 """Kinds of ours that people write."""
+_STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)
 _OTHERS: Final = {("KWOKNodeClass", _KWOK)}
 _KWOK_LABELS: Final = frozenset(
     {

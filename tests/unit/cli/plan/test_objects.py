@@ -206,7 +206,7 @@ def test_a_dump_of_a_typed_list_is_read() -> None:
 
 
 def test_what_a_plan_does_not_depend_on_is_counted() -> None:
-    found = read({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    found = read({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": None})
     assert (found.ignored, found.problems) == ({"ConfigMap": 1}, [])
 
 
