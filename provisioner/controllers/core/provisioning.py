@@ -255,7 +255,7 @@ class Provisioner:
         now = as_they_run(snapshot)
         if (now is snapshot and not snapshot.leaving) or not topology_keys(snapshot.waiting):
             return None
-        before = prepared if now is snapshot else prepare(self._worlds.of(now).world, prepared)
+        before = prepared if now is snapshot else prepare(self._worlds.of(now, self._bins).world, prepared)
         part = part_of(design_of(result), {pod.uid for pod in snapshot.waiting})
         return None if before.judge(part).legal else before
 
@@ -333,7 +333,7 @@ class Provisioner:
         pods = tuple(one for one in (snapshot.leaving if runs else snapshot.waiting) if one.uid in uids)
         if not pods or (usd is not None and usd <= 0):
             return Result((), {}, ()), []
-        world = self._worlds.of(snapshot if runs else as_they_run(snapshot)).world
+        world = self._worlds.of(snapshot if runs else as_they_run(snapshot), self._bins).world
         prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
         result = prepared.solve(
             pods, avoided=snapshot.avoided, first=first, expired=self._expired(), explain=usd is None

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
+from provisioner.controllers.core import worlds as spending_worlds
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.growth import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, HeldBackError, limits_of
@@ -18,10 +19,16 @@ from provisioner.controllers.core.provisioning import Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
 from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
+from provisioner.scheduling import world as scheduling_world
 from provisioner.scheduling.growth import GrowthLimits, Limit
 from provisioner.scheduling.node_claims import static_claim
 from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import Bin
+from provisioner.scheduling.problem import World as Plane
 from provisioner.scheduling.result import Result
+from provisioner.scheduling.spending import PricedTypes, within
+from provisioner.scheduling.world import bin_of
+from provisioner.state.snapshot import NodeView
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import Pool
 from tests.support.batches import claim_creator
@@ -153,6 +160,32 @@ def test_what_waits_while_another_karpenter_leads_is_planned_once_until_somethin
     assert planned == [2, 3, 3]
     workers.close()
     assert one.claims == 3
+
+
+def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods may wait at the limit for days, and each batch asks twice."""
+    one, made, workers = Growing(GrowthLimits(usd_per_hour=3 * USD), *fills(1)), list[str](), Pool(1)
+    for number in range(3):
+        one.world.existing_node(f"n{number}", pods=(pod(f"r{number}", cpu="3"),))
+        one.world.add(pod(f"r{number}", cpu="3", node_name=f"n{number}"))
+    asked = list[float]()
+
+    def noted_bin(view: NodeView) -> Bin:
+        made.append(view.name)
+        return bin_of(view)
+
+    def noted_usd(world: Plane, usd: float, priced: PricedTypes) -> Plane:
+        asked.append(usd)
+        return within(world, usd, priced)
+
+    monkeypatch.setattr(scheduling_world, "bin_of", noted_bin)
+    monkeypatch.setattr(spending_worlds, "within", noted_usd)
+    provisioner = provisioner_of(one.server, one.creator(workers), workers)
+    for _ in range(2):
+        provisioner.run()
+    workers.close()
+    assert len(asked) == 2, "each batch"
+    assert sorted(made) == ["n0", "n1", "n2"]
 
 
 def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:
