@@ -233,12 +233,13 @@ class Provisioner:
             milliseconds=round(seconds * 1000, 1),
         )
         held = self._act(snapshot, result, planned.annotations, for_buffers, first)
+        expired = self._expired()  # of all that is asked once more together
         if later:
-            more, dear = self._also(later, first, runs=True)
+            more, dear = self._also(later, first, expired, runs=True)
             held += dear
             result = replace(result, unplaced=(*result.unplaced, *more.unplaced))
         if any(one.is_dear for one in held):
-            held = self._affordable(held, first)
+            held = self._affordable(held, first, expired)
         self._note_held(held)
         self._complain(snapshot, result, held)
         self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
@@ -302,7 +303,9 @@ class Provisioner:
                     closed = error  # none of any size may follow
         return held
 
-    def _affordable(self, held: list[_HeldBack], first: Collection[str]) -> list[_HeldBack]:
+    def _affordable(
+        self, held: list[_HeldBack], first: Collection[str], expired: Callable[[], bool]
+    ) -> list[_HeldBack]:
         """Plan what money holds back once more, with what is left of it: the pods that wait, then those that still run on nodes that go.
 
         What waits may hold up a drain, so it depends on no room that others would like to have beside it.
@@ -310,7 +313,7 @@ class Provisioner:
         short = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}
         placed: set[str] = set()
         for runs in (False, True):
-            result, dear = self._also(short, first, runs=runs, usd=self._creator.usd_left)
+            result, dear = self._also(short, first, expired, runs=runs, usd=self._creator.usd_left)
             for pods in (*result.existing.values(), *(one.pods for one in result.claims)):
                 placed.update(pod.uid for pod in pods)
             placed.difference_update(pod.uid for one in dear for pod in one.planned.pods)
@@ -324,6 +327,7 @@ class Provisioner:
         self,
         uids: Collection[str],
         first: Collection[str],
+        expired: Callable[[], bool],
         *,
         runs: bool,
         usd: float | None = None,
@@ -335,9 +339,7 @@ class Provisioner:
             return Result((), {}, ()), []
         world = self._worlds.of(snapshot if runs else as_they_run(snapshot), self._bins).world
         prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
-        result = prepared.solve(
-            pods, avoided=snapshot.avoided, first=first, expired=self._expired(), explain=usd is None
-        )
+        result = prepared.solve(pods, avoided=snapshot.avoided, first=first, expired=expired, explain=usd is None)
         return result, self._act(snapshot, result, as_scheduled(prepared, result).annotations, frozenset(), first)
 
     def _note_buffers(

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -186,6 +187,26 @@ def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch:
     workers.close()
     assert len(asked) == 2, "each batch"
     assert sorted(made) == ["n0", "n1", "n2"]
+
+
+def test_all_that_is_planned_again_for_less_money_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that wait, and those that still run on nodes that go; either could take as long as the batch itself."""
+    one, until = Growing(GrowthLimits(usd_per_hour=USD), *fills(2)), list[object]()
+    one.world.existing_node("goes")
+    one.world.add(*(pod(f"r{number}", cpu="3", node_name="goes") for number in range(2)))
+    known = next(each for each in one.world.cluster.claims() if each.name == "goes")
+    going = msgspec.structs.replace(known.metadata, deletion_timestamp=one.world.clock.now())
+    one.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=going))
+    solve = Prepared.solve
+
+    def noted(prepared: Prepared, pods: tuple[Pod, ...], **options: Any) -> Result:
+        until.append(options["expired"])
+        return solve(prepared, pods, **options)
+
+    monkeypatch.setattr(Prepared, "solve", noted)
+    one.run()
+    assert len(until) == 3, "the batch, who waits, and who runs"
+    assert until[1] is until[2] is not until[0]
 
 
 def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:
