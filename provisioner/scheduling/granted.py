@@ -78,21 +78,30 @@ class Granted:
 
 
 def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | None:
-    """The question with granted wishes as demands; None where even scheduling's answer does not keep what it looks like it granted."""
+    """The question with granted wishes as demands; None where even scheduling's answer does not keep what it looks like it granted.
+
+    What a claim says of nodes is kept whatever became of wishes about other pods, which those that came later may have undone.
+    """
     offers = {offer.pool.name: offer for offer in setting.offers}
-    rungs: dict[str, int] = {}
+    said: dict[str, int] = {}
     number_of = {pod.uid: one for one in setting.classes for pod in one.pods}
     for claim in result.claims:
         for pod in claim.pods:
             one = number_of[pod.uid]
-            rungs[pod.uid] = next(
+            said[pod.uid] = next(
                 (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand)),
                 len(one.ladder) - 1,
             )
-    if all(len(number_of[uid].ladder) == 1 for uid in rungs):
-        return Granted(setting, offers, {uid: number_of[uid] for uid in rungs})
+    if all(len(number_of[uid].ladder) == 1 for uid in said):
+        return Granted(setting, offers, {uid: number_of[uid] for uid in said})
+    rungs = dict(said)
+    steps: dict[tuple[PodClass, int, int], tuple[Demand]] = {}
     for _ in range(_MOST_FALLBACKS):
-        ladders = {uid: number_of[uid].ladder[n : n + 1] for uid, n in rungs.items()}
+        ladders = {
+            uid: steps.setdefault((one, said[uid], n), (Demand(one.ladder[said[uid]].filter, one.ladder[n].relations),))
+            for uid, n in rungs.items()
+            for one in (number_of[uid],)
+        }
         demanding, of = _demanding(setting, ladders)
         faults = prepared.settle(design_of(result), demanding)[0].faults
         if not faults:

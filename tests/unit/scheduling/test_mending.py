@@ -64,6 +64,11 @@ CASES = {
     "a wish that was granted is kept": Case(
         (spot("four", "2500m"), on_demand("two", "1")), ("four/on-demand",), more=WISHES_ON_DEMAND
     ),
+    "a wish about nodes is kept by pods that are not spread as they wish": Case(
+        (spot("four", "2500m", zone="b"), on_demand("two", "1"), on_demand("two", "1"), on_demand("two", "1")),
+        ("four/spot", "four/on-demand"),
+        more=WISHES_ON_DEMAND | SOFTLY,
+    ),
     "a spread stays as even as it was": Case(
         (spot("two", "1"), spot("two", "1", zone="b"), spot("two", "1", zone="c")), ("two/spot",) * 3, more=SOFTLY
     ),
