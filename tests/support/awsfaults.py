@@ -30,7 +30,7 @@ WAIT: Final = 120.0
 _NUDGE_SECONDS: Final = 1.5
 _NEVER: Final = 1_000_000
 _GATHERED_SECONDS: Final = 0.3
-_ONLY_CHECKED: Final = frozenset({"iam:SimulatePrincipalPolicy"})
+_ONLY_CHECKED: Final = frozenset({"iam:SimulatePrincipalPolicy", "iam:GetRole"})
 """Of `dovetail aws check`, not of the controllers."""
 _REHEARSED: Final = frozenset({"ec2:RunInstances"})
 """Called as a dry run; what is launched goes through CreateFleet."""
