@@ -4,16 +4,17 @@ Fed by watch events, asked by the verbs; no I/O and no clock: times are argument
 clock. Not thread-safe: the owner serialises calls (`extender.board`).
 
 A *site* is the plan annotation of one NodeClaim; a Node's annotations are not read, its kubelet may write them. A *family*
-is what a plan counts: the pods of one owner and one class. To whom a site owes room, and for how long, is decided by the rules that the
-state has (`provisioner.state.promises`). Places are counted per family and site, and room is held
+is what a plan counts: the pods of one owner and one class, which are interchangeable. Places are counted per family and
+site, so that a recreated pod takes its brother's place, and room is held only for as many pods as are still waiting:
 
-- for a pod that the plan names (its site is the pod's *home*) until it has found a place that stays, so also while it runs on a node that goes;
-- for the successor of one that is gone, for a while;
-- for pods that no plan names where one counts more than it names, as long as they wait;
-- where a pod was bound at its brother's place, for that brother in the place that it left.
+- a place is *open* until a pod of the family is bound to the site's node;
+- a waiting pod that the plan lists by UID belongs to its own site, its *home*;
+- waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for;
+- a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it;
+- one that may be bound to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
 
-A pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it; one that may be bound
-to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
+A site ends `holdSeconds` of its plan after its node became ready (or after the plan last changed), when its node or claim is being
+deleted, and with the annotation.
 """
 
 import enum
@@ -28,7 +29,6 @@ from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
 from provisioner.state.ledger import RoomLedger
-from provisioner.state.promises import VACANT_SECONDS, Family, Fate, ends_at, fate_of, first_seen
 from provisioner.values.resources import EMPTY, Resources
 
 SETTLE_SECONDS: Final = 2.0
@@ -61,6 +61,13 @@ class Arrival(enum.Enum):
     """Its Node is there."""
 
 
+class Family(NamedTuple):
+    """What a plan counts: pods of one owner (UID, "" for none) and one class (`PodShape.key`)."""
+
+    owner: str
+    klass: str
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts about one pod.
 
@@ -75,7 +82,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         priority: of its priority class.
         node: where it is bound, "" while it is not.
         finished: Succeeded or Failed; takes no room.
-        over: it needs no place itself any more (`promises.is_over`), or not yet: it is gated.
+        idle: being deleted, or gated; kube-scheduler does not bind it.
         daemon: the DaemonSet controller made it, for one node.
         shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
     """
@@ -90,7 +97,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     node: str = ""
     finished: bool = False
-    over: bool = False
+    idle: bool = False
     daemon: bool = False
     shape: PodShape | None = None
 
@@ -102,7 +109,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waiting(self) -> bool:
         """Whether kube-scheduler may still bind it."""
-        return not self.node and not self.over
+        return not self.node and not self.finished and not self.idle
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -114,8 +121,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         provider_id: as the claim's status has it.
         claim_uid: UID of the NodeClaim that owns it, "" where no owner reference says so.
         schedulable: ready, and without taints that fall by themselves.
-        leaving: being deleted; whatever is planned on it is void.
-        disrupted: closed by a disruption, which may take that back.
+        ready_at: when it became ready; None while it is not.
+        leaving: being deleted or disrupted; whatever is planned on it is void.
         avoided: kube-scheduler would rather have pods elsewhere (a PreferNoSchedule taint).
         problem: what of it could not be read and is left out, "" for nothing.
     """
@@ -125,8 +132,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_id: str = ""
     claim_uid: str = ""
     schedulable: bool = False
+    ready_at: float | None = None
     leaving: bool = False
-    disrupted: bool = False
     avoided: bool = False
     problem: str = ""
 
@@ -137,13 +144,11 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: of the claim.
         uid: of the claim.
-        planned_at: when it was created, or its plan was made anew since, as it says.
+        born_at: when it was created.
         node: name of its node, "" while the claim does not say.
         provider_id: "" until launched.
         leaving: being deleted; its plan is void.
         disrupted: a disruption command has it as a candidate; its plan is void.
-        interrupted: its instance will be; its plan is void once its node is closed for that.
-        initialized_at: when its node was initialized, as it says; None while it is not.
         requests: what it was made for, due daemons included.
         plan: the pods it was made for, or that were planned onto its node later.
         problem: what of it could not be read and is left out, "" for nothing.
@@ -151,13 +156,11 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     uid: str = ""
-    planned_at: float = 0.0
+    born_at: float = 0.0
     node: str = ""
     provider_id: str = ""
     leaving: bool = False
     disrupted: bool = False
-    interrupted: bool = False
-    initialized_at: float | None = None
     requests: Resources = EMPTY
     plan: Plan = EMPTY_PLAN
     problem: str = ""
@@ -254,95 +257,79 @@ NO_STANDING: Final = Standing()
 class _Site:
     """The plan of one claim. `node` is "" until the claim's node is known."""
 
-    __slots__ = ("counts", "deadline", "live", "name", "node", "plan", "planned_at", "requests", "stated_at")
+    __slots__ = (
+        "born_at",
+        "changed_at",
+        "counts",
+        "deadline",
+        "leaving",
+        "live",
+        "name",
+        "node",
+        "plan",
+        "requests",
+    )
 
-    def __init__(self, name: str, *, planned_at: float) -> None:
+    def __init__(self, name: str, *, born_at: float) -> None:
         self.name = name
         self.node = ""
-        self.planned_at = planned_at
-        self.stated_at = 0.0
-        self.deadline = 0.0
+        self.born_at = born_at
+        self.changed_at = born_at
+        self.deadline: float | None = None
         self.live = True
+        self.leaving = False
         self.plan = EMPTY_PLAN
         self.counts: dict[Family, int] = {}
         self.requests = EMPTY
 
 
 class _Place:
-    """The places of one family on one site: the pods that it names, by what became of them, and brothers that are bound there."""
+    """The places of one family on one site."""
 
-    __slots__ = (
-        "alive",
-        "assumed",
-        "away",
-        "count",
-        "guests",
-        "held",
-        "owed",
-        "site",
-        "swapped",
-        "taken",
-        "unnamed",
-        "vacant",
-        "visitors",
-    )
+    __slots__ = ("count", "held", "listed", "site", "taken")
 
-    def __init__(self, site: _Site) -> None:
+    def __init__(self, site: _Site, count: int) -> None:
         self.site = site
-        self.count = 0
-        self.unnamed = 0  # of these, those without a name
-        self.held = 0
-        self.vacant = 0  # named, gone, and their successors are waited for
-        self.clear()
-
-    def clear(self) -> None:
-        self.alive = 0  # named, wherever they are
-        self.owed = 0  # named, and have found no place that stays
-        self.away = 0  # named, and bound at the place of a brother
-        self.visitors = 0  # bound here, and named elsewhere
-        self.guests = 0  # bound here, and named nowhere
-        self.assumed = 0  # those of them that no watch has told of
-        self.taken = 0  # places that visitors have
-        self.swapped = 0  # places of those that are away, for brothers whose own were taken
-
-    @property
-    def spare(self) -> int:
-        """Places that are no named pod's."""
-        unnamed = max(0, self.unnamed - self.guests + self.assumed)
-        return max(0, min(unnamed + self.vacant, self.count - self.alive) - self.assumed)
-
-    @property
-    def kept(self) -> int:
-        """Those of them that are kept for successors."""
-        return min(self.vacant, self.spare)
+        self.count = count
+        self.taken = 0  # bound to the site's node
+        self.listed = 0  # waiting, and listed by this site
+        self.held = 0  # waiting pods that a place is kept for
 
     @property
     def open(self) -> int:
-        return self.owed + self.spare + self.swapped - self.taken
+        return max(0, self.count - self.taken)
 
-
-_NOWHERE: Final = _Place(_Site("", planned_at=0.0))
-"""The place of a pod that gave its own away, and has lost what it got."""
-_NOWHERE.site.live = False
+    @property
+    def displaced(self) -> int:
+        return max(0, self.listed - self.open)
 
 
 class _Tally:
     """The places of one family on all its sites, and who is waiting for them."""
 
+    __slots__ = (
+        "changed",
+        "displaced",
+        "free",
+        "homes",
+        "known",
+        "live",
+        "places",
+        "priority",
+        "recount",
+        "requests",
+        "sorted",
+        "surplus",
+        "swaps",
+        "unlisted",
+    )
+
     def __init__(self) -> None:
         self.places: dict[str, _Place] = {}  # by claim
         self.live: tuple[_Place, ...] = ()  # those of live sites, by claim
         self.homes: dict[str, _Place] = {}  # pod UID -> the live place that lists it
-        # UID of a pod that is gone -> its place, and until when; oldest first
-        self.vacant: dict[str, tuple[_Place, float | None]] = {}
-        self.seen: set[str] = set()  # of these, those that were there once
-        # UID of a pod -> the place that it has, and the UID of the pod in whose stead
-        self.heirs: dict[str, tuple[_Place, str]] = {}
-        # UID of a listed pod -> it waited and was bound (True), or its node is gone under it (False)
-        self.settled: dict[str, bool] = {}
         self.unlisted = 0  # waiting pods that no live plan lists
-        self.unnamed = False  # whether a live plan counts more pods than it names
-        self.visitors = 0  # pods at places of brothers
+        self.displaced = 0  # waiting pods whose home has fewer open places than pods it lists
         self.known = False  # whether a pod of the family was seen, so that its requests are known
         self.requests = EMPTY
         self.priority = 0
@@ -352,11 +339,6 @@ class _Tally:
         self.free: tuple[_Place, ...] = ()  # open places that nobody listed waits for
         self.swaps: tuple[_Place, ...] = ()  # the other open places
         self.recount = True  # sites changed: counts have to be made anew
-
-    @property
-    def mixed(self) -> bool:
-        """Whether a place may be another pod's than the one that it is listed for."""
-        return bool(self.unlisted or self.visitors or self.vacant)
 
 
 class _Fullness:
@@ -400,9 +382,6 @@ class PlanTable:
         self._claims: dict[str, ClaimFacts] = {}
         self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
         self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
-        self._initialized_at: dict[str, float] = {}  # claim -> when its node was
-        self._going: set[str] = set()  # nodes that do not stay
-        self._elsewhere: dict[str, set[Family]] = {}  # node -> families of which listed pods were bound there
         self._nodes_of_provider: dict[str, set[str]] = {}
         self._node_of_uid: dict[str, str] = {}  # by UID of the claim that owns it
         self._claim_of_provider: dict[str, str] = {}
@@ -430,10 +409,6 @@ class PlanTable:
             self._assumed[member.uid] = (assumed[0], member)
             self._enter_pod(msgspec.structs.replace(member, node=self._members[member.uid].node))
         else:
-            if member.over:
-                self._vacate(member.uid)
-            elif member.node:
-                self._bound(member.uid, member.node)
             self._assumed.pop(member.uid, None)
             self._enter_pod(member)
         if not member.waiting:
@@ -450,8 +425,6 @@ class PlanTable:
             self._weigh(member, 1)
         self._members[member.uid] = member
         self._families.setdefault(member.family, {})[member.uid] = member
-        if not member.over and (tally := self._tallies.get(member.family)) is not None and tally.vacant:
-            self._take_over(tally, member)
 
     def assume(self, uid: str, node: str, now: float) -> None:
         """kube-scheduler may bind the pod to this node alone: until the watch tells, nobody else gets its place.
@@ -460,8 +433,8 @@ class PlanTable:
         """
         member = self._members.get(uid)
         if member is not None and member.waiting:
-            self._assumed[uid] = (now + ASSUMED_SECONDS, member)
             self._enter_pod(msgspec.structs.replace(member, node=node))
+            self._assumed[uid] = (now + ASSUMED_SECONDS, member)
 
     def suppose(self, member: Member, nodes: frozenset[str], now: float) -> None:
         """kube-scheduler may bind the pod, which no plan steers, to one of these nodes with held room, or to another one.
@@ -490,19 +463,15 @@ class PlanTable:
                 break
             over.append(other)
         for each in dict.fromkeys(over):
-            self._enter_pod(self._assumed[each][1])
-            del self._assumed[each]
+            self._enter_pod(self._assumed.pop(each)[1])
 
     def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
+        self._assumed.pop(uid, None)
         self._supposed.pop(uid, None)
-        self._vacate(uid)
         old = self._members.pop(uid, None)
         if old is not None:
             self._forget(old)
-            if (tally := self._tallies.get(old.family)) is not None:
-                tally.heirs.pop(uid, None)
-                tally.settled.pop(uid, None)
 
     def set_node(self, facts: NodeFacts, now: float) -> None:
         """A node is there, or its facts changed."""
@@ -527,7 +496,6 @@ class PlanTable:
             self._node_of_uid[facts.claim_uid] = facts.name
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
-        self._judge_node(facts.name)
 
     def drop_node(self, name: str, now: float) -> None:
         """A node is gone."""
@@ -541,9 +509,6 @@ class PlanTable:
         self._unmap_node(old)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
-        self._leave_behind(name)
-        self._judge_node(name)
-        self._elsewhere.pop(name, None)
         self._stale_holds.add(name)
 
     def set_claim(self, facts: ClaimFacts, now: float) -> None:
@@ -552,14 +517,12 @@ class PlanTable:
         if old == facts:
             return
         if old is None:
-            self._planned_at[facts.name] = min(facts.planned_at, now)
+            self._planned_at[facts.name] = facts.born_at
         else:
             self._unmap_claim(old)
             if not old.plan.pods:
                 self._planned_at[facts.name] = now  # planned later than it was made
         self._claims[facts.name] = facts
-        if facts.initialized_at is not None and facts.name not in self._initialized_at:
-            self._initialized_at[facts.name] = first_seen(old is not None, facts.initialized_at, now)
         if not facts.disrupted:
             self._disrupted_at.pop(facts.name, None)
         else:
@@ -574,33 +537,21 @@ class PlanTable:
 
     def drop_claim(self, name: str) -> None:
         """A NodeClaim is gone, and its plan with it."""
-        old = self._claims.get(name)
+        old = self._claims.pop(name, None)
         if old is not None:
-            self._leave_behind(self._node_of(old))
-            del self._claims[name]
             self._unmap_claim(old)
             del self._planned_at[name]
             self._disrupted_at.pop(name, None)
-            self._initialized_at.pop(name, None)
             self._drop_site(name)
-            self._judge_node(self._node_of(old))
 
     def expire(self, now: float) -> list[str]:
-        """End the plans whose time is over, and places whose pods have no successor; the names of the claims of the plans."""
-        for family, tally in self._tallies.items():
-            for uid, (place, until) in list(tally.vacant.items()):
-                if until is None:  # whoever told that it is gone had no clock
-                    tally.vacant[uid] = place, now + VACANT_SECONDS
-                elif now >= until:
-                    self._occupy(tally, uid)
-                    self._stale_tallies.add(family)
-                    if tally.unlisted and (heir := self._seeker(family, tally)):
-                        tally.heirs[heir] = place, uid
-                        tally.recount = True
-        due = [site for site in self._sites.values() if site.live and now >= site.deadline]
-        for site in due:
+        """End the plans whose time is over; the names of their claims."""
+        ended = [
+            site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline
+        ]
+        for site in ended:
             self._judge_life(site, now)
-        return [site.name for site in due if not site.live]
+        return [site.name for site in ended]
 
     # --------------------------------------------------------------- questions
 
@@ -712,7 +663,7 @@ class PlanTable:
             coming = home.site.name if self._coming(home.site, now) else ""
             # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
             # show here yet, so a crowd would follow into the first node that opens.
-            others = () if coming or not member.owner else self._others(tally, home)
+            others = () if coming else self._others(tally, home)
             return Standing(home.site.node, others, coming)
         coming = ""
         self._sort(tally)
@@ -748,148 +699,33 @@ class PlanTable:
         if tally.recount:
             return
         tally.known, tally.requests, tally.priority = True, member.requests, member.priority
-        home, node = tally.homes.get(member.uid), member.node
-        if member.over:
-            return
-        if home is None:
-            here = self._place_on(tally, node)
-            if not node:
+        home = tally.homes.get(member.uid)
+        if member.waiting:
+            if home is None:
                 tally.unlisted += sign
-            elif here is not None:
-                here.guests += sign
-                here.assumed += sign * (member.uid in self._assumed)
-                tally.changed = None
-            return
-        home.alive += sign
-        if tally.changed is not None:
-            tally.changed.add(home)
-        if not node:
-            home.owed += sign
-        elif node != home.site.node:
-            self._elsewhere.setdefault(node, set()).add(member.family)
-            if self._is_owed(tally, member, home):
-                home.owed += sign
-            elif member.owner and (here := self._place_on(tally, node)) is not None:
-                home.away += sign
-                here.visitors += sign
-                tally.visitors += sign
-
-    def _stays(self, node: str) -> bool:
-        return node not in self._going
-
-    def _place_on(self, tally: _Tally, node: str) -> _Place | None:
-        """The place of a family on a node."""
-        sites = self._sites_of_node.get(node, ())
-        return next((tally.places[site.name] for site in sites if site.live and site.name in tally.places), None)
-
-    def _vacate(self, uid: str) -> None:
-        """A pod is gone: if it was owed a place, that waits for its successor; so does one that it had from another."""
-        if uid in self._assumed:
-            self._enter_pod(self._assumed[uid][1])
-            del self._assumed[uid]
-        member = self._members.get(uid)
-        tally = self._tallies.get(member.family) if member is not None else None
-        if member is None or tally is None or not member.owner:
-            return
-        if tally.recount:
-            self._count(member.family, tally)
-        home = tally.homes.get(uid)
-        fate = fate_of(member.node, self._stays, over=member.over)
-        if home is None and fate is Fate.WAITS and tally.vacant:
-            before = next(iter(tally.vacant))
-            tally.vacant[before] = tally.vacant.pop(before)[0], None
-        elif home is not None and self._is_owed(tally, member, home):
-            tally.seen.add(uid)
-            tally.vacant[uid] = home, None
-            home.vacant += 1
-
-    def _leave_behind(self, node: str) -> None:
-        """A node is gone, or its claim is: until pods that were to leave it are gone, too, their places are kept."""
-        if node not in self._going:
-            return
-        self._settle()
-        for family in self._elsewhere.get(node, ()):
-            tally = self._tallies.get(family)
-            if tally is None:
-                continue
-            for uid, home in tally.homes.items():
-                member = self._members.get(uid)
-                if member is not None and member.node == node and self._is_owed(tally, member, home):
-                    tally.settled[uid] = False
-
-    def _take_over(self, tally: _Tally, member: Member) -> None:
-        """A pod is there: it may be one that was missed, or the successor of one that was seen to go, whose place it has from now on."""
-        if member.uid in tally.vacant:
-            self._occupy(tally, member.uid)
-        elif member.waiting and member.uid not in self._assumed:
-            if tally.recount:
-                self._count(member.family, tally)
-            gone = next((uid for uid in tally.vacant if uid in tally.seen), "") if member.uid not in tally.homes else ""
-            if gone:
-                tally.heirs[member.uid] = tally.vacant[gone][0], gone
-                self._occupy(tally, gone)
-                tally.recount = True
-                self._stale_tallies.add(member.family)
-
-    def _seeker(self, family: Family, tally: _Tally) -> str:
-        """UID of a pod that waits and has no place, "" for none. O(pods of the family)."""
-        if tally.recount:
-            self._count(family, tally)
-        waiting = (uid for uid, one in self._families.get(family, {}).items() if one.waiting and uid not in tally.homes)
-        return min(waiting, default="")
-
-    def _bound(self, uid: str, node: str) -> None:
-        """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead."""
-        member = self._assumed[uid][1] if uid in self._assumed else self._members.get(uid)
-        tally = self._tallies.get(member.family) if member is not None else None
-        if member is None or tally is None or not member.waiting:
-            return
-        if tally.recount:
-            self._count(member.family, tally)
-        here, home = self._place_on(tally, node), tally.homes.get(uid)
-        if home is None:
-            heir_of = next(
-                (gone for gone, (place, _) in tally.vacant.items() if place is here), next(iter(tally.vacant), "")
-            )
-            if heir_of:
-                home = tally.vacant[heir_of][0]
-                tally.heirs[uid] = home, heir_of
-                self._occupy(tally, heir_of)
-            tally.recount = True  # it is assumed no longer
-            self._stale_tallies.add(member.family)
-        if home is not None:
-            tally.settled[uid] = True
-            if here is not None and here is not home and member.owner:
-                self._swap(tally, uid, home, here)
-                tally.recount = True
-
-    def _swap(self, tally: _Tally, uid: str, home: _Place, here: _Place) -> None:
-        """A pod took a place here: whoever was owed it has the pod's own from now on."""
-        for other, place in tally.homes.items():
-            member = self._members.get(other)
-            if place is here and other != uid and member is not None and self._is_owed(tally, member, here):
-                tally.heirs |= {uid: (here, other), other: (home, uid)}
-                return
-        for other, (place, until) in tally.vacant.items():
-            if place is here:
-                tally.heirs[uid], tally.vacant[other] = (here, other), (home, until)
-                return
-
-    def _is_owed(self, tally: _Tally, member: Member, home: _Place) -> bool:
-        """Whether a pod that is listed has found no place that stays; one that waited and was bound has, whatever becomes of its node."""
-        fate = fate_of(member.node, self._stays, over=member.over)
-        if fate in (Fate.FOUND, Fate.LEAVES):
-            return member.node != home.site.node and not tally.settled.get(member.uid, fate is Fate.FOUND)
-        return fate is Fate.WAITS
+            else:
+                self._change(tally, home, listed=sign)
+        elif member.node and not member.finished:
+            place = self._place_taken(tally, home, member.node)
+            if place is not None:
+                self._change(tally, place, taken=sign)
 
     @staticmethod
-    def _occupy(tally: _Tally, uid: str) -> None:
-        """A place does not wait for a successor any longer."""
-        tally.seen.discard(uid)
-        place, _ = tally.vacant.pop(uid, (None, None))
-        if place is not None:
-            place.vacant -= 1
-            tally.changed = None
+    def _change(tally: _Tally, place: _Place, *, listed: int = 0, taken: int = 0) -> None:
+        before = place.displaced
+        place.listed += listed
+        place.taken += taken
+        if place.site.live:
+            tally.displaced += place.displaced - before
+        if tally.changed is not None:
+            tally.changed.add(place)
+
+    def _place_taken(self, tally: _Tally, home: _Place | None, node: str) -> _Place | None:
+        """The place that a bound pod fills: its own, else one of its family on the node."""
+        if home is not None and home.site.node == node:
+            return home
+        sites = self._sites_of_node.get(node, ())
+        return next((tally.places[site.name] for site in sites if site.name in tally.places), None)
 
     # ------------------------------------------------------------------- sites
 
@@ -918,37 +754,17 @@ class PlanTable:
         """Bring the site of a claim up to date with the claim and with its node."""
         claim = self._claims[name]
         where = self._node_of(claim)
-        site = self._site(name, claim.plan, now)
+        node = self._nodes.get(where)
+        leaving = claim.leaving or claim.disrupted or (node is not None and node.leaving)
+        site = self._site(name, plan=claim.plan, leaving=leaving, born_at=self._planned_at[name], now=now)
         if site is not None:
-            site.requests, site.stated_at = claim.requests, claim.planned_at
+            site.requests = claim.requests
             self._move(site, where)
             self._judge_life(site, now)
-        self._judge_node(where)
-
-    def _judge_node(self, name: str) -> None:
-        """Does a node stay? Where that changed, pods that are bound there need other places, or do not any more."""
-        node = self._nodes.get(name)
-        claims = map(self._claims.__getitem__, self._claims_of(node)) if node is not None else ()
-        goes = node is not None and (
-            node.leaving or node.disrupted or any(one.leaving or one.disrupted for one in claims)
-        )
-        if goes is (name in self._going):
-            return
-        (self._going.add if goes else self._going.discard)(name)
-        for family in self._elsewhere.pop(name, ()):
-            if (tally := self._tallies.get(family)) is not None:
-                tally.recount = True
-                self._stale_tallies.add(family)
 
     def _node_of(self, claim: ClaimFacts) -> str:
-        """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it.
-
-        Names come again: a Node of another instance is not meant.
-        """
-        named = self._nodes.get(claim.node)
-        if named is not None and (
-            named.provider_id == claim.provider_id or not (named.provider_id and claim.provider_id)
-        ):
+        """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it."""
+        if claim.node in self._nodes:
             return claim.node
         owned = self._node_of_uid.get(claim.uid)
         if owned:
@@ -956,70 +772,38 @@ class PlanTable:
         same = self._nodes_of_provider.get(claim.provider_id, ())
         return next(iter(same)) if len(same) == 1 else ""
 
-    def _site(self, name: str, plan: Plan, now: float) -> _Site | None:
-        site = self._sites.get(name)
+    def _site(self, name: str, *, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
         if not plan.pods:
-            for family in site.counts if site is not None else ():
-                self._forget_former(self._tallies[family], self._tallies[family].places[name], frozenset())
             self._drop_site(name)
             return None
+        site = self._sites.get(name)
         if site is None:
-            site = self._sites[name] = _Site(name, planned_at=self._planned_at[name])
+            site = self._sites[name] = _Site(name, born_at=born_at)
             self._enter(site, plan)
         elif site.plan != plan:
-            # its time begins anew; pods taken off it do not prolong it
-            if plan.at != site.plan.at or _grew(site.plan, plan):
-                site.planned_at = now
+            if _grew(site.plan, plan):  # its time begins anew; pods taken off it do not prolong it
+                site.changed_at, site.deadline = now, None
             self._enter(site, plan)
+        site.leaving = leaving
+        self._judge_life(site, now)
         return site
 
     def _enter(self, site: _Site, plan: Plan) -> None:
         counts: dict[Family, int] = {}
-        unnamed: dict[Family, int] = {}
-        before = {uid for entry in site.plan.pods for uid in entry.uids} if plan.at == site.plan.at else set()
         for entry in plan.pods:
             family = Family(entry.owner, entry.klass)
             counts[family] = counts.get(family, 0) + entry.count
-            unnamed[family] = unnamed.get(family, 0) + entry.count - len(entry.uids)
         for family in site.counts.keys() - counts.keys():
             self._withdraw(site, family)
-        named = {uid for entry in plan.pods for uid in entry.uids}
+        site.plan, site.counts = plan, counts
         for family, count in counts.items():
             tally = self._tallies.setdefault(family, _Tally())
-            place = tally.places.setdefault(site.name, _Place(site))
-            place.count, place.unnamed = count, unnamed[family]
-            self._forget_former(tally, place, named)
-        site.plan, site.counts = plan, counts
-        for entry in plan.pods:
-            tally = self._tallies[Family(entry.owner, entry.klass)]
-            for uid in entry.uids:
-                member = self._members.get(uid)
-                if uid in before:
-                    continue
-                tally.settled.pop(uid, None)
-                tally.heirs.pop(uid, None)
-                # not there yet, or gone: then its successor is waited for
-                if entry.owner and (member is None or (member.over and not member.node)):
-                    tally.vacant[uid] = tally.places[site.name], None
+            tally.places.setdefault(site.name, _Place(site, count)).count = count
         self._mark_site(site)
-
-    def _forget_former(self, tally: _Tally, place: _Place, named: AbstractSet[str]) -> None:
-        """The plan of a place is another one: what it says no more of pods that are gone, and of others in their stead, is over."""
-        stale = {uid for entry in place.site.plan.pods for uid in entry.uids} - named
-        tally.heirs = {
-            uid: one if one[0] is not place or one[1] in named else (_NOWHERE, one[1])
-            for uid, one in tally.heirs.items()
-            if uid not in stale
-        }
-        former = [uid for uid, (kept, _) in tally.vacant.items() if kept is place and uid not in named]
-        for uid in former[place.unnamed :]:
-            self._occupy(tally, uid)
 
     def _withdraw(self, site: _Site, family: Family) -> None:
         tally = self._tallies[family]
-        gone = tally.places.pop(site.name)
-        tally.vacant = {uid: one for uid, one in tally.vacant.items() if one[0] is not gone}
-        tally.seen &= tally.vacant.keys()
+        del tally.places[site.name]
         if tally.places:
             tally.recount = True
             self._stale_tallies.add(family)
@@ -1030,7 +814,6 @@ class PlanTable:
     def _drop_site(self, name: str) -> None:
         site = self._sites.pop(name, None)
         if site is not None:
-            site.live = False
             for family in site.counts:
                 self._withdraw(site, family)
             self._move(site, "")
@@ -1053,15 +836,12 @@ class PlanTable:
         self._mark_site(site)
 
     def _judge_life(self, site: _Site, now: float) -> None:
-        """When does a plan end, and is it over?"""
-        claim, node = self._claims[site.name], self._nodes.get(site.node)
-        site.deadline = ends_at(site.planned_at, self._initialized_at.get(site.name), site.plan.hold_seconds)
-        void = (
-            claim.leaving
-            or claim.disrupted
-            or (node is not None and (node.leaving or (node.disrupted and claim.interrupted)))
-        )
-        live = not void and (now < site.deadline or self._is_kept(site))
+        """Fix the end of a plan once its node is ready (a node that flaps does not put it off); is it over?"""
+        node = self._nodes.get(site.node)
+        if site.deadline is None and node is not None and node.ready_at is not None:
+            ready_at = min(node.ready_at, now)  # what a kubelet says of itself may lie in the future
+            site.deadline = max(ready_at, site.changed_at) + site.plan.hold_seconds
+        live = not site.leaving and (site.deadline is None or now < site.deadline)
         if site.live != live:
             site.live = live
             self._mark_site(site)
@@ -1069,17 +849,6 @@ class PlanTable:
             self._nodeless.add(site.name)
         else:
             self._nodeless.discard(site.name)
-
-    def _is_kept(self, site: _Site) -> bool:
-        """Whether a pod that the plan names runs on a candidate of a command, which may wait long for a budget, or its successor is to come.
-
-        O(its pods + candidates + places that are vacant).
-        """
-        if any(place.site is site for family in site.counts for place, _ in self._tallies[family].vacant.values()):
-            return True
-        candidates = {self._node_of(self._claims[claim]) for claim in self._disrupted_at} - {""}
-        members = (self._members.get(uid) for entry in site.plan.pods for uid in entry.uids) if candidates else ()
-        return any(one is not None and not one.over and one.node in candidates for one in members)
 
     def _mark_site(self, site: _Site) -> None:
         """The site changed: count its families anew, and what its node holds."""
@@ -1093,7 +862,7 @@ class PlanTable:
 
     def _coming(self, site: _Site, now: float) -> bool:
         """Whether it is worth waiting for the site's node: soon there, and not for longer than a plan holds."""
-        if now >= site.planned_at + site.plan.hold_seconds:
+        if now >= max(site.born_at, site.changed_at) + site.plan.hold_seconds:
             return False
         since = self._schedulable_at.get(site.node)
         return since is None or now < since + SETTLE_SECONDS
@@ -1107,7 +876,6 @@ class PlanTable:
             tally = self._tallies[family]
             if tally.recount:
                 self._count(family, tally)
-                self._stale_tallies.discard(family)
             self._share(tally)
         stale, self._stale_holds = self._stale_holds, set()  # to pop from a set that was large once is slow
         for name in stale:
@@ -1122,68 +890,52 @@ class PlanTable:
         """Count anew who is bound and who waits, in one pass over the family."""
         tally.recount = False
         tally.live = tuple(place for _, place in sorted(tally.places.items()) if place.site.live)
-        homes: dict[str, _Place] = {}
-        for place in sorted(tally.live, key=lambda place: place.site.stated_at):  # the latest plan of a pod counts
-            for entry in place.site.plan.pods:
-                if entry.owner == family.owner and entry.klass == family.klass:
-                    homes.update(dict.fromkeys(entry.uids, place))
-        for uid, (place, _) in tally.heirs.items():
-            if place.site.live:
-                homes[uid] = place
-            else:
-                homes.pop(uid, None)
-        tally.homes = homes
+        tally.homes = {
+            uid: place
+            for place in sorted(tally.live, key=lambda place: place.site.changed_at)  # the latest plan of a pod counts
+            for entry in place.site.plan.pods
+            if entry.owner == family.owner and entry.klass == family.klass
+            for uid in entry.uids
+        }
         for place in tally.places.values():
-            place.clear()
-            place.vacant = 0
+            place.taken = place.listed = 0
             if place.held and not place.site.live:
                 place.held = 0
-        for place, _ in tally.vacant.values():
-            place.vacant += 1
-        tally.unlisted = tally.visitors = 0
-        tally.unnamed = any(place.unnamed for place in tally.live)
+        tally.unlisted = tally.displaced = 0
         tally.changed = None
         for member in self._families.get(family, {}).values():
             self._weigh(member, 1)
+        self._stale_tallies.discard(family)
 
     def _share(self, tally: _Tally) -> None:
-        """Who is owed a place by each site: the pods that it lists, but for brothers' exchanges, then others in order of name.
+        """Keep one place for every waiting pod: its own first, then what is left, in order of name.
 
-        O(changed places) while every pod has its own, else O(sites of the family).
+        O(changed places) while every waiting pod has its own, else O(sites of the family).
         """
-        if tally.changed is not None and not tally.mixed:
+        seekers = tally.unlisted + tally.displaced
+        if tally.changed is not None and not seekers:
             for place in tally.changed:
                 if place.site.live:
-                    self._keep(place, place.owed)
+                    self._keep(place, place.listed)
             tally.surplus = 0
         else:
-            swaps, seekers = 0, tally.unlisted
             for place in tally.live:
-                place.taken = min(place.visitors, place.owed + place.kept)
-                swaps += place.taken
-                seekers -= place.kept
-            seekers = max(0, seekers)
-            for place in tally.live:
-                place.swapped = min(place.away, swaps)
-                swaps -= place.swapped
-                extra = min(seekers, place.spare - place.kept)
+                kept = min(place.open, place.listed)
+                extra = min(seekers, place.open - kept)
                 seekers -= extra
-                self._keep(place, place.owed + place.kept - place.taken + place.swapped + extra)
+                self._keep(place, kept + extra)
             tally.surplus = seekers
         tally.sorted = False
-        # Places that got more than their own pods have to be looked at again when nobody else's place is anybody's any longer.
-        tally.changed = None if tally.mixed else set()
+        # Places that got more than their own pods have to be looked at again when nobody seeks any longer.
+        tally.changed = set() if not (tally.unlisted + tally.displaced) else None
 
     @staticmethod
     def _sort(tally: _Tally) -> None:
         """Which places are open, and whether somebody listed waits for them."""
         if not tally.sorted:
             tally.sorted = True
-            if not tally.mixed and not tally.unnamed:
-                tally.free, tally.swaps = (), tuple(place for place in tally.live if place.owed)
-                return
-            tally.free = tuple(place for place in tally.live if place.open > place.owed)
-            tally.swaps = tuple(place for place in tally.live if 0 < place.open <= place.owed)
+            tally.free = tuple(place for place in tally.live if place.open > place.listed)
+            tally.swaps = tuple(place for place in tally.live if 0 < place.open <= place.listed)
 
     def _keep(self, place: _Place, held: int) -> None:
         if place.held != held:
@@ -1213,7 +965,7 @@ class PlanTable:
     def _full(self, name: str) -> int:
         """How full a node is, 0 where it could be removed without moving anybody, is leaving, or is not known."""
         node = self._nodes.get(name)
-        if node is None or node.leaving or node.disrupted:
+        if node is None or node.leaving:
             return 0
         return fullness(node.allocatable, self.ledger.used(name), self.ledger.daemons(name))
 
@@ -1253,7 +1005,7 @@ def _same(old: Member, new: Member) -> bool:
     return (
         old.node == new.node
         and old.finished == new.finished
-        and old.over == new.over
+        and old.idle == new.idle
         and old.klass == new.klass
         and old.owner == new.owner
         and old.requests == new.requests

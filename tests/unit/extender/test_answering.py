@@ -150,7 +150,7 @@ def test_whoever_asks_in_turn_sees_every_node_in_the_end(bench: Bench) -> None:
 def test_of_many_nodes_all_pass_where_kube_scheduler_would_rather_not_have_some(bench: Bench) -> None:
     listed = crowd(bench, 300)
     taints = (Taint(key="old", effect="PreferNoSchedule"),)
-    old = node_facts(Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints)))
+    old = node_facts(Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints)), bench.board.timeline)
     bench.board.node_changed(None, old)
     assert bench.filter(STRANGER, *listed)["NodeNames"] == listed
     bench.board.node_changed(old, None)
@@ -253,7 +253,7 @@ def test_a_pod_that_is_asked_about_again_was_not_bound(bench: Bench) -> None:
     assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n2"]
 
 
-@pytest.mark.parametrize("ended", [member("a", over=True), None], ids=["being deleted", "gone"])
+@pytest.mark.parametrize("ended", [member("a", idle=True), None], ids=["being deleted", "gone"])
 def test_a_pod_that_will_not_be_bound_frees_the_place(bench: Bench, ended: Member | None) -> None:
     two_brothers(bench)
     bench.filter(member("a"), "n2")

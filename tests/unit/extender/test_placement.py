@@ -292,8 +292,8 @@ def test_a_node_that_flaps_does_not_prolong_its_hold() -> None:
 def test_a_hold_that_was_over_before_we_began_does_not_begin_again() -> None:
     world = World(hold_seconds=60)
     world.pods(A)
-    world.claim("c", entry("a"), node="n1", born_at=world.now - 300, initialized_at=world.now - 61)
-    world.node("n1", 1)
+    world.claim("c", entry("a"), node="n1", born_at=world.now - 300)
+    world.node("n1", 1, ready_at=world.now - 61)
     assert world.passing(STRANGER, "n1") == ["n1"]
 
 
@@ -391,15 +391,12 @@ def test_the_claims_own_word_goes_before_what_nodes_say() -> None:
     assert world.passing(A, "liar", "real") == ["real"]
 
 
-@pytest.mark.parametrize("seen_before", [True, False], ids=["that was seen to be initialized", "in a far future"])
-def test_the_clock_of_another_machine_prolongs_no_hold(seen_before: bool) -> None:
+@pytest.mark.parametrize("said", [-1e9, 1e9], ids=["long ago", "in a far future"])
+def test_a_node_that_lies_about_when_it_became_ready_holds_no_longer_than_others(said: float) -> None:
     world = World(hold_seconds=60)
     world.pods(A)
-    if seen_before:
-        world.claim("c", entry("a"), node="n1")
-    else:
-        world.claim("c", entry("a"), node="n1", born_at=1e9, initialized_at=1e9)
-    world.node("n1", 1)
+    world.claim("c", entry("a"), node="n1")
+    world.node("n1", 1, ready_at=world.now + said)
     assert world.passing(STRANGER, "n1") == []
     world.pass_time(60)
     assert world.passing(STRANGER, "n1") == ["n1"]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from extender.plan import ClaimFacts, Member, NodeFacts
 from provisioner.apis.plan import PlanEntry
-from provisioner.state.promises import VACANT_SECONDS
 from provisioner.values.resources import Resources
 from tests.support.extender import HOLD_SECONDS, World, cpus, entry, member
 
@@ -19,13 +18,13 @@ NODES = ("n1", "n2", "n3")
 KLASSES = ("small", "big")
 
 members = st.builds(
-    lambda uid, klass, node, over: member(
+    lambda uid, klass, node, idle: member(
         uid,
         klass=klass,
         cores=1 if klass == "small" else 2,
         priority=0 if klass == "small" else 7,
         node=node,
-        over=over,
+        idle=idle,
     ),
     st.sampled_from(UIDS),
     st.sampled_from(KLASSES),
@@ -158,13 +157,11 @@ def test_an_answer_names_only_nodes_that_were_asked_about(history: list[Step]) -
 
 
 @given(st.lists(steps, max_size=25))
-def test_no_more_is_held_than_pods_wait_or_leave_their_nodes(history: list[Step]) -> None:
+def test_no_more_is_held_than_pods_wait(history: list[Step]) -> None:
     world = World()
     for step in history:
         step(world)
-    world.pass_time(0)
-    world.pass_time(VACANT_SECONDS)  # until then successors are waited for
-    waiting = [pod for pod in world.table._members.values() if pod.waiting or world.table._going & {pod.node}]
+    waiting = [pod for pod in world.table._members.values() if pod.waiting]
     need = Resources.of({})
     for hold in world.table.holds.values():
         need += hold.needed(-1)
@@ -184,7 +181,7 @@ def test_a_change_of_nothing_but_the_version_costs_no_count() -> None:
 
 def test_facts_that_are_the_same_change_nothing() -> None:
     world = World()
-    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True)
+    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True, ready_at=1.0)
     world.table.set_node(facts, 1.0)
     world.table.set_node(facts, 99.0)
     world.table.drop_node("n2", 1.0)
@@ -257,8 +254,8 @@ def test_so_has_one_to_which_pods_are_added() -> None:
 def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
     world = World()
     world.pods(member("a"))
-    world.node("n1", 1)
-    world.claim("c", entry("a"), node="n1", born_at=0.0, initialized_at=0.0)
+    world.node("n1", 1, ready_at=0.0)
+    world.claim("c", entry("a"), node="n1", born_at=0.0)
     assert not world.table.holds
 
 
