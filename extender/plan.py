@@ -29,6 +29,7 @@ from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
 from provisioner.state.ledger import RoomLedger
+from provisioner.state.promises import Family
 from provisioner.values.resources import EMPTY, Resources
 
 SETTLE_SECONDS: Final = 2.0
@@ -59,13 +60,6 @@ class Arrival(enum.Enum):
     LAUNCHED = enum.auto()
     JOINED = enum.auto()
     """Its Node is there."""
-
-
-class Family(NamedTuple):
-    """What a plan counts: pods of one owner (UID, "" for none) and one class (`PodShape.key`)."""
-
-    owner: str
-    klass: str
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):

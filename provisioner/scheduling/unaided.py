@@ -31,7 +31,6 @@ _DEFAULT_SPREAD: Final = ((names.HOSTNAME_LABEL, 3), (names.ZONE_LABEL, 5))
 """What kube-scheduler gives to workloads that ask for no spread: keys and maxSkew, as scores."""
 _MOST_ASKED: Final = 32
 """Terms, expressions and labels of one pod."""
-_CPU, _MEMORY = "cpu", "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,8 @@ class _Class:
         self.hard: list[tuple[int, int]] = []
         self.counted: list[int] = []
         self.evenly: Final = not shape.spread
-        self.cpu: Final = shape.requests.amount(_CPU)
-        self.memory: Final = shape.requests.amount(_MEMORY)
+        self.cpu: Final = shape.requests.amount(names.CPU)
+        self.memory: Final = shape.requests.amount(names.MEMORY)
 
 
 @dataclass(slots=True)
@@ -131,7 +130,9 @@ class _World:
         pods = [*planned, *((pod, -1) for pod in others)]
         self._names: Final = tuple(sorted({name for pod, _ in pods for name in pod.shape.requests}))
         self._place: Final = {pod.uid: number for pod, number in planned}
-        self._size: Final = [(one.allocatable.amount(_CPU) or 1, one.allocatable.amount(_MEMORY) or 1) for one in nodes]
+        self._size: Final = [
+            (one.allocatable.amount(names.CPU) or 1, one.allocatable.amount(names.MEMORY) or 1) for one in nodes
+        ]
         self._domain: Final = [
             tuple(label_value(one.labels, key) or str(number) for key, _ in _DEFAULT_SPREAD)
             for number, one in enumerate(nodes)
@@ -199,7 +200,10 @@ class _World:
         """
         state = _State(
             [list(one.room.amounts_of(self._names)) for one in self._nodes],
-            [[one.allocatable.amount(name) - one.room.amount(name) for name in (_CPU, _MEMORY)] for one in self._nodes],
+            [
+                [one.allocatable.amount(name) - one.room.amount(name) for name in (names.CPU, names.MEMORY)]
+                for one in self._nodes
+            ],
             counts=[{domain: 0 for domain in where if domain is not None} for where in self._where],
         )
         mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}

@@ -37,7 +37,7 @@ from provisioner.state.misses import (
     verdict,
 )
 from provisioner.state.pod_index import PodIndex
-from provisioner.state.promises import VACANT_SECONDS, Family, Fate, ends_at, fate_of, is_over
+from provisioner.state.promises import VACANT_SECONDS, Family, ends_at, is_over
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
@@ -565,7 +565,7 @@ class Plans:
 
     def _found_place(self, pod: Pod) -> bool:
         """Bound to a node that stays."""
-        return fate_of(pod.node_name, self._stays, over=False) is Fate.FOUND
+        return bool(pod.node_name) and self._stays(pod.node_name)
 
     def _stays(self, node_name: str) -> bool:
         node = self._joining.nodes.get(node_name)

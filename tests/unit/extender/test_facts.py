@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from extender.facts import Timeline, claim_facts, decode_member, node_facts
-from extender.plan import Family
 from extender.server import MEMBERS
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanEntry, encode_plan
+from provisioner.state.promises import Family
 from provisioner.values.resources import EMPTY, Resources
 from tests.support.clock import NOON
 
