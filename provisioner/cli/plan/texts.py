@@ -334,17 +334,20 @@ def _current_lines(current: Current, plans: Sequence[Planned], currency: str) ->
         return [*lines, "The saving is not known."]
     for one in plans:
         saved = saving(current, one.fleet)
+        month = round(saved * HOURS_A_MONTH, 2)
         left = sum(len(some.pods) for some in one.fleet.left)
         what = f"The plan{f' of {one.name}' if one.name else ''}"
-        if saved > 0:
+        if month > 0:
             share = 100 * saved / current.usd_per_hour
             least = "at least " if current.unpriced else ""
-            text = f"{what} saves {least}{saved * HOURS_A_MONTH:,.2f} {currency} a month ({share:.0f} %)"
+            text = f"{what} saves {least}{month:,.2f} {currency} a month ({share:.0f} %)"
         elif current.unpriced:
-            dearer = f"{-saved * HOURS_A_MONTH:,.2f} {currency} a month more than the nodes with a price"
+            dearer = f"{-month:,.2f} {currency} a month more than the nodes with a price"
             text = f"The saving is not known: {what[:1].lower()}{what[1:]} costs {dearer}"
+        elif month < 0:
+            text = f"{what} saves nothing: it costs {-month:,.2f} {currency} a month more"
         else:
-            text = f"{what} saves nothing: it costs {-saved * HOURS_A_MONTH:,.2f} {currency} a month more"
+            text = f"{what} saves nothing: it costs the same"
         if left:
             text += f", but leaves {counted(left, 'pod')} without a node"
         lines.append(text)

@@ -225,6 +225,22 @@ def test_the_monthly_saving_is_named(tmp_path: Path) -> None:
     assert f"The plan saves {plan['savingPerMonth']:,.2f} USD a month" in text
 
 
+def test_a_plan_that_costs_the_same_is_not_called_dearer(tmp_path: Path) -> None:
+    """It cost -0.00 USD a month more."""
+    path = dump(tmp_path / "dump.yaml")
+    (plan,) = document(path, *GREEDY, "--current")["plans"]
+    (group,) = plan["nodeGroups"]
+    listed = yaml.safe_load(path.read_text())
+    listed["items"] = [one for one in listed["items"] if one["kind"] == "Pod" or one["metadata"]["name"] == "n0"]
+    for one in listed["items"]:
+        if one["kind"] == "Node":
+            one["metadata"]["labels"]["node.kubernetes.io/instance-type"] = group["instanceType"]
+        else:
+            one["spec"]["nodeName"] = "n0"
+    text = run(write(path, listed), *GREEDY, "--current").stdout
+    assert "The plan saves nothing: it costs the same" in text
+
+
 def unknown(path: Path, *names: str) -> Path:
     """The dump, with nodes of these names of an instance type that no catalogue has."""
     listed = yaml.safe_load(path.read_text())
