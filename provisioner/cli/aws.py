@@ -12,10 +12,10 @@ from typing import Final
 import botocore.session
 import click
 import msgspec
-import yaml
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.cli.documents import content, documents
 from provisioner.cloudprovider.aws.access.client import AwsClients
 from provisioner.cloudprovider.aws.nodeclass.cluster import minor_of
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT
@@ -30,6 +30,7 @@ from provisioner.kube.errors import ApiError, ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.values import printable
+from provisioner.values.yamltext import DocumentError
 
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
 
@@ -120,10 +121,10 @@ def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
     found = []
     for path in files:
         try:
-            documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-        except (OSError, yaml.YAMLError) as error:
+            given = list(documents(path, content(path)))
+        except (OSError, DocumentError) as error:
             raise Unusable(f"{path}: {error}") from None
-        for document in documents:
+        for document in given:
             if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == (
                 ec2.API_VERSION,
                 ec2.KIND,

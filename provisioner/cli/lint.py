@@ -11,28 +11,26 @@ from typing import Any, Final
 
 import click
 import msgspec
-import yaml
 
 from provisioner.apis import advice, ec2, karpenter
 from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.crds import DEFINITIONS, Definition
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.names import NODEPOOL_LABEL, WELL_KNOWN_LABELS
-from provisioner.apis.openapi import Violation, child, defaulted, definition_of, did_you_mean, violations
+from provisioner.apis.openapi import Violation, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import counted, one_line
 from provisioner.values.spelling import closest
-from provisioner.values.yamltext import scalar
+from provisioner.values.yamltext import DocumentError, placed
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 100_000
-MAX_DEPTH: Final = 64
 _IN_ITEM: Final = re.compile(r"items\[([0-9]{1,6})\]\.?(.*)", re.DOTALL)
 """The path of something in an object of a List."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -118,59 +116,19 @@ class Report:
         return sum(one.severity == severity for one in self.findings)
 
 
-class UnreadableFileError(Exception):
-    """A file that is no YAML or JSON, or too large; `line` from 1."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(line, problem)
-        self.line, self.problem = line, problem
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
-
-
-class _Loader(yaml.SafeLoader):
-    """Scalars without tag and quotes are told apart, for `yamltext.scalar`; merge keys are."""
-
-
-_MERGE: Final = "tag:yaml.org,2002:merge"
-_Loader.yaml_implicit_resolvers = {
-    "<": [(_MERGE, re.compile("<<\\Z"))],
-    None: [("!plain", re.compile(""))],
-}
 
 
 def items_of(file: str, text: bytes) -> Iterator[Item]:
     """Every object in a file; those of a List one by one.
 
     Raises:
-        UnreadableFileError: it is no YAML, or larger or deeper than what is read.
+        DocumentError: it is no YAML, or larger or deeper than what is read.
     """
     if len(text) > MAX_FILE_BYTES:
-        raise UnreadableFileError(1, f"has more than {MAX_FILE_BYTES} bytes; split the file")
-    loader: _Loader | None = None
-    left = MAX_NODES + len(text)  # of all documents: what is written out takes a character a value
-    try:
-        loader = _Loader(text)
-        while loader.check_node():
-            reading = _Reading(min(MAX_NODES, left))
-            node = loader.get_node()
-            if node is None:
-                continue
-            document = reading.value(node, "", 0)
-            left -= reading.values
-            if document is not None:
-                yield from _items(Item(file, document, reading.lines, tuple(reading.repeated)))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise UnreadableFileError(
-            mark.line + 1 if mark else 1, f"is not valid YAML: {error.problem or error.context}"
-        ) from error
-    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
-        raise UnreadableFileError(1, f"is not valid YAML: {' '.join(str(error).split())}") from error
-    finally:
-        if loader is not None:
-            loader.dispose()
+        raise DocumentError(f"has more than {MAX_FILE_BYTES} bytes; split the file")
+    for one in placed(text, MAX_NODES):
+        yield from _items(Item(file, one.value, one.lines, one.repeated))
 
 
 def _items(item: Item) -> Iterator[Item]:
@@ -191,63 +149,6 @@ def _items(item: Item) -> Iterator[Item]:
             repeated.setdefault(int(found[1]), []).append(found[2])
     for position, one in enumerate(document["items"]):
         yield Item(item.file, one, lines.get(position, {}), tuple(repeated.get(position, ())))
-
-
-class _Reading:
-    """Nodes of one document -> values, with their lines.
-
-    Args:
-        most: values that it may have.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.values = 0
-        self.lines: dict[str, int] = {}
-        self.repeated: list[str] = []
-
-    def value(self, node: yaml.Node, path: str, depth: int) -> Any:
-        line = node.start_mark.line + 1
-        self.values += 1
-        if depth > MAX_DEPTH or self.values > self._most:  # aliases may make a small text large, and endless
-            raise UnreadableFileError(
-                line, f"is nested more than {MAX_DEPTH} levels deep, or has more than {MAX_NODES} values"
-            )
-        self.lines.setdefault(path, line)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path, depth)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.value(one, f"{path}[{position}]", depth + 1) for position, one in enumerate(node.value)]
-        return scalar(node.value, node.tag)
-
-    def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                for one in self._merged(value):
-                    for name, inner in self.value(one, path, depth + 1).items():
-                        merged.setdefault(name, inner)
-        found: dict[str, Any] = {}
-        repeated: dict[str, None] = {}
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                continue
-            if not isinstance(key, yaml.ScalarNode):
-                raise UnreadableFileError(key.start_mark.line + 1, "has a key that is not a string")
-            where = child(path, key.value)
-            if key.value in found:
-                repeated[where] = None
-            self.lines[where] = key.start_mark.line + 1
-            found[key.value] = self.value(value, where, depth + 1)
-        self.repeated += repeated
-        return {**merged, **found}
-
-    def _merged(self, node: yaml.Node) -> list[yaml.Node]:
-        """The mappings that a merge key names; of equal keys the first counts."""
-        every = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        if not all(isinstance(one, yaml.MappingNode) for one in every):
-            raise UnreadableFileError(node.start_mark.line + 1, "has a merge key (<<) for something that is no mapping")
-        return every
 
 
 # --- checking -------------------------------------------------------------------------------------------------------
@@ -426,8 +327,8 @@ def lint(paths: Iterable[pathlib.Path]) -> Report:
             with contextlib.nullcontext(sys.stdin.buffer) if standard else path.open("rb") as stream:
                 text = stream.read(MAX_FILE_BYTES + 1)
             items += items_of(name, text)
-        except UnreadableFileError as error:
-            unreadable.append(Finding(name, error.line, ERROR, "", "", error.problem))
+        except DocumentError as error:
+            unreadable.append(Finding(name, max(1, error.line), ERROR, "", "", error.problem))
         except OSError as error:
             unreadable.append(Finding(name, 1, ERROR, "", "", f"cannot be read: {error.strerror}"))
     report = report_on(items)

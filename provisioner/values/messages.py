@@ -134,29 +134,30 @@ def nested_deeper(most: int) -> str:
 
 
 def no_yaml(problem: str) -> str:
-    """What `DocumentError` says; `problem` says where."""
+    """What `DocumentError` says."""
     return f"is no YAML: {problem}; correct it there"
 
 
-def at_line(line: int, problem: str) -> str:
+def unknown_alias(name: str) -> str:
     """What `DocumentError` says."""
-    return f"line {line}: {problem}"
+    return f"*{name} stands for nothing that ends before it; define it with &{name} above"
 
 
-def unknown_alias(line: int, name: str) -> str:
+def unfolds_to_too_much(most: int) -> str:
     """What `DocumentError` says."""
-    return f"line {line}: *{name} stands for nothing that ends before it; define it with &{name} above"
+    return f"its aliases unfold to more than {most:,} values; write them out, in several files"
 
 
-def unfolds_to_too_much(line: int, most: int) -> str:
+def more_values(most: int) -> str:
     """What `DocumentError` says."""
-    return f"line {line}: its aliases unfold to more than {most:,} values; write them out, in several files"
+    return f"has more than {most:,} values; split the file"
 
 
-KEY_IS_NO_TEXT: Final = "a key must be a text, not a list or a mapping"
+KEY_IS_NO_TEXT: Final = "a key must be a text, not empty, a list or a mapping"
+MERGES_NO_MAPPING: Final = "has a merge key (<<) for something that is no mapping"
 
 
-def key_stands_twice(line: int, key: str, *, outermost: bool) -> str:
+def key_stands_twice(key: str, *, outermost: bool) -> str:
     """What `DocumentError` says; `outermost` is where objects that should be apart come together."""
     remedy = "separate objects with a line of ---" if outermost else "remove one of them"
-    return f"line {line}: the key {key} stands twice in one mapping; {remedy}"
+    return f"the key {key} stands twice in one mapping; {remedy}"

@@ -6,7 +6,7 @@ Source: sigs.k8s.io/yaml, which contains go-yaml v2.
 import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,11 +42,35 @@ TOO_DEEP: Final = messages.nested_deeper(MAX_DEPTH)
 
 
 class DocumentError(Exception):
-    """A text, or the rest of it, that cannot be read: what is wrong, where, and what to do."""
+    """A text, or the rest of it, that cannot be read: where, what is wrong, and what to do.
+
+    Attributes:
+        problem: without the place.
+        line: from 1; 0 where the text as a whole is the matter.
+    """
+
+    def __init__(self, problem: str = "", line: int = 0) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.problem, self.line = problem, line
 
 
 class UnboundedError(DocumentError):
     """It is nested deeper, or unfolds to more, than what is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A document, and where everything in it stands.
+
+    Attributes:
+        value: the document.
+        lines: from 1, by the path of a value, such as `spec.taints[0].key`; "" is the document's own. What an alias repeats has no line of its own.
+        repeated: paths of keys that stand twice in their mapping.
+    """
+
+    value: object
+    lines: Mapping[str, int]
+    repeated: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +96,36 @@ def documents(data: bytes) -> Iterator[object]:
 
     Cost: about 10 s a million lines.
     """
-    reader = _Reader()
+    yield from (reader.value for reader in _read(data, MAX_UNFOLDED))
+
+
+def placed(data: bytes, most: int) -> "Iterator[Placed]":
+    """As `documents`, with the places; of keys that stand twice the last counts.
+
+    Args:
+        data: the text.
+        most: values that a document may have, and that all aliases may stand for together.
+
+    Raises:
+        DocumentError: at the point from which nothing can be read; what came before is good.
+    """
+    for reader in _read(data, most, placing=True):
+        yield Placed(reader.value, reader.lines, tuple(reader.repeated))
+
+
+def _read(data: bytes, most: int, *, placing: bool = False) -> "Iterator[_Reader]":
+    reader = _Reader(most, twice=placing, placing=placing)
     try:
         for event in yaml.parse(data, Loader=_Loader):
             if isinstance(event, yaml.DocumentStartEvent):
-                reader = _Reader(reader.unfolded)
+                reader = _Reader(most, reader.unfolded, twice=placing, placing=placing)
             elif isinstance(event, yaml.DocumentEndEvent):
                 if reader.value is not None:
-                    yield reader.value
+                    yield reader
             else:
                 reader.take(event)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DocumentError(messages.no_yaml(_one_line(error))) from None
+        raise _no_yaml(error) from None
 
 
 def first(text: str) -> First:
@@ -93,7 +135,7 @@ def first(text: str) -> First:
         UnboundedError: it is nested deeper, or unfolds to more, than what is read.
         DocumentError: it cannot be read.
     """
-    reader = _Reader(twice=True)
+    reader = _Reader(MAX_UNFOLDED, twice=True)
     events = yaml.parse(text, Loader=_Loader)
     try:
         for event in events:
@@ -101,42 +143,53 @@ def first(text: str) -> First:
                 break
             reader.take(event)
     except yaml.YAMLError as error:
-        raise DocumentError(messages.no_yaml(_one_line(error))) from None
+        raise _no_yaml(error) from None
     try:
         return First(reader.value, isinstance(next(events, None), yaml.DocumentStartEvent))
     except yaml.YAMLError:
         return First(reader.value, more=True)
 
 
-def _one_line(error: Exception) -> str:
+def _no_yaml(error: Exception) -> DocumentError:
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
-        return " ".join(str(error).split())[:200]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+        return DocumentError(messages.no_yaml(" ".join(str(error).split())[:200]))
+    return DocumentError(messages.no_yaml(f"{problem} (column {mark.column + 1})"), mark.line + 1)
 
 
 class _Open:
     """A list or mapping that is being read."""
 
-    __slots__ = ("anchor", "height", "key", "merged", "size", "value", "waits")
+    __slots__ = ("anchor", "height", "key", "merged", "path", "size", "value", "waits")
 
-    def __init__(self, value: dict[str, object] | list[object], anchor: str | None) -> None:
+    def __init__(self, value: dict[str, object] | list[object], anchor: str | None, path: str) -> None:
         self.value, self.anchor, self.size, self.height = value, anchor, 1, 1
         self.key, self.waits = "", False
         self.merged = set[str]()  # keys that `<<` brought, and the mapping itself may replace
+        self.path = path
+
+    def inner(self) -> str:
+        """The path of what comes next."""
+        if isinstance(self.value, list):
+            return f"{self.path}[{len(self.value)}]"
+        return f"{self.path}.{self.key}" if self.path else self.key
 
 
 class _Reader:
     """One document out of the parser's events, without recursion: nesting and aliases cost what they are allowed to.
 
     Args:
+        most: values that aliases may stand for; with `placing`, that the document may have, too.
         unfolded: values that aliases of earlier documents stand for.
         twice: whether a key may stand twice in a mapping.
+        placing: whether `lines` and `repeated` are wanted.
     """
 
-    def __init__(self, unfolded: int = 0, *, twice: bool = False) -> None:
+    def __init__(self, most: int, unfolded: int = 0, *, twice: bool = False, placing: bool = False) -> None:
         self.value: object = None
-        self.unfolded, self._twice = unfolded, twice
+        self.unfolded, self._most, self._twice, self._placing = unfolded, most, twice, placing
+        self.lines: dict[str, int] = {}
+        self.repeated: dict[str, None] = {}
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[object, int, int]] = {}  # value, size, height
 
@@ -147,11 +200,13 @@ class _Reader:
                 size = 1 + len(event.value) // _TEXT
                 if event.anchor:
                     self._anchors[event.anchor] = value, size, 0
+                self._stands(event)
                 self._put(value, size, 0, event)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(self._stack) >= MAX_DEPTH:
-                    raise UnboundedError(messages.at_line(_line(event), TOO_DEEP))
-                self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor))
+                    raise UnboundedError(TOO_DEEP, _line(event))
+                path = self._stands(event)
+                self._stack.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.anchor, path))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = self._stack.pop()
                 if done.anchor:
@@ -160,15 +215,26 @@ class _Reader:
             case yaml.AliasEvent():
                 known = self._anchors.get(event.anchor or "")
                 if known is None:
-                    raise DocumentError(messages.unknown_alias(_line(event), str(event.anchor)))
+                    raise DocumentError(messages.unknown_alias(str(event.anchor)), _line(event))
                 self.unfolded += known[1]
-                if self.unfolded > MAX_UNFOLDED:
-                    raise UnboundedError(messages.unfolds_to_too_much(_line(event), MAX_UNFOLDED))
+                if self.unfolded > self._most:
+                    raise UnboundedError(messages.unfolds_to_too_much(self._most), _line(event))
                 if len(self._stack) + known[2] > MAX_DEPTH:
-                    raise UnboundedError(messages.at_line(_line(event), TOO_DEEP))
+                    raise UnboundedError(TOO_DEEP, _line(event))
+                self._stands(event)
                 self._put(*known, event)
             case _:
                 return
+
+    def _stands(self, event: Any) -> str:
+        """The path of a value that begins here; "" where nobody asks, or where it is a key."""
+        if not self._placing or (self._stack and isinstance(self._stack[-1].value, dict) and not self._stack[-1].waits):
+            return ""
+        path = self._stack[-1].inner() if self._stack else ""
+        self.lines.setdefault(path, _line(event))  # a key's own line comes before its value's
+        if len(self.lines) > self._most:
+            raise UnboundedError(messages.more_values(self._most), _line(event))
+        return path
 
     def _put(self, value: object, size: int, height: int, event: Any) -> None:
         if not self._stack:
@@ -182,18 +248,22 @@ class _Reader:
         elif above.waits:
             above.waits = False
             if above.key == _MERGE:
-                above.merged |= _merge(above.value, value)
+                above.merged |= _merge(above.value, value, _line(event))
             else:
                 above.merged.discard(above.key)
                 above.value[above.key] = value
-        elif isinstance(value, dict | list):
-            raise DocumentError(messages.at_line(_line(event), messages.KEY_IS_NO_TEXT))
+        elif value is None or isinstance(value, dict | list):
+            raise DocumentError(messages.KEY_IS_NO_TEXT, _line(event))
         else:
             above.key, above.waits = _key(value), True
-            if not self._twice and above.key in above.value and above.key not in above.merged:
-                raise DocumentError(
-                    messages.key_stands_twice(_line(event), above.key[:_TEXT], outermost=len(self._stack) == 1)
-                )
+            if above.key in above.value and above.key not in above.merged:
+                if not self._twice:
+                    told = messages.key_stands_twice(above.key[:_TEXT], outermost=len(self._stack) == 1)
+                    raise DocumentError(told, _line(event))
+                if self._placing:
+                    self.repeated[above.inner()] = None
+            if self._placing:
+                self.lines[above.inner()] = _line(event)
 
 
 def _line(event: Any) -> int:
@@ -201,16 +271,17 @@ def _line(event: Any) -> int:
 
 
 def _key(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _merge(into: dict[str, object], value: object) -> set[str]:
+def _merge(into: dict[str, object], value: object, line: int) -> set[str]:
     """The keys that came anew."""
     before = set(into)
     for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, dict):
-            for key, inner in one.items():
-                into.setdefault(key, inner)
+        if not isinstance(one, dict):
+            raise DocumentError(messages.MERGES_NO_MAPPING, line)
+        for key, inner in one.items():
+            into.setdefault(key, inner)
     return into.keys() - before
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from provisioner.cli.aws import classes_in
 from provisioner.cli.documents import documents
-from provisioner.cli.lint import UnreadableFileError, items_of
+from provisioner.cli.lint import items_of
 from provisioner.values.yamltext import MAX_DEPTH, DocumentError
 
 YAML = Path("some.yaml")
@@ -87,6 +88,16 @@ def test_odd_scalars_are_what_kubectl_makes_of_them(text: str) -> None:
     assert (one, item.document) == ({"a": KUBECTL[text]}, {"a": KUBECTL[text]})
 
 
+def test_aws_check_reads_classes_as_kubectl_does(tmp_path: Path) -> None:
+    """A tag of 22:00 was 1,320, which is no text."""
+    path = tmp_path / "class.yaml"
+    path.write_text(
+        "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: a}\nspec: {tags: {window: 22:00}}"
+    )
+    (found,) = classes_in([path])
+    assert found.spec.tags == {"window": "22:00"}
+
+
 @pytest.mark.parametrize("text", ["0x" + "f" * 100_000, "0" + "7" * 100_000, "9" * 100_000, f"!!int 1{':00' * 10_000}"])
 def test_a_number_of_many_digits_is_no_number(text: str) -> None:
     wanted = {"a": text.removeprefix("!!int ")}
@@ -123,7 +134,7 @@ def test_aliases_of_many_documents_may_not_unfold_without_end() -> None:
     text = f"---\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{''.join(lines)}" * 20
     with pytest.raises(DocumentError, match="aliases unfold to more than"):
         read(text)
-    with pytest.raises(UnreadableFileError, match="has more than 100000 values"):
+    with pytest.raises(DocumentError, match="unfold to more than 100,000 values"):
         list(items_of("f", text.encode()))
 
 
@@ -151,9 +162,11 @@ def test_an_alias_to_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [1\nb: 2", "line 2, column 2"),
+        ("a: [1\nb: 2", r"^line 2: is no YAML: .* \(column 2\)"),
         (b"\xff\xfe\x00", "is no YAML"),
         ("? [a]\n: b", "a key must be a text"),
+        ("a:\n  <<: text", "line 2: has a merge key"),
+        ("a: 1\n~: 2", "line 2: a key must be a text"),
     ],
 )
 def test_what_is_no_yaml_is_said_with_its_place(text: str | bytes, says: str) -> None:
