@@ -26,7 +26,6 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool
-from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
 from provisioner.state.snapshot import NodeView
 
@@ -337,7 +336,7 @@ def _with(result: Result, pods: Mapping[str, Pod]) -> Result:
 
 def told(result: Result) -> str:
     """Why pods have no place, as users read it."""
-    left = [one for one in result.unplaced if one.reasons != (NOT_TRIED,)]
+    left = [one for one in result.unplaced if one.is_tried]
     if not left:
         return messages.NOT_JUDGED_IN_TIME
     reasons = [f"{one.pod.key} => {one}" for one in left[:_MOST_TOLD]]

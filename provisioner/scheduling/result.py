@@ -1,13 +1,13 @@
 """What scheduling answers: nodes to make, places on existing nodes, and a reason for every pod without one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.reasons import Reason
+from provisioner.scheduling.reasons import NOT_TRIED, Reason
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 
@@ -106,6 +106,13 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
     prices: tuple[float, ...] = ()
     reason: LaunchReason | None = None
 
+    def without(self, uids: Collection[str]) -> "PlannedClaim | None":
+        """The same for its other pods; None where it was for these alone."""
+        rest = tuple([pod for pod in self.pods if pod.uid not in uids])
+        if len(rest) == len(self.pods):
+            return self
+        return msgspec.structs.replace(self, pods=rest) if rest else None
+
     def __repr__(self) -> str:
         return (
             f"<claim of {self.pool}: {len(self.pods)} pods on {self.planned_type} in {self.planned_zone} "
@@ -157,6 +164,11 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
         """Every constraint that binds: one for all existing nodes, one for each pool. Equal pods share one tuple."""
         why = self.why
         return why if isinstance(why, tuple) else why.reasons
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether there was time for it. Finds no reasons."""
+        return not isinstance(self.why, tuple) or NOT_TRIED not in self.why
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.reasons))
@@ -212,6 +224,25 @@ class Result:
         """The pods that have a place: those of the claims, then those on existing nodes."""
         groups = (*(claim.pods for claim in self.claims), *self.existing.values())
         return tuple([pod for some in groups for pod in some])
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there was no time for some of the pods."""
+        return not all(one.is_tried for one in self.unplaced)
+
+    def joined(self, later: "Result") -> "Result":
+        """Both; pods that a later plan has a place for are there and nowhere else."""
+        placed = {pod.uid for pod in later.placed}
+        known = {pod.uid for pod in (*self.placed, *(one.pod for one in self.unplaced))}
+        more = tuple([one for one in later.unplaced if one.pod.uid not in known])
+        if not placed and not more:
+            return self
+        existing = dict(self.existing)
+        for name, pods in later.existing.items():
+            existing[name] = (*existing.get(name, ()), *pods)
+        rest = (one.without(placed) for one in self.claims)
+        left = (one for one in self.unplaced if one.pod.uid not in placed)
+        return Result((*(one for one in rest if one is not None), *later.claims), existing, (*left, *more))
 
     def __repr__(self) -> str:
         placed = sum(map(len, self.existing.values()))

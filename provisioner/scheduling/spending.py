@@ -58,8 +58,15 @@ def lowest(one: InstanceType, requirements: Requirements) -> InstanceType:
     return _with(one, USD_OF_ALL, min([each.price for each in offered if isfinite(each.price)], default=0.0))
 
 
-def within(world: World, usd: float, priced: "PricedTypes") -> World:
-    """A world in which the new nodes of no NodePool cost more than so many USD per hour together, as they are planned; `priced` of `lowest`."""
+def within(world: World, usd: float, priced: "PricedTypes | None" = None) -> World:
+    """A world in which the new nodes of no NodePool cost more than so many USD per hour together, as they are planned.
+
+    Args:
+        world: where nothing limits that.
+        usd: the limit.
+        priced: of `lowest`, where it is asked again and again.
+    """
+    priced = priced or PricedTypes(lowest)
     left = Resources.of({USD_OF_ALL: round(MICROS * usd)})
     pools = [
         replace(

@@ -102,7 +102,7 @@ def provisioner_of(server: TinyServer, creator: ClaimCreator, workers: Pool, **o
         METRICS,
         workers,
         server.world.clock,
-        retry=lambda _: None,
+        retry=options.pop("retry", lambda _: None),
         chance=random.Random(1),
         plans=PlanWriter(cluster, server.writer, workers),
         **options,

@@ -21,7 +21,6 @@ from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.partitions import are_few
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
 
@@ -83,7 +82,7 @@ def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answere
     prepared = prepare(question.world)
     greedy = prepared.solve(question.pods, expired=_expired_in(settings.solve_seconds))
     least, stage, fallback = greedy.usd_at_least, GREEDY, ""
-    planned_all = in_time = not any(NOT_TRIED in one.reasons for one in greedy.unplaced)
+    planned_all = in_time = not greedy.is_late
     priced: tuple[Priced, ...] = ()
     found = greedy
     if settings.improve and greedy.claims and are_few(prepared, greedy):

@@ -1,6 +1,7 @@
 """The cluster as the provisioner would see it, made in this process from objects that were read once."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -250,6 +251,11 @@ class Local:
     def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002 - the protocol's argument
         """Nobody knows here."""
         return ""
+
+    @property
+    def usd_left(self) -> float:
+        """Nobody knows here."""
+        return math.inf
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from provisioner.scheduling.judging import design_of, part_of
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import DevicePolicy, MinValuesPolicy, Packing, PreferencePolicy
-from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.world import DEFAULTS, BinCache, Policies, as_they_run, successors, without
 from provisioner.scheduling.zones import pending_by_zone
@@ -92,6 +91,11 @@ class _HeldBack:
     def is_dear(self) -> bool:
         """A cheaper one would be allowed, if there is one."""
         return self.error.held.limit is Limit.USD and not self.error.held.unpriced
+
+    def without(self, uids: Collection[str]) -> "_HeldBack | None":
+        """The same for its other pods; None where it was for these alone."""
+        rest = self.planned.without(uids)
+        return None if rest is None else replace(self, planned=rest)
 
 
 def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
@@ -195,12 +199,21 @@ class Provisioner:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
         self._note_buffers(virtual, snapshot, planned.result.existing)
         result, for_buffers = _of_real_pods(planned.result) if virtual else (planned.result, frozenset[int]())
-        seconds = self._clock.monotonic() - started
         for ignored in gathered.unreadable:
             if not ignored.left_out:
                 message = messages.invalid_annotation(ignored.error)
                 self._recorder.publish(reference_of(ignored.pool), *message, ttl=600.0)
-        if any(NOT_TRIED in one.reasons for one in result.unplaced):
+        greedy_usd = greedy.usd_per_hour - result.usd_per_hour
+        held = self._act(snapshot, result, planned.annotations, for_buffers, first)
+        at_first, late, expired = result, result.is_late, self._expired()  # of all that is asked once more together
+        if later:
+            more, dear = self._also(later, first, expired, runs=True)
+            result, held, late = result.joined(more), [*held, *dear], late or more.is_late
+        if any(one.is_dear for one in held):
+            result, held, more_late = self._affordable(result, held, first, expired)
+            late = late or more_late
+        seconds = self._clock.monotonic() - started
+        if late:
             _log.warning(
                 messages.REACHED_SOLVE_DEADLINE,
                 scheduling_id=decision,
@@ -209,9 +222,8 @@ class Provisioner:
             self._retry("deadline")
         self._metrics.unschedulable_pods(len(result.unplaced))
         if result.claims:
-            self._metrics.plan(
-                planned.outcome, result.usd_per_hour, planned.usd_at_least, result.gap(planned.usd_at_least)
-            )
+            at_least = planned.usd_at_least if result is at_first else None
+            self._metrics.plan(planned.outcome, result.usd_per_hour, at_least, result.gap(at_least))
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -228,18 +240,10 @@ class Provisioner:
             existing=batch.existing,
             unplaced=batch.unplaced,
             usd_per_hour=round(batch.usd_per_hour, 4),
-            usd_per_hour_greedy=round(greedy.usd_per_hour, 4),
+            usd_per_hour_greedy=round(batch.usd_per_hour + greedy_usd, 4),
             planner=planned.outcome,
             milliseconds=round(seconds * 1000, 1),
         )
-        held = self._act(snapshot, result, planned.annotations, for_buffers, first)
-        expired = self._expired()  # of all that is asked once more together
-        if later:
-            more, dear = self._also(later, first, expired, runs=True)
-            held += dear
-            result = replace(result, unplaced=(*result.unplaced, *more.unplaced))
-        if any(one.is_dear for one in held):
-            held = self._affordable(held, first, expired)
         self._note_held(held)
         self._complain(snapshot, result, held)
         self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
@@ -304,24 +308,23 @@ class Provisioner:
         return held
 
     def _affordable(
-        self, held: list[_HeldBack], first: Collection[str], expired: Callable[[], bool]
-    ) -> list[_HeldBack]:
+        self, result: Result, held: list[_HeldBack], first: Collection[str], expired: Callable[[], bool]
+    ) -> tuple[Result, list[_HeldBack], bool]:
         """Plan what money holds back once more, with what is left of it: the pods that wait, then those that still run on nodes that go.
 
         What waits may hold up a drain, so it depends on no room that others would like to have beside it.
+
+        Returns:
+            The plan in which each pod has the place that it was given last, what of it is held back, and whether the time was too short.
         """
-        short = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}
-        placed: set[str] = set()
+        short, late = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}, False
         for runs in (False, True):
-            result, dear = self._also(short, first, expired, runs=runs, usd=self._creator.usd_left)
-            for pods in (*result.existing.values(), *(one.pods for one in result.claims)):
-                placed.update(pod.uid for pod in pods)
-            placed.difference_update(pod.uid for one in dear for pod in one.planned.pods)
-        return [
-            replace(one, planned=msgspec.structs.replace(one.planned, pods=missing))
-            for one in held
-            if (missing := tuple(pod for pod in one.planned.pods if pod.uid not in placed)) or not one.planned.pods
-        ]
+            more, dear = self._also(short, first, expired, runs=runs, usd=self._creator.usd_left)
+            placed = {pod.uid for pod in more.placed}
+            result = result.joined(more)
+            held = [rest for one in held if (rest := one.without(placed)) is not None] + dear
+            late = late or more.is_late
+        return result, held, late
 
     def _also(
         self,

@@ -126,3 +126,8 @@ class Instant(Protocol):
     def held_back(self, usd_per_hour: float) -> str:
         """Why no node of that price may be launched now, in words; "" where one may, or nobody knows."""
         ...
+
+    @property
+    def usd_left(self) -> float:
+        """What further nodes may cost now, in USD per hour; infinite where nothing limits that, or nobody knows."""
+        ...

@@ -146,3 +146,8 @@ class LeaderInstant:
     def held_back(self, usd_per_hour: float) -> str:
         """What --max-claims-per-minute and --max-usd-per-hour leave."""
         return self.known.growth.problem(usd_per_hour)
+
+    @property
+    def usd_left(self) -> float:
+        """What --max-usd-per-hour leaves."""
+        return self.known.growth.usd_left()

@@ -1,6 +1,7 @@
 """Why a pod has no node: what a fresh plan of everything that waits makes of it."""
 
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from provisioner.apis import names
@@ -14,9 +15,11 @@ from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.disruption.refusals import PATIENCE
 from provisioner.scheduling.filters import FilterError, node_filter
 from provisioner.scheduling.node_claims import template_requirements
+from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.reasons import NOT_TRIED, NoPools, PoolRefuses, PoolsRefuse, Untolerated
 from provisioner.scheduling.reasons import Reason as Why
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.spending import within
 from provisioner.scheduling.type_refusals import PoolTypes, refused_types
 from provisioner.scheduling.world import is_usable, successors
 from provisioner.state.snapshot import NodeView
@@ -169,10 +172,11 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
     end = clock.monotonic() + instant.seconds
     waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
     waiting[pod.uid] = pod
+    first = successors(snapshot)
     result = prepared.solve(
         tuple(waiting.values()),
         avoided=snapshot.avoided,
-        first=successors(snapshot),
+        first=first,
         expired=lambda: clock.monotonic() >= end,
         explain=False,
     )
@@ -183,26 +187,41 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
             place = _place(view)
             on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
             return "FitsExistingNode", f"Pod {pod.key} fits on {on}.{late}", place, ()
-    for claim in result.claims:
-        if any(one.uid == pod.uid for one in claim.pods):
-            place = Place(
-                node_pool=claim.pool,
-                instance_type=claim.planned_type,
-                zone=claim.planned_zone,
-                capacity_type=claim.planned_capacity_type,
-                usd_per_hour=claim.usd_per_hour,
-            )
-            why = f" ({claim.reason})" if claim.reason is not None else ""
-            text = (
-                f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
-                f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
-            )
-            held = instant.held_back(
-                min(claim.prices, default=claim.usd_per_hour)
-            )  # as growth counts it until it is launched
-            limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
-            return "FitsNewNode", text, place, limited
-    return _unplaced(instant, pod, result)
+    claim = _claim_of(pod, result)
+    if claim is None:
+        return _unplaced(instant, pod, result)
+    held = _held_back(instant, claim)
+    if held and 0 < (usd := instant.usd_left) < inf:  # who waits is planned once more, with what is left
+        short = [one for each in result.claims if _held_back(instant, each) for one in each.pods if not one.node_name]
+        less = prepare(within(prepared.world, usd), prepared)
+        again = less.solve(
+            short, avoided=snapshot.avoided, first=first, expired=lambda: clock.monotonic() >= end, explain=False
+        )
+        other = _claim_of(pod, again)
+        if other is not None and not _held_back(instant, other):
+            claim, held = other, ""
+    place = Place(
+        node_pool=claim.pool,
+        instance_type=claim.planned_type,
+        zone=claim.planned_zone,
+        capacity_type=claim.planned_capacity_type,
+        usd_per_hour=claim.usd_per_hour,
+    )
+    why = f" ({claim.reason})" if claim.reason is not None else ""
+    text = (
+        f"Pod {pod.key} fits on a new node of NodePool {claim.pool}: {claim.planned_type} in {claim.planned_zone}, "
+        f"{claim.planned_capacity_type}, ${claim.usd_per_hour:.4f} per hour{why}.{late}"
+    )
+    limited = (Reason(type="GrowthLimited", message=held, node_pools=(claim.pool,)),) if held else ()
+    return "FitsNewNode", text, place, limited
+
+
+def _claim_of(pod: Pod, result: Result) -> PlannedClaim | None:
+    return next((one for one in result.claims if any(each.uid == pod.uid for each in one.pods)), None)
+
+
+def _held_back(instant: Instant, claim: PlannedClaim) -> str:
+    return instant.held_back(min(claim.prices, default=claim.usd_per_hour))  # as growth counts it until it is launched
 
 
 def _unplaced(instant: Instant, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:

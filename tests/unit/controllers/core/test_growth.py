@@ -14,6 +14,7 @@ from provisioner.controllers.core import worlds as spending_worlds
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.growth import FRESH_SECONDS, KARPENTER_SECONDS, GrowthLedger, HeldBackError, limits_of
+from provisioner.controllers.core.messages import PLANNED_PENDING_PODS, REACHED_SOLVE_DEADLINE
 from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch
@@ -26,7 +27,8 @@ from provisioner.scheduling.node_claims import static_claim
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.problem import World as Plane
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.reasons import NOT_TRIED
+from provisioner.scheduling.result import Result, Unplaced
 from provisioner.scheduling.spending import PricedTypes, within
 from provisioner.scheduling.world import bin_of
 from provisioner.state.snapshot import NodeView
@@ -56,6 +58,7 @@ class Growing:
         self.server = TinyServer(self.world)
         self.limits, self.pool = limits, pool(requirements=ONE_TYPE)
         self.waits: list[float] = []
+        self.again: list[str] = []
         self.beside = ""
         self.world.cluster.pool_changed(None, self.pool)
         self.world.add(*pods)
@@ -79,7 +82,9 @@ class Growing:
     def run(self) -> Batch | None:
         """One batch, its creates included."""
         workers = Pool(1)
-        batch = run_provisioner(self.server, self.creator(workers), workers, retry_after=self.waits.append)
+        batch = run_provisioner(
+            self.server, self.creator(workers), workers, retry_after=self.waits.append, retry=self.again.append
+        )
         workers.close()
         return batch
 
@@ -192,11 +197,7 @@ def test_what_is_planned_again_for_less_money_looks_at_no_node_anew(monkeypatch:
 def test_all_that_is_planned_again_for_less_money_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that wait, and those that still run on nodes that go; either could take as long as the batch itself."""
     one, until = Growing(GrowthLimits(usd_per_hour=USD), *fills(2)), list[object]()
-    one.world.existing_node("goes")
-    one.world.add(*(pod(f"r{number}", cpu="3", node_name="goes") for number in range(2)))
-    known = next(each for each in one.world.cluster.claims() if each.name == "goes")
-    going = msgspec.structs.replace(known.metadata, deletion_timestamp=one.world.clock.now())
-    one.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=going))
+    goes(one, "3")
     solve = Prepared.solve
 
     def noted(prepared: Prepared, pods: tuple[Pod, ...], **options: Any) -> Result:
@@ -207,6 +208,81 @@ def test_all_that_is_planned_again_for_less_money_has_one_deadline(monkeypatch: 
     one.run()
     assert len(until) == 3, "the batch, who waits, and who runs"
     assert until[1] is until[2] is not until[0]
+
+
+def types(*names_of: str) -> tuple[dict[str, Any], ...]:
+    return ({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": [f"{one}-amd64-linux" for one in names_of]},)
+
+
+def sample(name: str) -> float | None:
+    return REGISTRY.get_sample_value(name)
+
+
+def goes(one: Growing, cpu: str) -> None:
+    """Two pods run on a node that is deleted."""
+    one.world.existing_node("goes")
+    one.world.add(*(pod(f"r{number}", cpu=cpu, node_name="goes") for number in range(2)))
+    known = next(each for each in one.world.cluster.claims() if each.name == "goes")
+    going = msgspec.structs.replace(known.metadata, deletion_timestamp=one.world.clock.now())
+    one.world.cluster.claim_changed(known, msgspec.structs.replace(known, metadata=going))
+
+
+def a_drain_for_less_money() -> Growing:
+    """A pod waits and two still run on a node that goes: together they need one node of 2 CPUs, and the money is enough for one CPU."""
+    one = Growing(GrowthLimits(usd_per_hour=0.03), pod("waits", cpu="600m"))
+    one.world.cluster.pool_changed(one.pool, pool(requirements=types("c-1x", "c-2x")))
+    goes(one, "600m")
+    return one
+
+
+def test_what_is_planned_again_for_less_money_is_in_the_batch_its_log_and_its_metrics(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = a_drain_for_less_money()
+    with caplog.at_level("INFO"):
+        batch = one.run()
+    assert batch is not None
+    assert one.claims == 1
+    assert held_back(Limit.USD) == 1
+    usd = sum(min(way.price for way in one.world.types[f"{kind}-amd64-linux"].offerings) for kind in ("c-1x", "c-2x"))
+    assert (batch.pods, batch.claims, batch.unplaced) == (3, 2, 0), (
+        "one for the pod that waits, and one that is held back"
+    )
+    assert batch.usd_per_hour == pytest.approx(usd)
+    assert sample("dovetail_plan_cost") == pytest.approx(usd)
+    told = [record for record in caplog.records if record.message == PLANNED_PENDING_PODS]
+    assert [vars(record)["fields"]["claims"] for record in told] == [2]
+
+
+def test_what_is_planned_again_for_less_money_and_is_held_back_in_its_turn_comes_back_when_that_limit_allows_it() -> (
+    None
+):
+    """Five pods of one node that is too dear: of the small ones that are left one may be created in a minute."""
+    one = Growing(
+        GrowthLimits(claims_per_minute=1, usd_per_hour=0.06), *(pod(f"p{number}", cpu="700m") for number in range(5))
+    )
+    one.world.cluster.pool_changed(one.pool, pool(requirements=types("c-1x", "c-4x")))
+    one.run()
+    assert one.claims == 1
+    assert one.waits == [60.0]
+
+
+def test_where_time_is_up_for_what_is_planned_again_for_less_money_that_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, solve, asked = a_drain_for_less_money(), Prepared.solve, list[int]()
+
+    def late(prepared: Prepared, pods: tuple[Pod, ...], **options: Any) -> Result:
+        asked.append(len(pods))
+        if len(asked) == 1:
+            return solve(prepared, pods, **options)
+        return Result((), {}, tuple(Unplaced(one, (NOT_TRIED,)) for one in pods))
+
+    monkeypatch.setattr(Prepared, "solve", late)
+    one.run()
+    assert one.claims == 0
+    assert [record.message for record in caplog.records].count(REACHED_SOLVE_DEADLINE) == 1
+    assert one.again == ["deadline"]
 
 
 def test_a_restart_in_the_middle_of_the_minute_changes_nothing() -> None:

@@ -283,6 +283,10 @@ def test_the_socket_is_on_loopback_and_takes_no_bodies(served: Served) -> None:
 # ------------------------------------------------------------------ what only the leader knows
 
 
+USD_LEFT = 0.06
+"""Less than one node for five pods of 700 millicores costs."""
+
+
 def remembering(instant: Local, **memory: Any) -> Any:
     """The dump, with a memory."""
 
@@ -334,6 +338,19 @@ def test_a_pod_whose_node_may_not_be_launched_now_says_so() -> None:
     found = why_pod(instant, "default", "web")
     assert (found.state, found.reasons[0].type) == ("FitsNewNode", "GrowthLimited")
     assert "check whether the provisioner is running" not in found.summary
+
+
+def test_a_pod_is_told_of_the_node_that_money_is_left_for() -> None:
+    """Five pods share a node that is too dear; provisioning then plans them once more."""
+    pods = [wire_pod(f"web-{number}", "700m") for number in range(5)]
+    growth = {"held_back": lambda usd: "too dear" if usd > USD_LEFT else "", "usd_left": USD_LEFT}
+    instant = remembering(dumped(*pods), memory=Memory(leads=True), **growth)
+    answers = [why_pod(instant, "default", one["metadata"]["name"]) for one in pods]
+    bought = [one.place.usd_per_hour or 0.0 for one in answers if one.place is not None and not one.reasons]
+    assert 0 < max(bought, default=0.0) <= USD_LEFT
+    assert {each.type for one in answers for each in one.reasons} == {"GrowthLimited"}, (
+        "those that it is not enough for"
+    )
 
 
 def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_expected_to_cost(
