@@ -102,7 +102,7 @@ class Opinion:
 def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
     """What is to be said about an object that is created (`old` is None) or updated; pure.
 
-    Errors that were there before an update are warnings: what is bad already may be changed as long as that makes it no worse.
+    Errors that were there before an update are warnings while their fields stay as they are: what is bad already may be changed elsewhere.
     """
     if obj.metadata.deletion_timestamp is not None or (
         old is not None and old.spec == obj.spec and not _limited_anew(obj, old)
@@ -110,7 +110,7 @@ def opinion(obj: Any, old: Any, beside: Surroundings) -> Opinion:
         return Opinion("unchanged")
     found, together = verdict(obj), _overlays(obj, beside)
     before = () if old is None else (*verdict(old).errors, *_overlays(old, beside).errors)
-    new, known = worsened(before, (*found.errors, *together.errors))
+    new, known = worsened(before, old, (*found.errors, *together.errors), obj)
     if new:
         return Opinion("denied", tuple(new))
     warnings = [

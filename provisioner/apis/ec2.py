@@ -38,6 +38,10 @@ NODECLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 NODECLASS_TAG: Final = NODECLASS_LABEL
 NAME_TAG: Final = "Name"
 
+EFA_ONLY: Final = "efa-only"
+"""Type of an interface without addresses; "efa" is one with them, of which a class cannot say that it wants it."""
+EFA_TYPES: Final = frozenset({"efa", EFA_ONLY})
+
 # AMI families.
 AL2: Final = "AL2"
 AL2023: Final = "AL2023"
@@ -288,7 +292,7 @@ class NetworkInterface(Object, frozen=True, kw_only=True):
     device_index: Annotated[
         int, Schema("Place of the interface on the instance.", required=True, minimum=0, format="int32")
     ] = field(default_factory=lambda: 0)
-    interface_type: Annotated[str, Schema("Kind of the interface.", required=True, enum=("interface", "efa-only"))] = (
+    interface_type: Annotated[str, Schema("Kind of the interface.", required=True, enum=("interface", EFA_ONLY))] = (
         field(default_factory=lambda: "")
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from provisioner.apis import advice, messages, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
@@ -26,6 +28,8 @@ MAX_POOLS: Final = 256
 _POOL_REFERENCE: Final = "spec.template.spec.nodeClassRef"
 _CLAIM_REFERENCE: Final = "spec.nodeClassRef"
 _INDEX: Final = re.compile(r"\[[0-9]+\]", re.ASCII)
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+"""Of a path: a field, or a position or key in brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +138,32 @@ def among_overlays(overlay: NodeOverlay, others: Iterable[NodeOverlay]) -> Verdi
     return Verdict()
 
 
-def worsened(before: Iterable[Violation], after: Iterable[Violation]) -> tuple[list[Violation], list[Violation]]:
-    """The errors that an update brings, and those that were there before it.
+def worsened(
+    before: Iterable[Violation], old: Any, after: Iterable[Violation], new: Any
+) -> tuple[list[Violation], list[Violation]]:
+    """The errors that an update of `old` to `new` brings, and those that were there before it.
 
-    Two are the same when their messages are, and their paths up to positions in lists: an entry may move.
+    Two are the same when their messages are, their paths up to positions in lists, because an entry may move, and the text or number that stands there.
     """
-    left = Counter(map(_key, before))
-    new: list[Violation] = []
-    old: list[Violation] = []
+    known, brought = list[Violation](), list[Violation]()
+    if before := tuple(before):
+        old, new = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    left = Counter(_key(one, old) for one in before)
     for one in after:
-        key = _key(one)
-        (old if left[key] > 0 else new).append(one)
+        key = _key(one, new) if before else None
+        (known if left[key] > 0 else brought).append(one)
         left[key] -= 1
-    return new, old
+    return brought, known
 
 
-def _key(one: Violation) -> tuple[str, str]:
-    return _INDEX.sub("[]", one.path), one.message
+def _key(one: Violation, document: Any) -> tuple[str, str, object] | None:
+    found = document
+    for name, entry in _STEP.findall(one.path):
+        if isinstance(found, list):
+            found = found[int(entry)] if entry.isdecimal() and int(entry) < len(found) else None
+        else:
+            found = found.get(name or entry) if isinstance(found, dict) else None
+    return _INDEX.sub("[]", one.path), one.message, None if isinstance(found, dict | list) else found
 
 
 def _listed(found: list[str]) -> str:

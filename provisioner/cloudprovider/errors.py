@@ -1,30 +1,15 @@
-"""What a cloud provider may answer instead of an instance, and what the caller should do about it."""
-
-import enum
+"""What a cloud provider may answer instead of an instance."""
 
 from provisioner.cloudprovider import messages
-
-
-class Retry(enum.Enum):
-    """What helps after a `CloudError`."""
-
-    LATER = "later"
-    """Try the same again, with back-off."""
-    OTHER_OFFERING = "other offering"
-    """Give this claim up and plan again: what it asked for is not to be had now."""
-    NEVER = "never"
-    """Nothing, as things are: somebody has to change an object first, or there is nothing left to do."""
 
 
 class CloudError(Exception):
     """Base of every error that a provider raises on purpose; anything else is a defect or a broken connection.
 
     Attributes:
-        retry: what the caller should do.
         retry_after: seconds until the same is worth another try; None leaves that to the caller.
     """
 
-    retry: Retry = Retry.LATER
     retry_after: float | None = None
 
 
@@ -54,8 +39,6 @@ class InsufficientCapacityError(CloudError):
         exhausted: whether everything that the claim allows was refused lately, so that pods should go elsewhere if they can.
     """
 
-    retry = Retry.OTHER_OFFERING
-
     def __init__(
         self, claim_name: str, problem: str, retry_after: float | None = None, *, exhausted: bool = True
     ) -> None:
@@ -69,8 +52,6 @@ class InsufficientCapacityError(CloudError):
 
 class NodeClassNotReadyError(CloudError):
     """The NodeClass that the claim refers to is missing or not ready; raised by `CloudProvider.create`."""
-
-    retry = Retry.OTHER_OFFERING
 
     def __init__(self, kind: str, name: str, problem: str) -> None:
         super().__init__(kind, name, problem)
@@ -87,8 +68,6 @@ class InstanceNotFoundError(CloudError):
         failed_launch: why the cloud ended it unasked, a sentence for people: if its Node has not registered, its launch has failed; "" where somebody asked
             for the end, or nobody knows.
     """
-
-    retry = Retry.NEVER
 
     def __init__(self, provider_id: str, failed_launch: str = "") -> None:
         super().__init__(provider_id)

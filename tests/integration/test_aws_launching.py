@@ -581,6 +581,7 @@ class Ended:
 
 ENDED = {
     "Client.InternalError": Ended(pauses=True),
+    "Server.InternalError": Ended(pauses=True, closes=True),
     "Server.InsufficientInstanceCapacity": Ended(closes=True),
     "Client.UserInitiatedShutdown": Ended(),
 }
@@ -616,7 +617,8 @@ def test_an_instance_that_ends_at_launch(ec2: Ec2, fresh_ground: Ground, code: s
         assert made.wait(5, lambda: isinstance(claims.errors.get(second), CreateError))
         error = cast(CreateError, claims.errors[second])
         assert "EC2 terminated instance" in error.message
-        assert "KMS key" in error.message
+        assert code in error.message
+        assert ("KMS key" in error.message) == (code == "Client.InternalError")
         assert 5 < cast(float, error.retry_after) <= FIRST_PAUSE
         assert ec2.calls()["CreateFleet"] == 1
         newer = msgspec.structs.replace(node_class.metadata, generation=2)

@@ -1,12 +1,17 @@
 """A cluster that the first version has left in the middle of its work is taken over without harm."""
 
+import json
 import random
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import VALIDATION_SUCCEEDED
@@ -14,9 +19,19 @@ from provisioner.apis.meta import condition
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.session import EXTENDER, PROVISIONER
 from provisioner.cli.harness.workload import deployment
+from provisioner.cli.main import dovetail
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.errors import TooManyRequests
-from provisioner.kube.resources import DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODES, PDBS, PODS
+from provisioner.kube.resources import (
+    DEPLOYMENTS,
+    EC2NODECLASSES,
+    EVENTS,
+    NODECLAIMS,
+    NODEPOOLS,
+    NODES,
+    PDBS,
+    PODS,
+)
 from tests.chaos.churn import NAMESPACE, Churn
 from tests.chaos.stage import Stage, stage
 from tests.chaos.verdict import Balance, Witness, judge, nodes_ended_with_live_pods, wait_until
@@ -24,6 +39,7 @@ from tests.support import awscluster
 from tests.support.apiproxy import Rule
 from tests.support.awscluster import aws_cluster
 from tests.support.eventually import eventually
+from tests.support.hook import Hook
 from tests.support.oldversion import FIRST_VERSION, OldVersion
 
 pytestmark = pytest.mark.plane
@@ -152,16 +168,55 @@ def test_marks_of_half_a_batch_lead_to_one_instance_a_claim(place: Stage, old: O
     assert wait_until(place, lambda: Balance(place).is_even, SECONDS) is not None, str(Balance(place))
 
 
-BEFORE: Final = "c2d67022"
-"""The last commit that judged what these rows have as it was judged from the first version on."""
+BEFORE: Final = "4c5ed5a7"
+"""The last commit that judged everything that these rows have as it was judged from the first version on."""
 
-JUDGED_ANEW: dict[str, tuple[dict[str, Any], tuple[str, ...], dict[str, str]]] = {
-    "with-ipv6-on-xen": ({"kubelet": {"clusterDNS": ["fd00::a"]}}, ("t2.large",), {}),
-    "no-gpu-on-a-part-of-one": ({}, ("g6f.large",), {}),
-    "on-a-whole-gpu": ({}, ("g6.xlarge", "g6f.xlarge"), {"nvidia.com/gpu": "1"}),
+OWN_TAINT: Final = {"key": "dovetail.dev/team", "effect": names.NO_SCHEDULE}
+STARTUP_TAINT: Final = {"key": "karpenter.sh/warming", "effect": names.NO_SCHEDULE}
+EFA: Final = "vpc.amazonaws.com/efa"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An EC2NodeClass, a NodePool of it, and a pod there, each with something that is judged anew.
+
+    Attributes:
+        types: of instances that the NodePool allows.
+        node_class: more of the class's spec.
+        asks: what the pod asks for beside CPU.
+        template: more of the NodePool's template.
+        budgets: of the NodePool.
+        found: what the condition ValidationSucceeded of the NodePool names afterwards.
+    """
+
+    types: tuple[str, ...]
+    node_class: Mapping[str, Any] = field(default_factory=dict)
+    asks: Mapping[str, str] = field(default_factory=dict)
+    template: Mapping[str, Any] = field(default_factory=dict)
+    budgets: tuple[Mapping[str, str], ...] = ({"nodes": "100%"},)
+    found: str = ""
+
+
+JUDGED_ANEW: Final = {
+    "reserved-taint": Judged(
+        ("m5.large",),
+        template={"taints": [OWN_TAINT]},
+        found="spec.template.spec.taints[0].key: dovetail.dev/team is reserved",
+    ),
+    "reserved-startup-taint": Judged(
+        ("m5.large",),
+        template={"startupTaints": [STARTUP_TAINT]},
+        found="spec.template.spec.startupTaints[0].key: karpenter.sh/warming is reserved",
+    ),
+    "budgets-with-a-gap": Judged(
+        ("m5.large",), budgets=({"nodes": "10%", "schedule": "0 1 * * mon", "duration": "4h"},)
+    ),
+    "with-ipv6-on-xen": Judged(("t2.large",), {"kubelet": {"clusterDNS": ["fd00::a"]}}),
+    "no-gpu-on-a-part-of-one": Judged(("g6f.large",)),
+    "on-a-whole-gpu": Judged(("g6.xlarge", "g6f.xlarge"), asks={"nvidia.com/gpu": "1"}),
+    "efa-on-each-card": Judged(("p4d.24xlarge",), asks={EFA: "4"}),
+    "public-beside-efa": Judged(("p4d.24xlarge",), {"associatePublicIPAddress": True}),
 }
-"""EC2NodeClass, instance types of its NodePool, and what the pod asks for beside CPU."""
-
 
 REFUSED_ANEW: Final = {
     "never-joins": "#cloud-config\npackages: [jq]\n",
@@ -169,42 +224,95 @@ REFUSED_ANEW: Final = {
 }
 """User data of EC2NodeClasses that would not be Ready if they were new."""
 
-AFTERWARDS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+_TWO_INTERFACES: Final = [
+    {"networkCardIndex": 0, "deviceIndex": device, "interfaceType": "interface"} for device in (0, 1)
+]
+WARNED_ANEW: Final[Mapping[str, Mapping[str, Any]]] = {
+    "public-with-two-interfaces": {"associatePublicIPAddress": True, "networkInterfaces": _TWO_INTERFACES},
+    "a-term-without-filter": {
+        "subnetSelectorTerms": [{"tags": {"karpenter.sh/discovery": awscluster.CLUSTER}}, {"tags": {}}]
+    },
+}
+"""EC2NodeClasses that are Ready, and of which something is told."""
+
+_WEIGHT: Final = {"weight": 7}
+_MONITORED: Final = {"detailedMonitoring": True}
+TOLD_ANEW: Final[tuple[tuple[str, str, str, str, Mapping[str, Any], Mapping[str, Any]], ...]] = (
+    (
+        *("NodePool", "reserved-taint", "error", "spec.template.spec.taints[0].key", _WEIGHT),
+        {"template": {"spec": {"taints": [{**OWN_TAINT, "key": "dovetail.dev/other"}]}}},
+    ),
+    (
+        *("NodePool", "reserved-startup-taint", "error", "spec.template.spec.startupTaints[0].key", _WEIGHT),
+        {"template": {"spec": {"startupTaints": [{**STARTUP_TAINT, "key": "karpenter.sh/other"}]}}},
+    ),
+    (
+        *("NodePool", "budgets-with-a-gap", "warning", "spec.disruption.budgets", _WEIGHT),
+        {"disruption": {"budgets": [{"nodes": "20%", "schedule": "0 1 * * mon", "duration": "4h"}]}},
+    ),
+    (
+        "EC2NodeClass",
+        "never-joins",
+        "error",
+        "spec.userData",
+        _MONITORED,
+        {"userData": "#cloud-config\npackages: [x]\n"},
+    ),
+    (
+        *("EC2NodeClass", "of-another-version", "error", "spec.userData", _MONITORED),
+        {"userData": "apiVersion: node.eks.aws/v2\nkind: NodeConfig\nspec: {}\n"},
+    ),
+    (
+        *("EC2NodeClass", "public-with-two-interfaces", "warning", "spec.associatePublicIPAddress", _MONITORED),
+        {"networkInterfaces": [*_TWO_INTERFACES, {**_TWO_INTERFACES[1], "deviceIndex": 2}]},
+    ),
+    (
+        *("EC2NodeClass", "a-term-without-filter", "warning", "spec.subnetSelectorTerms[1]", _MONITORED),
+        {"subnetSelectorTerms": [{"tags": {"karpenter.sh/discovery": awscluster.CLUSTER}}, {"tags": {}}, {"tags": {}}]},
+    ),
+)
+"""What lint and webhook say: kind, name, severity, field, another field that may be changed, and a change of the field for no better."""
+
+AFTERWARDS: Final = {
     "ipv6": ("with-ipv6-on-xen", ("t2.small", "t3.medium"), {}),
     "gpu": ("no-gpu-on-a-part-of-one", ("g6f.large",), {"nvidia.com/gpu": "1"}),
 }
 """What comes to be then: the class, the types of a NodePool, of which the last is right, and what the pod asks for."""
 
 
-def deploy_on(
-    aws: awscluster.AwsCluster, name: str, node_class: str, types: tuple[str, ...], asks: dict[str, str]
-) -> None:
-    """A NodePool of these instance types, and a pod for it."""
+def deploy_on(aws: awscluster.AwsCluster, name: str, node_class: str, wanted: Judged) -> None:
+    """A NodePool, and a pod for it."""
     policy = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
-    document = awscluster.pool(name, node_class, disruption={**policy, "budgets": [{"nodes": "100%"}]})
-    document["spec"]["template"]["spec"]["requirements"] = [
-        {"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": list(types)}
-    ]
-    workload = deployment(name, awscluster.NAMESPACE, 1, {"cpu": "500m", **asks})
+    document = awscluster.pool(name, node_class, disruption={**policy, "budgets": list(wanted.budgets)})
+    document["spec"]["template"]["spec"] |= {
+        "requirements": [{"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": list(wanted.types)}],
+        **wanted.template,
+    }
+    workload = deployment(name, awscluster.NAMESPACE, 1, {"cpu": "500m", **wanted.asks})
     pods = workload["spec"]["template"]["spec"]
     pods["nodeSelector"] = {names.NODEPOOL_LABEL: name}
-    pods["containers"][0]["resources"]["limits"] = asks
+    pods["tolerations"] = [{"key": OWN_TAINT["key"], "operator": "Exists"}]
+    pods["containers"][0]["resources"]["limits"] = dict(wanted.asks)
     applying.apply(aws.client, [document, workload])
 
 
 @pytest.mark.parametrize("old", [BEFORE], indirect=True)
-def test_what_is_judged_anew_stays_as_it_is(old: OldVersion) -> None:
+def test_what_is_judged_anew_stays_as_it_is(old: OldVersion, tmp_path: Path) -> None:
     cluster = DevCluster(temporary=True, extender=False)
     cluster.up()
+    hook = Hook(cluster, tmp_path / "certs")
     try:
         with aws_cluster(cluster, clock_factor=10.0, rate_limits=False) as aws:
             old.start(cluster, "old-provisioner", aws.arguments(), dict(aws.ec2.environment()))
             aws.await_ready(lambda: cluster.log("old-provisioner").read_text())
-            for name, (spec, types, asks) in JUDGED_ANEW.items():
-                aws.node_class(name, **spec)
-                deploy_on(aws, name, name, types, asks)
+            for name, judged in JUDGED_ANEW.items():
+                aws.node_class(name, **judged.node_class)
+                deploy_on(aws, name, name, judged)
             for name, user_data in REFUSED_ANEW.items():
                 aws.node_class(name, userData=user_data)
+            for name, spec in WARNED_ANEW.items():
+                aws.node_class(name, **spec)
+            aws.eventually(lambda: end_of_startup(aws), "the agent of the startup taint has done its work", SECONDS)
             aws.await_running(len(JUDGED_ANEW), SECONDS)
             aws.eventually(lambda: len(aws.initialized()) == len(JUDGED_ANEW), "every node is initialized")
             aws.eventually(
@@ -213,18 +321,83 @@ def test_what_is_judged_anew_stays_as_it_is(old: OldVersion) -> None:
             before = nodes_and_classes(aws)
             cluster.stop("old-provisioner")
             aws.start()
+            hook.launch()
             aws.eventually(lambda: aws.looks() > 10, "nodes were looked at", SECONDS)
             assert nodes_and_classes(aws) == before
             told = {name for name, found in validated(aws).items() if found == ("True", "InvalidUserData")}
             assert told == set(REFUSED_ANEW)
             assert not any(condition(one.status.conditions, "Drifted") for one in aws.claims())
+            for name, judged in JUDGED_ANEW.items():
+                found = condition(aws.client.get(NODEPOOLS, name).status.conditions, VALIDATION_SUCCEEDED)
+                assert found is not None
+                assert found.status == names.TRUE
+                assert found.reason == (names.RESERVED_TAINTS if judged.found else VALIDATION_SUCCEEDED), name
+                assert judged.found in found.message
+            warned = {*REFUSED_ANEW, "public-with-two-interfaces"}
+            warned_of = {(name, "NodeClassWarning") for name in warned}
+            warned_of |= {(name, names.RESERVED_TAINTS) for name, judged in JUDGED_ANEW.items() if judged.found}
+            aws.eventually(lambda: warned_of == warnings(aws), "events tell what is judged anew", SECONDS)
+            eventually(hook.ready, "the webhook is ready")
+            what_is_bad_stays_and_grows_no_worse(aws, cluster)
             for name, (of, types, asks) in AFTERWARDS.items():
-                deploy_on(aws, name, of, types, asks)
+                deploy_on(aws, name, of, Judged(types, asks=asks))
             aws.await_running(len(JUDGED_ANEW) + len(AFTERWARDS), SECONDS)
             bought = {one.pool: one.metadata.labels[names.INSTANCE_TYPE_LABEL] for one in aws.claims()}
             assert {name: bought[name] for name in AFTERWARDS} == {name: row[1][-1] for name, row in AFTERWARDS.items()}
     finally:
+        hook.close()
         cluster.down()
+
+
+def warnings(aws: awscluster.AwsCluster) -> set[tuple[str, str]]:
+    """Object and reason of each Warning about a class or pool."""
+    kinds = ("EC2NodeClass", "NodePool")
+    found = [one for one in aws.client.list(EVENTS, "default") if one.type == "Warning"]
+    return {(one.involved_object.name, one.reason) for one in found if one.involved_object.kind in kinds}
+
+
+def end_of_startup(aws: awscluster.AwsCluster) -> bool:
+    """Take the startup taint off its registered node, as its agent would; whether it was there."""
+    for node in aws.instance_nodes():
+        left = [one for one in node.spec.taints if one.key != STARTUP_TAINT["key"]]
+        if len(left) < len(node.spec.taints) and names.REGISTERED_LABEL in node.metadata.labels:
+            aws.client.patch(NODES, node.metadata.name, {"spec": {"taints": msgspec.to_builtins(left)}})
+            return True
+    return False
+
+
+def what_is_bad_stays_and_grows_no_worse(aws: awscluster.AwsCluster, cluster: DevCluster) -> None:
+    """Another field may be changed, with a warning that names the bad one; the bad one may be changed for a good one only; lint names it too."""
+
+    def kubectl(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command, environment = [str(cluster.bin("kubectl")), *arguments], {**cluster.env, **cluster.environment()}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def patched(kind: str, name: str, spec: Mapping[str, Any]) -> "subprocess.CompletedProcess[str]":
+        return kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    written = kubectl("get", "nodepools,ec2nodeclasses", "-o", "yaml").stdout
+    linted = json.loads(CliRunner().invoke(dovetail, ["lint", "-o", "json", "-"], input=written).stdout)["findings"]
+    for kind, name, severity, field_of, other, bad in TOLD_ANEW:
+        path = f"{kind}/{name}", severity, field_of
+        assert path in {(one["object"], one["severity"], one["path"]) for one in linted}, (path, linted)
+        done = patched(kind, name, other)
+        assert not done.returncode, done.stderr
+        assert field_of in done.stderr, f"no warning of {field_of}: {done.stderr!r}"
+        done = patched(kind, name, bad)
+        assert bool(done.returncode) == (severity == "error"), f"{name}: {done.stderr}"
+        assert field_of in done.stderr
+    aws.eventually(lambda: aws.looks() > 0 and all(ready(aws).values()), "all classes stay Ready", SECONDS)
+
+
+def ready(aws: awscluster.AwsCluster) -> dict[str, bool]:
+    """Whether each class is Ready as it stands."""
+    found = {}
+    for one in aws.client.list(EC2NODECLASSES):
+        told = condition(one.status.conditions, names.READY)
+        assert told is None or told.status == names.TRUE, f"{one.name}: {told}"
+        found[one.name] = told is not None and told.observed_generation == one.metadata.generation
+    return found
 
 
 def validated(aws: awscluster.AwsCluster) -> dict[str, tuple[str, str]]:

@@ -185,6 +185,22 @@ def test_what_is_bad_already_may_be_changed_but_not_for_the_worse() -> None:
     assert answered(review(pool(), WORSE)) == ADMITTED
 
 
+def _bad_class(user_data: str, **spec: Any) -> Document:
+    kind = {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"}}
+    return {**kind, "spec": {"amiSelectorTerms": [{"alias": "al2023@v1"}], "userData": user_data, **spec}}
+
+
+def test_a_field_that_is_bad_may_stay_and_not_be_changed_for_one_as_bad() -> None:
+    """The same is wrong with both, but what was accepted was the former: the class would lose Ready."""
+    before = _bad_class("#cloud-config\npackages: [jq]\n")
+    response = answered(review(_bad_class("#cloud-config\npackages: [jq]\n", detailedMonitoring=True), before))
+    assert response["allowed"]
+    assert response["warnings"][0].startswith("still invalid: spec.userData: ")
+    response = answered(review(_bad_class("#cloud-config\npackages: [curl]\n"), before))
+    assert not response["allowed"]
+    assert "spec.userData" in response["status"]["message"]
+
+
 def test_a_bad_entry_may_move_and_not_be_doubled() -> None:
     first, second = need("kubernetes.io/os", "In", "linux"), need("karpenter.sh/capacity-type", "In", "SPOT")
     assert answered(review(pool(second, first), pool(first, second)))["allowed"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from botocore import exceptions as botocore_errors
 
-from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError, Retry
+from provisioner.cloudprovider.errors import CloudError, CreateError, InsufficientCapacityError
 
 #: What botocore raises: AWS answered with an error, or did not answer.
 BOTOCORE_ERRORS: Final = (botocore_errors.BotoCoreError, botocore_errors.ClientError)
@@ -89,7 +89,6 @@ class Failure:
         reason: for conditions and the metric of launch failures; Karpenter's words.
         code: AWS's code, "" where there is none.
         message: AWS's message.
-        retry: what helps.
         scope: what is not to be had now.
         advice: what a person should do, one sentence; "" where waiting is all.
         maybe_done: whether the call may have had its effect all the same, by this attempt or by one before it.
@@ -99,7 +98,6 @@ class Failure:
     reason: str
     code: str
     message: str
-    retry: Retry = Retry.LATER
     scope: Scope = Scope.NOTHING
     advice: str = ""
     maybe_done: bool = False
@@ -128,7 +126,6 @@ class _Rule:
     matches: Callable[[str, str], bool]
     kind: Kind
     reason: str
-    retry: Retry
     scope: Scope = Scope.NOTHING
     advice: str = ""
     maybe_done: bool = False
@@ -181,16 +178,15 @@ THROTTLES: Final = frozenset(_THROTTLE_CODES)
 """Codes that mean: too many calls."""
 
 _RULES: Final[tuple[_Rule, ...]] = (
-    _Rule(_code("DryRunOperation"), Kind.DRY_RUN, "DryRunOperation", Retry.NEVER),
+    _Rule(_code("DryRunOperation"), Kind.DRY_RUN, "DryRunOperation"),
     _Rule(
         _any(
             _code("AuthFailure.ServiceLinkedRoleCreationNotPermitted"), _says("ServiceLinkedRoleCreationNotPermitted")
         ),
         Kind.DENIED,
         SPOT_ROLE_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.CAPACITY_TYPE,
-        "create the service-linked role, once per account: aws iam create-service-linked-role "
+        scope=Scope.CAPACITY_TYPE,
+        advice="create the service-linked role, once per account: aws iam create-service-linked-role "
         "--aws-service-name spot.amazonaws.com",
     ),
     _Rule(
@@ -202,56 +198,48 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.CREDENTIALS,
         UNAUTHORIZED,
-        Retry.LATER,
         advice="check the role, the credentials and the clock of the provisioner",
     ),
     _Rule(
         _says("Not authorized for images"),
         Kind.DENIED,
         "AMIAuthorizationFailure",
-        Retry.NEVER,
         advice="share the image with this account and allow this account to use the key that encrypts its snapshots",
     ),
     _Rule(
         _all(_DENIED, _says("explicit deny", "permissions boundary")),
         Kind.DENIED,
         UNAUTHORIZED,
-        Retry.NEVER,
         advice="the permissions boundary of the controller role denies the call; change the boundary, because a policy alone is not sufficient",
     ),
     _Rule(
         _all(_DENIED, _any(_says("explicit deny", "service control policy"), _says("service control policy"))),
         Kind.DENIED,
         UNAUTHORIZED,
-        Retry.NEVER,
         advice="a service control policy of the organization denies the call; contact the administrator of the organization",
     ),
     _Rule(
         _all(_DENIED, _says("permissions boundary")),
         Kind.DENIED,
         UNAUTHORIZED,
-        Retry.NEVER,
         advice="the permissions boundary of the controller role does not allow the call; add the action to the boundary",
     ),
     _Rule(
         _DENIED,
         Kind.DENIED,
         UNAUTHORIZED,
-        Retry.NEVER,
         advice="add the permission to the controller role; `dovetail aws check` lists missing permissions",
     ),
     _Rule(
         _says("InvalidParameter", "belong to different networks"),
         Kind.INVALID,
         "SecurityGroupSubnetVPCMismatch",
-        Retry.NEVER,
         advice="the security groups and subnets of the EC2NodeClass must belong to the same VPC",
     ),
     _Rule(
         _any(_says("iamInstanceProfile.name is invalid"), _says("Invalid IAM Instance Profile name")),
         Kind.INVALID,
-        "InstanceProfileNameInvalid",
-        Retry.LATER,  # a profile that was just made takes some seconds to be known everywhere
+        "InstanceProfileNameInvalid",  # a profile that was just made takes some seconds to be known everywhere
         advice="check that the instance profile exists; a new instance profile becomes usable after some seconds",
     ),
     _Rule(
@@ -262,42 +250,32 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.NOT_FOUND,
         LAUNCH_TEMPLATE_NOT_FOUND,
-        Retry.LATER,
     ),
     _Rule(
         _says("User data is limited to"),
         Kind.INVALID,
         "UserDataSizeLimitExceeded",
-        Retry.NEVER,
         advice="shorten spec.userData; the merged user data must not exceed 16384 bytes",
     ),
     _Rule(
         _starts("InvalidUserData"),
         Kind.INVALID,
         "InvalidUserData",
-        Retry.NEVER,
         advice="EC2 cannot read the user data; check spec.userData of the EC2NodeClass",
     ),
     _Rule(
-        _any(_code("InvalidAMIID.Malformed"), _says("InvalidAMIID.Malformed")),
+        _says("InvalidAMIID.Malformed"),
         Kind.INVALID,
         "InvalidAMIID",
-        Retry.NEVER,
         advice="check the image IDs in spec.amiSelectorTerms of the EC2NodeClass",
     ),
     _Rule(
         _any(_starts("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"), _says("InvalidAMIID.NotFound")),
         Kind.NOT_FOUND,
-        "AMINotFound",
-        Retry.LATER,  # the next discovery drops the image
+        "AMINotFound",  # the next discovery drops the image
         advice="the image does not exist; check spec.amiSelectorTerms of the EC2NodeClass",
     ),
-    _Rule(
-        _any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")),
-        Kind.THROTTLED,
-        "RequestLimitExceeded",
-        Retry.LATER,
-    ),
+    _Rule(_any(_code(*_THROTTLE_CODES), _says("RequestLimitExceeded")), Kind.THROTTLED, "RequestLimitExceeded"),
     _Rule(
         _any(
             _code("InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "Unavailable"),
@@ -307,121 +285,106 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.SERVER,
         "InternalError",
-        Retry.LATER,
         maybe_done=True,
     ),
     _Rule(
         _says("not eligible for Free Tier"),
         Kind.INVALID,
         "FreeTierIneligible",
-        Retry.OTHER_OFFERING,
-        Scope.OFFERING,
-        "accounts on the free plan can launch only a few instance types; upgrade the plan, or allow those types in the NodePool",
+        scope=Scope.OFFERING,
+        advice="accounts on the free plan can launch only a few instance types; upgrade the plan, or allow those types in the NodePool",
     ),
     _Rule(
-        _any(_code("MaxFleetCountExceeded"), _says("MaxFleetCountExceeded")),
+        _says("MaxFleetCountExceeded"),
         Kind.QUOTA,
         "FleetQuotaExceeded",
-        Retry.LATER,
-        Scope.FLEET_QUOTA,
-        "raise the EC2 Fleet quota in this Region",
+        scope=Scope.FLEET_QUOTA,
+        advice="raise the EC2 Fleet quota in this Region",
     ),
     _Rule(
         # the code is not in AWS' list; source: https://github.com/aws/karpenter-provider-aws/issues/8686
         _code("MaxTemplateLimitExceeded", "LaunchTemplateLimitExceeded"),
         Kind.QUOTA,
         LAUNCH_TEMPLATE_QUOTA,
-        Retry.LATER,
         advice="raise the launch template quota in this Region, or delete unused launch templates",
     ),
     _Rule(
-        _any(_code("PendingVerification"), _says("PendingVerification")),
+        _says("PendingVerification"),
         Kind.QUOTA,
         "AccountPendingVerification",
-        Retry.LATER,
         advice="AWS is still validating the account in this Region; this takes up to four hours",
     ),
     _Rule(
-        _any(_code("MaxSpotInstanceCountExceeded"), _says("MaxSpotInstanceCountExceeded")),
+        _says("MaxSpotInstanceCountExceeded"),
         Kind.QUOTA,
         "SpotQuotaExceeded",
-        Retry.OTHER_OFFERING,
-        Scope.VCPU_QUOTA,
-        "raise the quota for Spot Instance requests in this Region",
+        scope=Scope.VCPU_QUOTA,
+        advice="raise the quota for Spot Instance requests in this Region",
     ),
     _Rule(
         _any(_starts("VcpuLimitExceeded", "InstanceLimitExceeded"), _says("VcpuLimitExceeded")),
         Kind.QUOTA,
         "VCPULimitExceeded",
-        Retry.OTHER_OFFERING,
-        Scope.VCPU_QUOTA,
-        "raise the quota for running On-Demand vCPUs of these instance types in this Region",
+        scope=Scope.VCPU_QUOTA,
+        advice="raise the quota for running On-Demand vCPUs of these instance types in this Region",
     ),
     _Rule(
-        _any(_code("InsufficientFreeAddressesInSubnet"), _says("InsufficientFreeAddressesInSubnet")),
+        _says("InsufficientFreeAddressesInSubnet"),
         Kind.ADDRESSES,
         _NO_ADDRESSES,
-        Retry.OTHER_OFFERING,
-        Scope.SUBNET,
-        "add subnets with free IP addresses to the EC2NodeClass",
+        scope=Scope.SUBNET,
+        advice="add subnets with free IP addresses to the EC2NodeClass",
     ),
     _Rule(
         # the first where the free addresses are scattered, the second where there are too few of them
         _any(_code("InsufficientCidrBlocks"), _says("InvalidParameterValue", "sufficient free", "prefixes")),
         Kind.ADDRESSES,
         _NO_ADDRESSES,
-        Retry.OTHER_OFFERING,
-        Scope.PREFIXES,
-        "spec.ipPrefixCount needs free blocks of 16 contiguous addresses; create a CIDR reservation for prefixes in the subnet, "
+        scope=Scope.PREFIXES,
+        advice="spec.ipPrefixCount needs free blocks of 16 contiguous addresses; create a CIDR reservation for prefixes in the subnet, "
         "or add subnets to the EC2NodeClass",
     ),
     _Rule(
         _code("InsufficientAddressCapacity"),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.OFFERING,
-        "AWS has no public IP addresses left there; set spec.associatePublicIPAddress of the EC2NodeClass to false if nodes need none",
+        scope=Scope.OFFERING,
+        advice="AWS has no public IP addresses left there; set spec.associatePublicIPAddress of the EC2NodeClass to false if nodes need none",
     ),
     _Rule(
         _code("NetworkInterfaceLimitExceeded"),
         Kind.QUOTA,
         LAUNCH_FAILED,
-        Retry.LATER,
         advice="raise the quota for network interfaces in this Region",
     ),
     _Rule(
         _code("VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
         Kind.QUOTA,
         "VolumeLimitExceeded",
-        Retry.LATER,
         advice="raise the Amazon EBS quotas for the storage and IOPS of this volume type in this Region, or delete unused volumes",
     ),
     _Rule(
         _code("InsufficientVolumeCapacity", "VolumeTypeNotAvailableInZone"),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.OFFERING,
-        "the Availability Zone has no such volumes; allow other zones or another volumeType in spec.blockDeviceMappings",
+        scope=Scope.OFFERING,
+        advice="the Availability Zone has no such volumes; allow other zones or another volumeType in spec.blockDeviceMappings",
     ),
     _Rule(
         _says("limit of instances in this spread placement group"),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.ZONE_OF_GROUP,
-        "a spread placement group allows seven instances per Availability Zone",
+        scope=Scope.ZONE_OF_GROUP,
+        advice="a spread placement group allows seven instances per Availability Zone",
     ),
     _Rule(
         _code("InvalidCapacityReservationState.PendingActivation"),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.RESERVATION,
-        "the Capacity Block has not started yet",
+        scope=Scope.RESERVATION,
+        advice="the Capacity Block has not started yet",
     ),
-    _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, Retry.OTHER_OFFERING, Scope.RESERVATION),
+    _Rule(_code("ReservationCapacityExceeded"), Kind.SHORTAGE, LAUNCH_FAILED, scope=Scope.RESERVATION),
     _Rule(
         _any(
             _code("InsufficientInstanceCapacity", "UnfulfillableCapacity", "Unsupported", "InsufficientCapacity"),
@@ -429,22 +392,19 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.OFFERING,
+        scope=Scope.OFFERING,
     ),
     _Rule(
         # a fleet's word for Unsupported; source: https://github.com/aws/karpenter-provider-aws/issues/1219, /2243 and /6483
         _all(_code("InvalidFleetConfiguration"), _says("not supported in your requested Availability Zone")),
         Kind.SHORTAGE,
         LAUNCH_FAILED,
-        Retry.OTHER_OFFERING,
-        Scope.OFFERING,
+        scope=Scope.OFFERING,
     ),
     _Rule(
         _code("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "ClientTokenConflict"),
         Kind.MISMATCH,
         "IdempotentParameterMismatch",
-        Retry.LATER,
     ),
     _Rule(
         _any(
@@ -462,7 +422,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.NOT_FOUND,
         LAUNCH_FAILED,
-        Retry.LATER,
     ),
     _Rule(
         _any(
@@ -471,7 +430,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.EXISTS,
         LAUNCH_FAILED,
-        Retry.LATER,
     ),
     _Rule(
         _any(
@@ -481,7 +439,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         ),
         Kind.INVALID,
         LAUNCH_FAILED,
-        Retry.NEVER,
         advice="EC2 rejects the request; check the EC2NodeClass",
     ),
 )
@@ -517,9 +474,7 @@ def classify(code: str, message: str = "", status: int = 0) -> Failure:
     bare = code.removeprefix("Client.").removeprefix("Server.")
     for rule in _RULES:
         if rule.matches(bare, message):
-            return Failure(
-                rule.kind, rule.reason, code, message, rule.retry, rule.scope, rule.advice, maybe_done=rule.maybe_done
-            )
+            return Failure(rule.kind, rule.reason, code, message, rule.scope, rule.advice, maybe_done=rule.maybe_done)
     if status == _THROTTLE_STATUS:
         return Failure(Kind.THROTTLED, "RequestLimitExceeded", code, message)
     if status >= _SERVER_STATUS or status == _TIMEOUT_STATUS:
@@ -574,7 +529,7 @@ def _classify_last(error: BaseException) -> Failure:
                 advice="assign a role to the provisioner with EKS Pod Identity, IRSA or an instance profile",
             )
         case botocore_errors.ParamValidationError():
-            return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error), Retry.NEVER)
+            return Failure(Kind.INVALID, LAUNCH_FAILED, "", str(error))
         case botocore_errors.HTTPClientError():  # cut off while it was answered
             return Failure(Kind.CONNECTION, LAUNCH_FAILED, "", str(error), maybe_done=True)
         case botocore_errors.ConnectionError():  # never reached, unless TLS broke in the middle
@@ -598,9 +553,7 @@ def launch_error(claim_name: str, failures: Sequence[Failure]) -> CloudError:
     """
     telling = next((failure for failure in failures if not failure.unfulfillable), None)
     if telling is not None:
-        error = CreateError(telling.reason, str(telling))
-        error.retry = telling.retry
-        return error
+        return CreateError(telling.reason, str(telling))
     problems = list(dict.fromkeys(map(str, failures)))
     return InsufficientCapacityError(claim_name, "; ".join(problems) or "EC2 launched no instance and gave no reason")
 

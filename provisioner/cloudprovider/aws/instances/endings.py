@@ -11,7 +11,7 @@ from typing import Final
 
 from provisioner.cloudprovider.aws.access.errors import LAUNCH_FAILED, Failure, Kind, Scope, classify
 from provisioner.cloudprovider.aws.instances import messages
-from provisioner.cloudprovider.errors import InstanceNotFoundError, Retry
+from provisioner.cloudprovider.errors import InstanceNotFoundError
 
 _ASKED_FOR: Final = frozenset(
     {
@@ -26,11 +26,10 @@ _ASKED_FOR: Final = frozenset(
 """Codes of instances that somebody ended, or that EC2 took back: their launch did not fail."""
 
 _RULES: Final = {
-    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.ALLOW_THE_KEY),
-    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.SNAPSHOT),
-    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Retry.LATER, Scope.NOTHING, messages.SHUT_DOWN),
-    # the host failed: elsewhere it may not
-    "Server.InternalError": (Kind.SERVER, "InternalError", Retry.OTHER_OFFERING, Scope.OFFERING, ""),
+    "Client.InternalError": (Kind.DENIED, LAUNCH_FAILED, Scope.NOTHING, messages.ALLOW_THE_KEY),
+    "Client.InvalidSnapshot.NotFound": (Kind.NOT_FOUND, LAUNCH_FAILED, Scope.NOTHING, messages.SNAPSHOT),
+    "Client.InstanceInitiatedShutdown": (Kind.UNKNOWN, LAUNCH_FAILED, Scope.NOTHING, messages.SHUT_DOWN),
+    "Server.InternalError": (Kind.SERVER, "InternalError", Scope.OFFERING, ""),
 }
 
 
@@ -40,6 +39,14 @@ class EndedAtLaunchError(InstanceNotFoundError):
     def __init__(self, instance_id: str, failure: Failure) -> None:
         super().__init__(instance_id, messages.ended_at_launch(instance_id, str(failure)))
         self.failure = failure
+
+
+def holds_back(failure: Failure) -> bool:
+    """Whether launches like this one pause until a Node registers: not where EC2 ran out of capacity, which it has elsewhere.
+
+    A host that failed is left, too; but that it was the host is only EC2's word, and the next one may end in the same way.
+    """
+    return failure.kind is not Kind.SHORTAGE
 
 
 def launch_failure(code: str, message: str) -> Failure | None:
@@ -59,5 +66,5 @@ def launch_failure(code: str, message: str) -> Failure | None:
     rule = _RULES.get(code)
     if rule is None:
         return classify(code, said)
-    kind, reason, retry, scope, advice = rule
-    return Failure(kind, reason, code, said, retry, scope, advice)
+    kind, reason, scope, advice = rule
+    return Failure(kind, reason, code, said, scope, advice)

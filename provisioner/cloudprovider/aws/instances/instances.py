@@ -36,7 +36,6 @@ ENDING: Final = frozenset({SHUTTING_DOWN, TERMINATED})
 CAPACITY_BLOCK: Final = "capacity-block"
 INTERRUPTIBLE: Final = "interruptible-capacity-reservation"
 _PROVIDER_ID: Final = re.compile(r".*:///(?P<zone>[^/]*)/(?P<id>[^/]+)", re.ASCII)
-_EFA_TYPES: Final = frozenset({"efa", "efa-only"})
 _FILTER_VALUES: Final = 200  # EC2 takes no more in one filter
 _PAGE: Final = 1000
 
@@ -147,7 +146,7 @@ class Instance:
             reservation_type="" if not reserved else CAPACITY_BLOCK if lifecycle == CAPACITY_BLOCK else "default",
             interruptible=lifecycle == INTERRUPTIBLE,
             profile_arn=(row.get("IamInstanceProfile") or {}).get("Arn", ""),
-            efas=sum(one.get("InterfaceType") in _EFA_TYPES for one in row.get("NetworkInterfaces", ())),
+            efas=sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in row.get("NetworkInterfaces", ())),
             tenancy=placement.get("Tenancy") or labels.DEFAULT_TENANCY,
             group_id=placement.get("GroupId", ""),
             partition=int(placement.get("PartitionNumber") or 0),

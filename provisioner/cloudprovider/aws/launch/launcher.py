@@ -41,7 +41,7 @@ from provisioner.cloudprovider.aws.access.errors import (
     launch_error,
     may_repeat,
 )
-from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError
+from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, holds_back
 from provisioner.cloudprovider.aws.instances.instances import Instance, InstanceError, Instances, instance_id_of
 from provisioner.cloudprovider.aws.instances.messages import ended_at_launch
 from provisioner.cloudprovider.aws.launch import fleet, launch_marks, messages, orders, recovery
@@ -841,26 +841,21 @@ class Launcher:
             self._let_wait(claims, failure.reason, str(failure), self._look)
 
     def _note_failure(self, claim: NodeClaim, provider_id: str, failure: Failure | None) -> None:
-        """EC2 ended the instance of a claim at launch: another offering, or its lane in growing pauses. Once for each claim; not where its Node came."""
-        uid, lane, now = claim.metadata.uid, _lane_of(claim), self._clock.now()
+        """EC2 ended the instance of a claim at launch: another offering, its lane in growing pauses, or both. Once for each claim; not where its Node came."""
         if failure is None or is_true(claim.status.conditions, names.REGISTERED):
             return
-        node_class = self._world.class_of(claim)
-        registered = frozenset(one.metadata.uid for one in self._world.claims() if _has_come(one, lane))
-        offer = orders.offer_of(claim)
         with self._changed:
-            if uid in self._failures:
+            if claim.metadata.uid in self._failures:
                 return
-            self._failures[uid] = None
+            self._failures[claim.metadata.uid] = None
             forget_oldest(self._failures, _MAX_KEPT)
-            if not failure.unfulfillable:
-                text = ended_at_launch(instance_id_of(provider_id), str(failure))
-                self._pacing.ended(lane, CreateError(failure.reason, text), self._clock.monotonic())
-                generation = 0 if node_class is None else node_class.metadata.generation
-                self._before[lane] = _Before(generation, registered)
-                forget_oldest(self._before, _MAX_KEPT)
+        if holds_back(failure):
+            self._hold_back(
+                claim, CreateError(failure.reason, ended_at_launch(instance_id_of(provider_id), str(failure)))
+            )
+        offer = orders.offer_of(claim)
         if failure.unfulfillable:
-            self._shortages.failed(offer, now, failure.code, failure.scope)
+            self._shortages.failed(offer, self._clock.now(), failure.code, failure.scope)
         _FAILURES.labels(offer.zone, self._zone_ids.get(offer.zone, ""), offer.capacity_type, failure.reason).inc()
         _log.warning(
             messages.EC2_ENDED_AN_INSTANCE_AT_LAUNCH,
@@ -869,6 +864,14 @@ class Launcher:
             reason=failure.reason,
             error=str(failure),
         )
+
+    def _hold_back(self, claim: NodeClaim, error: CreateError) -> None:
+        lane, node_class = _lane_of(claim), self._world.class_of(claim)
+        registered = frozenset(one.metadata.uid for one in self._world.claims() if _has_come(one, lane))
+        with self._changed:
+            self._pacing.ended(lane, error, self._clock.monotonic())
+            self._before[lane] = _Before(0 if node_class is None else node_class.metadata.generation, registered)
+            forget_oldest(self._before, _MAX_KEPT)
 
     def _look_for_nodes(self, lane: tuple[str, str], claim: NodeClaim) -> None:
         """End the pauses of a lane once a Node of it has registered since, or its class has changed."""
@@ -1186,7 +1189,7 @@ def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
             made = CreateError(error.reason, error.message)
         case _:
             made = CreateError(names.LAUNCH_FAILED, str(error))
-    made.retry, made.retry_after = error.retry, error.retry_after
+    made.retry_after = error.retry_after
     return made
 
 

@@ -550,7 +550,7 @@ def _placement_of(order: Order, template: str) -> Mapping[str, object]:
 
 def _efas_in(order: Order, template: str) -> int:
     found = next((one.data for one in order.needed if one.name == template), {})
-    return sum(one.get("InterfaceType") in {"efa", "efa-only"} for one in found.get("NetworkInterfaces", ()))
+    return sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in found.get("NetworkInterfaces", ()))
 
 
 def _amounts(given: Resources, efas: int) -> Resources:

@@ -1,6 +1,7 @@
 """How fast and how much may be ordered while things go wrong: a pace for those that are short, a trial size and a hold for each lane. No clock, no I/O.
 
-A lane whose instances EC2 ends at launch orders one at a time, in growing pauses, until a Node has registered: that CreateFleet says yes proves nothing there.
+A lane whose instances EC2 ends at launch (`endings.holds_back`) orders one at a time, in growing pauses, until a Node has registered: that CreateFleet
+says yes proves nothing there.
 
 A lane is a class and a pool (`Order.lane`). A lane is short for a while after a fleet of it got nothing; all short lanes share one pace, so that EC2 is not
 asked too often in vain, and the others are not slowed by them. Times are monotonic seconds. Not thread-safe: the launcher's lock guards it.

@@ -295,7 +295,7 @@ def _interfaces(node_class: EC2NodeClass, instance: InstanceSpec) -> list[dict[s
                 "DeviceIndex": one.device_index,
                 "InterfaceType": one.interface_type,
                 **groups,
-                **({} if one.interface_type == "efa-only" else extras),
+                **({} if one.interface_type == ec2.EFA_ONLY else extras),
             }
             for one in instance.interfaces
         ]

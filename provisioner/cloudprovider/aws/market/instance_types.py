@@ -56,7 +56,6 @@ _KUBE_RESERVED_CPU: Final = ((0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0
 _GPU_RESOURCES: Final = {"NVIDIA": labels.NVIDIA_GPU, "AMD": labels.AMD_GPU, "Habana": labels.GAUDI}
 _EVICTION_SIGNALS: Final = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 _RESERVABLE: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
-_EFA_ONLY: Final = "efa-only"
 _VAGUE_NETWORK: Final = frozenset({"Very Low", "Low", "Low to Moderate", "Moderate", "High"})
 
 LearnedMemory = Callable[[str, str], int | None]
@@ -293,12 +292,12 @@ def efa_interfaces(info: TypeInfo, shape: Shape) -> tuple[NetworkInterface, ...]
     places = [
         (card.index, 1 if card is first else 0)
         for card in info.cards
-        if card.takes(_EFA_ONLY) and not (card is first and (both or first.interfaces == 1))
+        if card.takes(ec2.EFA_ONLY) and not (card is first and (both or first.interfaces == 1))
     ]
     made = [
         NetworkInterface(interface_type="efa" if both else "interface"),
         *(
-            NetworkInterface(network_card_index=card, device_index=device, interface_type=_EFA_ONLY)
+            NetworkInterface(network_card_index=card, device_index=device, interface_type=ec2.EFA_ONLY)
             for card, device in places[: info.efa_interfaces - both]
         ),
     ]
@@ -466,12 +465,12 @@ def _volume_bytes(node_class: EC2NodeClass) -> int:
 
 
 def _efas(interfaces: Iterable[NetworkInterface]) -> list[NetworkInterface]:
-    return [one for one in interfaces if one.interface_type != "interface"]
+    return [one for one in interfaces if one.interface_type in ec2.EFA_TYPES]
 
 
 def _addresses(info: TypeInfo, shape: Shape, reserved: int) -> int:
     """IPv4 addresses for pods that the default network card can have."""
-    efa = sum(one.interface_type == _EFA_ONLY and one.network_card_index == 0 for one in shape.interfaces or ())
+    efa = sum(one.interface_type == ec2.EFA_ONLY and one.network_card_index == 0 for one in shape.interfaces or ())
     interfaces = info.default_interfaces - reserved - efa
     return max(0, interfaces) * max(0, info.ipv4_per_interface - 1)
 

@@ -50,7 +50,6 @@ class DiscoveryError(CloudError):
     def __init__(self, action: str, failure: Failure) -> None:
         super().__init__(action, failure)
         self.action, self.failure = action, failure
-        self.retry = failure.retry
 
     def __str__(self) -> str:
         return f"{self.action}: {self.failure}"

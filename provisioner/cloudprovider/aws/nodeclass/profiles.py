@@ -23,7 +23,7 @@ from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.answer_cache import Remembered
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
-from provisioner.cloudprovider.errors import CloudError, Retry
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.support import logs
 
 KEEP: Final = timedelta(minutes=15)
@@ -43,8 +43,6 @@ class ProfileError(CloudError):
         reason: of the condition InstanceProfileReady.
         message: what to change.
     """
-
-    retry = Retry.NEVER
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(reason, message)

@@ -90,7 +90,7 @@ def addresses_of(node_class: EC2NodeClass, *, ipv6: bool) -> int:
         node_class: an interface of type efa-only has no address; every other one has one, and its prefixes.
         ipv6: whether the cluster's pods have IPv6 addresses; then the prefixes are IPv6's.
     """
-    interfaces = sum(one.interface_type != "efa-only" for one in node_class.network_interfaces)
+    interfaces = sum(one.interface_type != ec2.EFA_ONLY for one in node_class.network_interfaces)
     prefixes = 0 if ipv6 else node_class.spec.ip_prefix_count or 0
     return max(1, interfaces) * (1 + _PREFIX * prefixes)
 

@@ -111,6 +111,7 @@ def _yaml(document: bytes) -> str:
     )
 
 
+@functools.lru_cache(maxsize=32)
 def is_mapping(text: str) -> bool:
     """Whether a text that does not say its type is YAML: its first document is a mapping, and it is no script.
 

@@ -102,7 +102,7 @@ def _of_parts(user_data: str) -> Iterator[_Said]:
 
 
 def _of_node_config(text: str) -> Iterator[_Said]:
-    cluster = node_config.cluster_of(text)
+    cluster = node_config.read(text).cluster
     for field, what in _NODE_CONFIG.items():
         if isinstance(cluster.get(field), str) and cluster[field]:
             yield _Said(f"NodeConfig spec.cluster.{field}", what, cluster[field])

@@ -8,8 +8,10 @@ Source: https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api, https://awslab
 
 import base64
 import binascii
+import functools
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis import openapi
@@ -57,52 +59,51 @@ _SCHEMA: Final = _object(
 )
 
 
-def problem(text: str) -> str:
-    """Why nodeadm does not take a part of type application/node.eks.aws; "" when it does, or that cannot be told.
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """A part of type application/node.eks.aws, read.
+
+    Attributes:
+        problem: why nodeadm does not take it; "" when it does, or that cannot be told.
+        unread: a sentence for what nodeadm passes over in a part that it takes; unknown fields may be those of a newer nodeadm.
+        cluster: its spec.cluster, as it stands there; empty where there is none.
+    """
+
+    problem: str = ""
+    unread: tuple[str, ...] = ()
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+
+
+@functools.lru_cache(maxsize=32)  # whoever judges a class asks for each of these; a part has 64 KiB at most
+def read(text: str) -> NodeConfig:
+    """What a part says.
 
     Args:
         text: of the part; it may be base64, and compressed within.
     """
     try:
-        document = _first(text).value
+        found = _first(text)
     except yamltext.UnboundedError:
-        return ""
+        return NodeConfig()
     except ValueError as error:
-        return messages.part_not_unpacked(error)
+        return NodeConfig(messages.part_not_unpacked(error))
     except yamltext.DocumentError as error:
-        return messages.not_a_node_config(str(error))
+        return NodeConfig(messages.not_a_node_config(str(error)))
+    document = found.value
     if not isinstance(document, Mapping):
-        return messages.not_a_node_config(messages.YAML_IS_NO_MAPPING)
+        return NodeConfig(messages.not_a_node_config(messages.YAML_IS_NO_MAPPING))
+    spec = document.get("spec")
+    cluster = spec.get("cluster") if isinstance(spec, Mapping) else None
+    cluster = cluster if isinstance(cluster, Mapping) else {}
     version, kind = document.get("apiVersion"), document.get("kind")
     if (version, kind) != (API_VERSION, KIND):
         said = f"apiVersion {openapi.shown(version)}, kind {openapi.shown(kind)}" if version or kind else ""
-        return messages.other_than_a_node_config(said, API_VERSION, KIND)
-    wrong, _ = openapi.judged(_SCHEMA, document)
-    return messages.node_config_refused(str(wrong[0])) if wrong else ""
-
-
-def unread(text: str) -> tuple[str, ...]:
-    """A sentence for what nodeadm passes over in a part that it takes; unknown fields may be those of a newer nodeadm."""
-    if problem(text):
-        return ()
-    try:
-        found = _first(text)
-    except yamltext.UnboundedError:
-        return ()
-    _, unknown = openapi.judged(_SCHEMA, found.value) if isinstance(found.value, Mapping) else ((), ())
-    fields = tuple(messages.unknown_node_config_field(str(one)) for one in unknown)
-    return (*fields, messages.ONLY_THE_FIRST_DOCUMENT) if found.more else fields
-
-
-def cluster_of(text: str) -> Mapping[str, Any]:
-    """The spec.cluster of a part, as it stands there; empty where there is none."""
-    try:
-        found: Any = _first(text).value
-    except (ValueError, yamltext.DocumentError):
-        return {}
-    for name in ("spec", "cluster"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        return NodeConfig(messages.other_than_a_node_config(said, API_VERSION, KIND), cluster=cluster)
+    wrong, unknown = openapi.judged(_SCHEMA, document)
+    if wrong:
+        return NodeConfig(messages.node_config_refused(str(wrong[0])), cluster=cluster)
+    passed_over = [messages.unknown_node_config_field(str(one)) for one in unknown]
+    return NodeConfig("", (*passed_over, *([messages.ONLY_THE_FIRST_DOCUMENT] if found.more else ())), cluster)
 
 
 def _first(text: str) -> yamltext.First:

@@ -67,5 +67,6 @@ def refused(family: str, user_data: str) -> str:
         return ""
     parts = al2023.parts_of(user_data)
     return next(
-        (why for part in parts if part.media_type == mime.NODE_CONFIG and (why := node_config.problem(part.text))), ""
+        (why for part in parts if part.media_type == mime.NODE_CONFIG and (why := node_config.read(part.text).problem)),
+        "",
     )

@@ -65,7 +65,7 @@ def _unread(family: str, user_data: str) -> Iterator[str]:
 def _of_part(family: str, part: mime.Part, *, handled: bool) -> Iterator[str]:
     kind = part.media_type
     if kind == mime.NODE_CONFIG:
-        yield from node_config.unread(part.text) if family == ec2.AL2023 else (messages.NODE_CONFIG_ON_AL2,)
+        yield from node_config.read(part.text).unread if family == ec2.AL2023 else (messages.NODE_CONFIG_ON_AL2,)
     elif kind in _SCRIPTS and not part.text.lstrip().startswith(_OPENINGS):
         if al2023.is_mapping(part.text):
             yield messages.YAML_AS_SCRIPT

@@ -6,7 +6,7 @@ from botocore import exceptions as botocore_errors
 
 from provisioner.cloudprovider.aws.access import errors
 from provisioner.cloudprovider.aws.access.errors import Kind, Scope
-from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, Retry
+from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError
 from tests.support.ec2.shortages import SHORTAGES
 
 DENY = "You are not authorized to perform this operation. User: x is not authorized to perform: ec2:RunInstances"
@@ -19,28 +19,20 @@ class Case:
     reason: str = "LaunchFailed"
     message: str = ""
     status: int = 400
-    retry: Retry = Retry.LATER
     scope: Scope = Scope.NOTHING
     advice: str = ""
     maybe_done: bool = False
 
 
 CASES = {
-    "no capacity": Case(
-        "InsufficientInstanceCapacity", Kind.SHORTAGE, retry=Retry.OTHER_OFFERING, scope=Scope.OFFERING
-    ),
-    "no pool of the fleet has any": Case(
-        "UnfulfillableCapacity", Kind.SHORTAGE, retry=Retry.OTHER_OFFERING, scope=Scope.OFFERING
-    ),
-    "not sold in that zone": Case("Unsupported", Kind.SHORTAGE, retry=Retry.OTHER_OFFERING, scope=Scope.OFFERING),
-    "reservation used up": Case(
-        "ReservationCapacityExceeded", Kind.SHORTAGE, retry=Retry.OTHER_OFFERING, scope=Scope.RESERVATION
-    ),
+    "no capacity": Case("InsufficientInstanceCapacity", Kind.SHORTAGE, scope=Scope.OFFERING),
+    "no pool of the fleet has any": Case("UnfulfillableCapacity", Kind.SHORTAGE, scope=Scope.OFFERING),
+    "not sold in that zone": Case("Unsupported", Kind.SHORTAGE, scope=Scope.OFFERING),
+    "reservation used up": Case("ReservationCapacityExceeded", Kind.SHORTAGE, scope=Scope.RESERVATION),
     "spread placement group is full": Case(
         "InsufficientInstanceCapacity",
         Kind.SHORTAGE,
         message="You have reached the limit of instances in this spread placement group",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.ZONE_OF_GROUP,
         advice="seven",
     ),
@@ -48,7 +40,6 @@ CASES = {
         "InsufficientFreeAddressesInSubnet",
         Kind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.SUBNET,
         advice="add subnets",
     ),
@@ -57,7 +48,6 @@ CASES = {
         Kind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
         "The specified subnet does not have enough free cidr blocks to satisfy the request.",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.PREFIXES,
         advice="CIDR reservation",
     ),
@@ -66,14 +56,12 @@ CASES = {
         Kind.ADDRESSES,
         "InsufficientFreeAddressesInSubnet",
         "There aren't sufficient free Ipv4 addresses or prefixes",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.PREFIXES,
         advice="ipPrefixCount",
     ),
     "no public addresses": Case(
         "InsufficientAddressCapacity",
         Kind.SHORTAGE,
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.OFFERING,
         advice="associatePublicIPAddress",
     ),
@@ -83,21 +71,18 @@ CASES = {
     "a zone without such volumes": Case(
         "InsufficientVolumeCapacity",
         Kind.SHORTAGE,
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.OFFERING,
         advice="volumeType",
     ),
     "a zone that does not sell the volume type": Case(
         "VolumeTypeNotAvailableInZone",
         Kind.SHORTAGE,
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.OFFERING,
         advice="volumeType",
     ),
     "a capacity block that has not begun": Case(
         "InvalidCapacityReservationState.PendingActivation",
         Kind.SHORTAGE,
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.RESERVATION,
         advice="not started",
     ),
@@ -105,7 +90,6 @@ CASES = {
         "MaxSpotInstanceCountExceeded",
         Kind.QUOTA,
         "SpotQuotaExceeded",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.VCPU_QUOTA,
         advice="quota",
     ),
@@ -113,7 +97,6 @@ CASES = {
         "VcpuLimitExceeded",
         Kind.QUOTA,
         "VCPULimitExceeded",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.VCPU_QUOTA,
         advice="quota",
     ),
@@ -128,7 +111,6 @@ CASES = {
         Kind.INVALID,
         "FreeTierIneligible",
         "The specified instance type is not eligible for Free Tier.",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.OFFERING,
         advice="plan",
     ),
@@ -136,15 +118,12 @@ CASES = {
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         Kind.DENIED,
         "SpotSLRCreationFailed",
-        retry=Retry.OTHER_OFFERING,
         scope=Scope.CAPACITY_TYPE,
         advice="create-service-linked-role",
     ),
-    "denied": Case(
-        "UnauthorizedOperation", Kind.DENIED, "Unauthorized", DENY, 403, Retry.NEVER, advice="controller role"
-    ),
+    "denied": Case("UnauthorizedOperation", Kind.DENIED, "Unauthorized", DENY, 403, advice="controller role"),
     "denied by another word": Case(
-        "AccessDeniedException", Kind.DENIED, "Unauthorized", DENY, 400, Retry.NEVER, advice="controller role"
+        "AccessDeniedException", Kind.DENIED, "Unauthorized", DENY, 400, advice="controller role"
     ),
     "denied by the boundary": Case(
         "UnauthorizedOperation",
@@ -152,7 +131,6 @@ CASES = {
         "Unauthorized",
         DENY + " with an explicit deny in a permissions boundary",
         403,
-        Retry.NEVER,
         advice="boundary",
     ),
     "not allowed by the boundary": Case(
@@ -161,7 +139,6 @@ CASES = {
         "Unauthorized",
         DENY + " because no permissions boundary allows the ec2:RunInstances action",
         403,
-        Retry.NEVER,
         advice="add the action to the boundary",
     ),
     "denied by the organization": Case(
@@ -170,7 +147,6 @@ CASES = {
         "Unauthorized",
         DENY + " with an explicit deny in a service control policy",
         403,
-        Retry.NEVER,
         advice="organization",
     ),
     "image not shared": Case(
@@ -179,7 +155,6 @@ CASES = {
         "AMIAuthorizationFailure",
         "Not authorized for images: [ami-1]",
         403,
-        Retry.NEVER,
         advice="share the image",
     ),
     "expired credentials": Case("RequestExpired", Kind.CREDENTIALS, "Unauthorized", status=400, advice="credentials"),
@@ -196,7 +171,6 @@ CASES = {
         Kind.INVALID,
         "SecurityGroupSubnetVPCMismatch",
         "Security group sg-1 and subnet subnet-1 belong to different networks.",
-        retry=Retry.NEVER,
         advice="same VPC",
     ),
     "profile not known yet": Case(
@@ -225,7 +199,6 @@ CASES = {
         Kind.INVALID,
         "UserDataSizeLimitExceeded",
         "User data is limited to 16384 bytes",
-        retry=Retry.NEVER,
         advice="16384",
     ),
     "user data malformed": Case(
@@ -233,12 +206,9 @@ CASES = {
         Kind.INVALID,
         "InvalidUserData",
         "Invalid BASE64 encoding of user data.",
-        retry=Retry.NEVER,
         advice="user data",
     ),
-    "image id malformed": Case(
-        "InvalidAMIID.Malformed", Kind.INVALID, "InvalidAMIID", retry=Retry.NEVER, advice="amiSelectorTerms"
-    ),
+    "image id malformed": Case("InvalidAMIID.Malformed", Kind.INVALID, "InvalidAMIID", advice="amiSelectorTerms"),
     "image gone": Case("InvalidAMIID.NotFound", Kind.NOT_FOUND, "AMINotFound", advice="amiSelectorTerms"),
     "throttled by EC2": Case("RequestLimitExceeded", Kind.THROTTLED, "RequestLimitExceeded", status=503),
     "throttled by others": Case("ThrottlingException", Kind.THROTTLED, "RequestLimitExceeded"),
@@ -248,7 +218,7 @@ CASES = {
     "server error by status alone": Case("Strange", Kind.SERVER, "InternalError", status=502, maybe_done=True),
     "unavailable": Case("Unavailable", Kind.SERVER, "InternalError", status=503, maybe_done=True),
     "token of another request": Case("IdempotentParameterMismatch", Kind.MISMATCH, "IdempotentParameterMismatch"),
-    "dry run": Case("DryRunOperation", Kind.DRY_RUN, "DryRunOperation", status=412, retry=Retry.NEVER),
+    "dry run": Case("DryRunOperation", Kind.DRY_RUN, "DryRunOperation", status=412),
     "instance gone": Case("InvalidInstanceID.NotFound", Kind.NOT_FOUND),
     "reservation gone": Case("InvalidCapacityReservationId.NotFound", Kind.NOT_FOUND),
     "queue gone": Case("AWS.SimpleQueueService.NonExistentQueue", Kind.NOT_FOUND),
@@ -257,7 +227,7 @@ CASES = {
     "parameter gone": Case("ParameterNotFound", Kind.NOT_FOUND),
     "profile exists": Case("EntityAlreadyExists", Kind.EXISTS, status=409),
     "template exists": Case("InvalidLaunchTemplateName.AlreadyExistsException", Kind.EXISTS),
-    "request refused": Case("InvalidParameterValue", Kind.INVALID, retry=Retry.NEVER, advice="EC2 rejects the request"),
+    "request refused": Case("InvalidParameterValue", Kind.INVALID, advice="EC2 rejects the request"),
     "something new": Case("BrandNewProblem", Kind.UNKNOWN),
     "nothing said": Case("", Kind.UNKNOWN, status=0),
 }
@@ -266,10 +236,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_classify(case: Case) -> None:
     failure = errors.classify(case.code, case.message, case.status)
-    assert (failure.kind, failure.reason, failure.retry, failure.scope, failure.maybe_done) == (
+    assert (failure.kind, failure.reason, failure.scope, failure.maybe_done) == (
         case.kind,
         case.reason,
-        case.retry,
         case.scope,
         case.maybe_done,
     )
@@ -283,7 +252,7 @@ def test_the_shortage_of_each_request_parameter_is_known(parameter: str) -> None
     """None is taken for a wrong request, which would never be sent again; of what no other offering helps against a person is told."""
     failure = errors.classify(*SHORTAGES[parameter])
     assert failure.kind in {Kind.SHORTAGE, Kind.ADDRESSES, Kind.QUOTA}
-    assert failure.unfulfillable or (failure.retry is Retry.LATER and failure.advice)
+    assert failure.unfulfillable or failure.advice
 
 
 EXCEPTIONS = {
@@ -360,7 +329,6 @@ def test_a_launch_without_capacity_is_a_shortage() -> None:
 def test_a_launch_without_any_word_is_a_shortage() -> None:
     error = errors.launch_error("c-1", [])
     assert isinstance(error, InsufficientCapacityError)
-    assert error.retry is Retry.OTHER_OFFERING
 
 
 def test_one_failure_that_no_offering_helps_against_decides() -> None:
@@ -368,13 +336,8 @@ def test_one_failure_that_no_offering_helps_against_decides() -> None:
         "c-1", [errors.classify("InsufficientInstanceCapacity"), errors.classify("UnauthorizedOperation", DENY)]
     )
     assert isinstance(error, CreateError)
-    assert (error.reason, error.retry) == ("Unauthorized", Retry.NEVER)
+    assert error.reason == "Unauthorized"
     assert "dovetail aws check" in error.message
-
-
-def test_a_create_error_keeps_its_retry_to_itself() -> None:
-    errors.launch_error("c-1", [errors.classify("UnauthorizedOperation")])
-    assert CreateError("x", "y").retry is Retry.LATER
 
 
 QUOTAS = {

@@ -3,19 +3,19 @@
 import pytest
 
 from provisioner.cloudprovider.aws.access.errors import Scope
-from provisioner.cloudprovider.aws.instances.endings import launch_failure
+from provisioner.cloudprovider.aws.instances.endings import holds_back, launch_failure
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from tests.support.ec2.instances import STATE_REASONS
 
 FAILED = {
-    "Client.InternalError": ("LaunchFailed", Scope.NOTHING, "KMS key"),
-    "Client.InvalidSnapshot.NotFound": ("LaunchFailed", Scope.NOTHING, "snapshot"),
-    "Client.VolumeLimitExceeded": ("VolumeLimitExceeded", Scope.NOTHING, "EBS quotas"),
-    "Client.InstanceInitiatedShutdown": ("LaunchFailed", Scope.NOTHING, "spec.userData"),
-    "Server.InternalError": ("InternalError", Scope.OFFERING, ""),
-    "Server.InsufficientInstanceCapacity": ("LaunchFailed", Scope.OFFERING, ""),
+    "Client.InternalError": ("LaunchFailed", Scope.NOTHING, "KMS key", True),
+    "Client.InvalidSnapshot.NotFound": ("LaunchFailed", Scope.NOTHING, "snapshot", True),
+    "Client.VolumeLimitExceeded": ("VolumeLimitExceeded", Scope.NOTHING, "EBS quotas", True),
+    "Client.InstanceInitiatedShutdown": ("LaunchFailed", Scope.NOTHING, "spec.userData", True),
+    "Server.InternalError": ("InternalError", Scope.OFFERING, "", True),
+    "Server.InsufficientInstanceCapacity": ("LaunchFailed", Scope.OFFERING, "", False),
 }
-"""Reason, what is closed, and the remedy; every other documented ending was asked for, or EC2 took the instance back."""
+"""Reason, what is closed, the remedy, and whether launches pause; every other documented ending was asked for, or EC2 took the instance back."""
 
 
 def described(code: str, state: str = "terminated") -> Instance:
@@ -30,7 +30,8 @@ def test_each_documented_ending(code: str) -> None:
         assert failure is None
         return
     assert failure is not None
-    reason, scope, remedy = FAILED[code]
+    reason, scope, remedy, pauses = FAILED[code]
+    assert holds_back(failure) is pauses
     assert (failure.reason, failure.scope) == (reason, scope)
     assert remedy in failure.advice
     assert bool(remedy) == bool(failure.advice)

@@ -10,11 +10,13 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.validation import (
     acceptance,
+    offline,
     size_problem,
     size_warning,
     unsupported_alias,
     validate,
 )
+from provisioner.values import yamltext
 from tests.support.verdict_cases import USER_DATA, user_data_case
 
 CLUSTER = Cluster("c", "https://c.eks.amazonaws.com", "Q0E=", 33, "10.100.0.0/16", "10.100.0.10")
@@ -127,6 +129,23 @@ def test_a_class_that_was_in_use_before_is_used_as_long_as_its_user_data_stays()
         assert validate(with_annotations(**spec), CLUSTER).reason
     assert acceptance(class_of(userData="#!/bin/sh")) == {}
     assert acceptance(class_of(userData="MIME-Version: 1.0\n\n")) == {}
+
+
+def test_a_node_config_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to tell it from a script, once as a NodeConfig; a look of the controller and a review of the webhook ask six times and more."""
+    parsed, first = list[str](), yamltext.first
+
+    def counted(text: str) -> yamltext.First:
+        parsed.append(text)
+        return first(text)
+
+    monkeypatch.setattr(yamltext, "first", counted)
+    node_class = class_of(userData=f"{NODE_CONFIG}spec: {{cluster: {{name: parsed-once}}, odd: 1}}\n")
+    for _ in range(3):
+        assert validate(node_class, CLUSTER).warnings
+        assert not acceptance(node_class)
+        assert not offline(node_class).errors
+    assert len(parsed) == 2
 
 
 def test_al2023_needs_the_service_cidr_and_no_other_family_does() -> None:
