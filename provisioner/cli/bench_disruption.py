@@ -7,11 +7,11 @@ from provisioner.apis import names
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.bench import ALL_REPLACED, LEAST_UP, PODS, PODS_RUNNING, Bench, Case
 from provisioner.cli.harness.modes import Mode
-from provisioner.cli.harness.renewal import NAMESPACE, Stage, apart, budget, fleet, pods, spread
+from provisioner.cli.harness.renewal import NAMESPACE, Stage, apart, budget, fleet, pods
 from provisioner.cli.harness.results import Figure, Goal, at_least, at_most
 from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.turnover import rounds
-from provisioner.cli.harness.workload import Document
+from provisioner.cli.harness.workload import Document, spread
 from provisioner.kube.resources import NODES
 
 SMALL: Final = ("900m", "3100Mi")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import urllib3
@@ -20,7 +21,7 @@ from provisioner.cli.harness.results import Figure, at_least
 from provisioner.cli.harness.running import scale_out, watch
 from provisioner.cli.harness.session import EXTENDER, Session, Setup, session
 from provisioner.cli.harness.table import Show, live
-from provisioner.cli.harness.workload import Document, deployment, example
+from provisioner.cli.harness.workload import Document, deployment, example, spread
 from provisioner.kube.resources import NODES, PODS
 
 DEPLOYMENTS: Final = 20
@@ -64,16 +65,13 @@ def rollout_workload(replicas: int) -> list[Document]:
     """The Deployments with their namespace."""
     found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ROLLOUT}}]
     for number in range(DEPLOYMENTS):
-        name = f"app-{number:02}"
-        document = deployment(name, ROLLOUT, replicas, FIFTH_OF_A_NODE)
-        spec = document["spec"]["template"]["spec"]
-        selector = {"matchLabels": {"app": name}}
+        document = deployment(f"app-{number:02}", ROLLOUT, replicas, FIFTH_OF_A_NODE)
         if number % 3 == 0:
-            spread = {"maxSkew": 1, "topologyKey": names.ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
-            spec["topologySpreadConstraints"] = [{**spread, "labelSelector": selector}]
+            spread(document, names.ZONE_LABEL)
         elif number % 3 == 1:
-            term = {"topologyKey": names.ZONE_LABEL, "labelSelector": selector}
-            spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            term = {"topologyKey": names.ZONE_LABEL, "labelSelector": document["spec"]["selector"]}
+            affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            document["spec"]["template"]["spec"]["affinity"] = affinity
         found.append(document)
     return found
 
@@ -140,16 +138,7 @@ def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: 
     ]
 
 
-def _bound(one: Round) -> float:
-    return one.per_second
-
-
-def _scheduled(one: Round) -> float:
-    return one.scheduled_per_second
-
-
-def _cycle(one: Round) -> float:
-    return one.cycle_seconds
+_bound, _scheduled, _cycle = map(attrgetter, ("per_second", "scheduled_per_second", "cycle_seconds"))
 
 
 def _median(rounds: Sequence[Round], of: Callable[[Round], float]) -> float:

@@ -130,21 +130,12 @@ def run_hpa(
     mode: Mode = Mode.EVERYTHING_ON,
     packing: str = "cost",
 ) -> list[Figure]:
-    """The whole run; everything is taken down again when this returns or raises.
-
-    Args:
-        say: prints one line.
-        view: shows the live table.
-        results_directory: gets hpa.json and hpa.svg.
-        progress: of building and starting the dev cluster.
-        mode: what runs.
-        packing: of the provisioner.
+    """The whole run, as `demo.run_demo`; everything is taken down again when this returns or raises.
 
     Returns:
         What was measured; the run went as it must if every goal is met.
 
     Raises:
-        DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
         TimeoutError: what did not come in time.
     """
     name = "hpa" if mode is Mode.EVERYTHING_ON else f"hpa-{mode}"

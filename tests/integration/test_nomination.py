@@ -16,6 +16,7 @@ from provisioner.cli.harness.running import scale_in, watch
 from provisioner.cli.harness.session import Session, Setup, session
 from provisioner.cli.harness.workload import Document, deployment, pods_of
 from tests.support.pace import stretched
+from tests.support.pod_waits import pod_waits
 
 pytestmark = pytest.mark.plane
 
@@ -160,11 +161,11 @@ def test_every_planned_pod_is_bound_in_time(run: Session, scene: Scene) -> None:
     try:
 
         def all_bound(_: object) -> bool:
-            waits = run.observer.waits({NAMESPACE})
+            waits = pod_waits(run.observer, {NAMESPACE})
             return len(waits) == wanted and all(one.bound is not None for one in waits.values())
 
         watch(run, lambda _seconds, _counts: None, all_bound, run.clock.monotonic(), RUN_SECONDS)
-        waits = run.observer.waits({NAMESPACE})
+        waits = pod_waits(run.observer, {NAMESPACE})
         assert len(waits) == wanted
         bound = stretched(run, BOUND_SECONDS, max(one.seconds for one in waits.values()))
         late = {key: round(one.seconds, 1) for key, one in waits.items() if one.seconds > bound}

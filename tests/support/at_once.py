@@ -21,6 +21,7 @@ from provisioner.kube.resources import PODS
 from provisioner.scheduling.problem import Pool
 from tests.support.eventually import eventually
 from tests.support.judge import ROW_LABEL, Document, FakeProvisioner, Scenario, Setting, stem
+from tests.support.pod_waits import pod_waits
 
 NODE_CLASS: Document = {
     "apiVersion": "karpenter.kwok.sh/v1alpha1",
@@ -144,12 +145,12 @@ class AtOnce:
         clock, namespaces = self._run.clock, set(setting.namespaces)
         until = clock.monotonic() + seconds
         while clock.monotonic() < until:
-            waits = self._run.observer.waits(namespaces)
+            waits = pod_waits(self._run.observer, namespaces)
             bound = sum(one.bound is not None for one in waits.values())
             if len(waits) == len(scenario.pods) and bound >= len(scenario.pods) - len(scenario.left):
                 break
             clock.sleep(0.1)
-        waits = {key.partition("/")[2]: one for key, one in self._run.observer.waits(namespaces).items()}
+        waits = {key.partition("/")[2]: one for key, one in pod_waits(self._run.observer, namespaces).items()}
         unbound = frozenset(key for key, one in waits.items() if one.bound is None)
         for one in unbound:
             self._await_refusal(setting, one)

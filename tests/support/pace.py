@@ -10,6 +10,7 @@ from provisioner.cli.harness.workload import deployment
 from provisioner.kube.resources import DEPLOYMENTS, NODES
 from tests.support.eventually import eventually
 from tests.support.judge import node
+from tests.support.pod_waits import pod_waits
 
 PODS: Final = 60
 QUIET_SECONDS: Final = 1.5
@@ -48,5 +49,5 @@ def _is_ready(run: Session, name: str) -> bool:
 
 
 def _bound(run: Session, name: str) -> int:
-    waits = run.observer.waits({_NAMESPACE})
+    waits = pod_waits(run.observer, {_NAMESPACE})
     return sum(one.bound is not None and one.node == name for one in waits.values())

@@ -66,11 +66,7 @@ def apply_crds(client: Client, seconds: float = 30.0) -> int:
     apply(client, documents)
     deadline = time.monotonic() + seconds
     for document in documents:
-        name = document["metadata"]["name"]
-        while not _established(client, name):
-            if time.monotonic() > deadline:
-                raise ExampleError(f"CRD {name} was not established within {seconds:g} s")
-            time.sleep(POLL_SECONDS)
+        _wait(client, CRDS, document["metadata"]["name"], "Established", deadline)
     return len(documents)
 
 
@@ -91,18 +87,14 @@ def wait_pools_ready(client: Client, names: Iterable[str], seconds: float = 30.0
     """
     deadline = time.monotonic() + seconds
     for name in names:
-        while True:
-            conditions = _conditions(client, f"/apis/karpenter.sh/v1/nodepools/{name}")
-            if conditions.get("Ready") == "True":
-                break
-            if time.monotonic() > deadline:
-                raise ExampleError(f"NodePool {name} was not Ready within {seconds:g} s; conditions: {conditions}")
-            time.sleep(POLL_SECONDS)
+        _wait(client, NODEPOOLS, name, "Ready", deadline)
 
 
-def _established(client: Client, name: str) -> bool:
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    return _conditions(client, path).get("Established") == "True"
+def _wait(client: Client, resource: Resource[Any], name: str, condition: str, deadline: float) -> None:
+    while (conditions := _conditions(client, resource.path("", name))).get(condition) != "True":
+        if time.monotonic() > deadline:
+            raise ExampleError(f"{resource.kind} {name} was not {condition} in time; conditions: {conditions}")
+        time.sleep(POLL_SECONDS)
 
 
 def _conditions(client: Client, path: str) -> dict[str, str]:

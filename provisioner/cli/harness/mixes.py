@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.cli.harness.workload import Document, deployment
+from provisioner.cli.harness.workload import Document, deployment, spread
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.static_data import on_demand_prices, published_types
 from provisioner.cloudprovider.kwok.catalogue import ZONES
@@ -67,14 +67,7 @@ def mix(kind: str, pods: int) -> list[Document]:
         name = f"{kind}-{len(found):03}"
         document = deployment(name, NAMESPACE, replicas, {"cpu": f"{cpu}m", "memory": f"{memory}Mi"})
         if kind == "zonal" and len(found) % 2:
-            document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": names.ZONE_LABEL,
-                    "whenUnsatisfiable": "DoNotSchedule",
-                    "labelSelector": {"matchLabels": {"app": name}},
-                }
-            ]
+            spread(document, names.ZONE_LABEL)
         found.append(document)
     return found
 

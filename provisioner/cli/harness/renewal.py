@@ -119,20 +119,6 @@ def apart(document: Document, key: str) -> Document:
     return document
 
 
-def spread(document: Document, key: str) -> Document:
-    """The same Deployment, spread with DoNotSchedule and maxSkew 1."""
-    labels = document["spec"]["selector"]["matchLabels"]
-    document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
-        {
-            "maxSkew": 1,
-            "topologyKey": key,
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": labels},
-        }
-    ]
-    return document
-
-
 def budget(document: Document, most_down: int) -> Document:
     """A PodDisruptionBudget for the pods of a Deployment."""
     return {

@@ -1,9 +1,8 @@
 """What an observer has seen so far, as counters and moments; fed with watch events, does no I/O of its own."""
 
-import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -74,22 +73,6 @@ class SeenClaim:
     added: float
     node: str = ""
     gone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Of one pod; None for what has not happened. A pod that found room by itself was never planned."""
-
-    planned: float | None
-    bound: float | None
-    node: str
-
-    @property
-    def seconds(self) -> float:
-        """From the first plan that named the pod until it was bound; infinite while it is not."""
-        if self.bound is None:
-            return math.inf
-        return max(0.0, self.bound - self.planned) if self.planned is not None else 0.0
 
 
 class Scoreboard:
@@ -232,15 +215,6 @@ class Scoreboard:
         on_plan = sum(min(count, bound[place]) for place, count in wanted.items())
         landed = bound.total()
         return Placement(len(nominated), on_plan, landed - on_plan, len(nominated) - landed)
-
-    def waits(self, namespaces: Collection[str]) -> dict[str, Wait]:
-        """By namespace and name, how long each pod of these namespaces waits; daemons and deleted pods left out."""
-        with self._lock:
-            return {
-                pod.key: Wait(pod.planned, pod.bound, pod.node)
-                for pod in self._workload()
-                if pod.key.partition("/")[0] in namespaces
-            }
 
     def utilisation(self, resource: str) -> float:
         """Mean over nodes of what their pods (daemons included) request of what is allocatable, 0-1; 0 without nodes."""

@@ -110,12 +110,6 @@ def renamed(documents: Iterable[Document], names: Mapping[str, str]) -> list[Doc
     return [read(document) for document in documents]
 
 
-def split(documents: Iterable[Document], parts: int) -> list[list[Document]]:
-    """The Deployments dealt into `parts` waves, order kept within each; together they are all of them."""
-    deployments = of_kind(documents, "Deployment")
-    return [deployments[start::parts] for start in range(parts)]
-
-
 def deployment(name: str, namespace: str, replicas: int, requests: Mapping[str, str]) -> Document:
     """A plain Deployment of pods that differ in nothing but their requests."""
     labels = {"app": name}
@@ -135,6 +129,21 @@ def deployment(name: str, namespace: str, replicas: int, requests: Mapping[str, 
     }
 
 
+def spread(document: Document, *keys: str) -> Document:
+    """The same Deployment, spread over each of these with DoNotSchedule and maxSkew 1."""
+    labels = document["spec"]["selector"]["matchLabels"]
+    document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }
+        for key in keys
+    ]
+    return document
+
+
 def spread_workload(pods: int) -> list[Document]:
     """Twelve equal Deployments, each spread with DoNotSchedule and maxSkew 1: six over zones, three over nodes, three over both.
 
@@ -145,15 +154,5 @@ def spread_workload(pods: int) -> list[Document]:
     for number, keys in enumerate(kinds):
         name = f"spread-{number:02}"
         requests = _SPREAD_REQUESTS[number % len(_SPREAD_REQUESTS)]
-        document = deployment(name, SPREAD_NAMESPACE, pods // len(kinds), requests)
-        document["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": key,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": name}},
-            }
-            for key in keys
-        ]
-        found.append(document)
+        found.append(spread(deployment(name, SPREAD_NAMESPACE, pods // len(kinds), requests), *keys))
     return found

@@ -15,6 +15,7 @@ from provisioner.apis.pods import Pod, decode_pod
 from provisioner.cli.harness.placement import Placement
 from provisioner.cli.harness.scoreboard import PRICE_LABEL, Counts, Scoreboard
 from provisioner.kube.resources import NODES
+from tests.support.pod_waits import pod_waits
 
 
 def pod(
@@ -207,11 +208,11 @@ def test_how_long_pods_wait_from_the_first_plan_until_they_are_bound() -> None:
     board.claim(claim("c2", plan_for("b")), 7.0)  # planned again: the first time counts
     for uid in ("a", "b", "d"):
         board.pod(pod(uid, node="n1"), 9.0)
-    waits = board.waits({"default"})
+    waits = pod_waits(board, {"default"})
     assert {key: wait.seconds for key, wait in waits.items()} == {
         "default/a": 8.5,
         "default/b": 7.0,
         "default/c": math.inf,
         "default/d": 0.0,
     }
-    assert board.waits({"other"}) == {}
+    assert pod_waits(board, {"other"}) == {}

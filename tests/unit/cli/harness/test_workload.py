@@ -18,7 +18,6 @@ from provisioner.cli.harness.workload import (
     pods_of,
     renamed,
     scaled,
-    split,
     spread_workload,
 )
 
@@ -161,14 +160,6 @@ def test_a_scaled_workload_has_exactly_the_pods_asked_for(workload: list[Documen
 def test_fewer_pods_than_deployments_is_refused() -> None:
     with pytest.raises(ValueError, match="11 pods for 12 Deployments"):
         scaled(example("workload.yaml"), 11)
-
-
-def test_waves_are_all_of_the_deployments_once() -> None:
-    workload = example("workload.yaml")
-    first, second = split(workload, 2)
-    assert len(first) == len(second) == 6
-    both = sorted(document["metadata"]["name"] for document in [*first, *second])
-    assert both == sorted(document["metadata"]["name"] for document in of_kind(workload, "Deployment"))
 
 
 def test_a_built_deployment_counts_its_pods() -> None:
