@@ -152,7 +152,6 @@ class PersistentVolumeClaimSource(Object, frozen=True, kw_only=True):
     """A claim in the pod's namespace."""
 
     claim_name: str = ""
-    read_only: bool = False
 
 
 class VolumeResourceRequirements(Object, frozen=True, kw_only=True):
@@ -203,8 +202,6 @@ class PodResourceClaim(Object, frozen=True, kw_only=True):
     """A device claim (dynamic resource allocation) of a pod."""
 
     name: str = ""
-    resource_claim_name: str = ""
-    resource_claim_template_name: str = ""
 
 
 class PodSpec(Object, frozen=True, kw_only=True):
@@ -251,20 +248,10 @@ class NodeSpec(Object, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
-class NodeAddress(Object, frozen=True, kw_only=True):
-    """One address of a node."""
-
-    type: str = ""
-    address: str = ""
-
-
 class NodeSystemInfo(Object, frozen=True, kw_only=True):
     """Versions that a node reports."""
 
     kubelet_version: str = ""
-    os_image: str = ""
-    architecture: str = ""
-    operating_system: str = ""
 
 
 class NodeStatus(Object, frozen=True, kw_only=True):
@@ -273,7 +260,6 @@ class NodeStatus(Object, frozen=True, kw_only=True):
     capacity: Amounts = field(default_factory=dict)
     allocatable: Amounts = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
-    addresses: tuple[NodeAddress, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
@@ -300,16 +286,12 @@ class WorkloadSpec(Object, frozen=True, kw_only=True):
 
 
 class WorkloadStatus(Object, frozen=True, kw_only=True):
-    """Counts that a controller reports; each kind fills some of them."""
+    """Counts that the controller of a Deployment reports."""
 
     observed_generation: int = 0
     replicas: int = 0
     ready_replicas: int = 0
-    available_replicas: int = 0
     updated_replicas: int = 0
-    desired_number_scheduled: int = 0
-    current_number_scheduled: int = 0
-    number_ready: int = 0
     conditions: tuple[Condition, ...] = ()
 
 
@@ -528,7 +510,6 @@ class ObjectReference(Object, frozen=True, kw_only=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    field_path: str = ""
 
 
 class VolumeClaimMeta(BriefMeta, frozen=True, kw_only=True):
@@ -645,7 +626,6 @@ class CSINodeDriver(Object, frozen=True, kw_only=True):
     """One driver on one node."""
 
     name: str = ""
-    node_id: str = field(default="", name="nodeID")
     allocatable: VolumeNodeResources | None = None
 
 
@@ -711,13 +691,12 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):
-    """v1 ConfigMap; binary values are decoded from base64."""
+    """v1 ConfigMap, without its binary values."""
 
     api_version: str = field(default_factory=lambda: "v1")
     kind: str = field(default_factory=lambda: "ConfigMap")
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = field(default_factory=dict)
-    binary_data: dict[str, bytes] = field(default_factory=dict)
 
 
 class Secret(Object, frozen=True, kw_only=True):
@@ -733,21 +712,11 @@ class Secret(Object, frozen=True, kw_only=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
 
 
-class ServicePort(Object, frozen=True, kw_only=True):
-    """One port of a Service."""
-
-    name: str = ""
-    port: int = 0
-    target_port: int | str = 0
-    protocol: str = "TCP"
-
-
 class ServiceSpec(Object, frozen=True, kw_only=True):
     """Which pods a Service stands for; an absent selector (None) stands for none."""
 
     selector: dict[str, str] | None = None
     cluster_ip: str = field(default="", name="clusterIP")
-    ports: tuple[ServicePort, ...] = ()
 
 
 class Service(Object, frozen=True, kw_only=True):
@@ -764,7 +733,6 @@ class LeaseSpec(Object, frozen=True, kw_only=True):
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 
@@ -827,8 +795,6 @@ class MutatingWebhook(Object, frozen=True, kw_only=True):
 
     name: str = ""
     client_config: WebhookClientConfig = WebhookClientConfig()
-    failure_policy: str = "Fail"
-    timeout_seconds: int = 10
 
 
 class MutatingWebhookConfiguration(Object, frozen=True, kw_only=True):
@@ -849,26 +815,10 @@ class ValidatingWebhookConfiguration(Object, frozen=True, kw_only=True):
     webhooks: tuple[MutatingWebhook, ...] = ()
 
 
-class CRDNames(Object, frozen=True, kw_only=True):
-    """What a custom resource is called."""
-
-    kind: str = ""
-    plural: str = ""
-
-
-class CRDVersion(Object, frozen=True, kw_only=True):
-    """One version of a custom resource."""
-
-    name: str = ""
-    served: bool = False
-    storage: bool = False
-
-
 class WebhookConversion(Object, frozen=True, kw_only=True):
     """How objects of other versions are converted."""
 
     client_config: WebhookClientConfig | None = None
-    conversion_review_versions: tuple[str, ...] = ()
 
 
 class CRDConversion(Object, frozen=True, kw_only=True):
@@ -879,26 +829,15 @@ class CRDConversion(Object, frozen=True, kw_only=True):
 
 
 class CRDSpec(Object, frozen=True, kw_only=True):
-    """A custom resource, without its schema."""
+    """How a custom resource is converted; nothing else of it is read."""
 
-    group: str = ""
-    names: CRDNames = CRDNames()
-    versions: tuple[CRDVersion, ...] = ()
     conversion: CRDConversion | None = None
 
 
-class CRDStatus(Object, frozen=True, kw_only=True):
-    """Established, and which versions are stored."""
-
-    conditions: tuple[Condition, ...] = ()
-    stored_versions: tuple[str, ...] = ()
-
-
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
-    """apiextensions.k8s.io/v1 CustomResourceDefinition, without its schema; never write one back whole."""
+    """apiextensions.k8s.io/v1 CustomResourceDefinition, of which most is left out; never write one back whole."""
 
     api_version: str = field(default_factory=lambda: "apiextensions.k8s.io/v1")
     kind: str = field(default_factory=lambda: "CustomResourceDefinition")
     metadata: ObjectMeta = ObjectMeta()
     spec: CRDSpec = CRDSpec()
-    status: CRDStatus = CRDStatus()

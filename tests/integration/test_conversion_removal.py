@@ -17,6 +17,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.errors import StateError
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import CRDS, EC2NODECLASSES, NODEPOOLS
+from tests.support.definitions import definition, stored_versions
 from tests.support.eventually import eventually
 from tests.support.hook import HOME, Hook
 from tests.support.provisioner import prepare
@@ -103,10 +104,10 @@ def test_v1_objects_live_through_the_removal_in_its_documented_order(hook: Hook)
     shell(plane, unserve)  # each step can be repeated
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
     for name in DEFINITIONS:
-        definition = hook.client.get(CRDS, name)
-        assert [version.name for version in definition.spec.versions] == ["v1"]
-        assert definition.spec.conversion is None or definition.spec.conversion.strategy == "None"
-        assert list(definition.status.stored_versions) == ["v1"]
+        told = definition(hook.client, name)["spec"]
+        assert [version["name"] for version in told["versions"]] == ["v1"]
+        assert told["conversion"]["strategy"] == "None"
+        assert stored_versions(hook.client, name) == ["v1"]
     lives(hook)
 
     shell(plane, delete)

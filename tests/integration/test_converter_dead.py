@@ -17,12 +17,13 @@ from provisioner.cli.progress import progress_for
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.errors import StateError
 from provisioner.kube.config import connect
-from provisioner.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, Resource
+from provisioner.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, Resource
 from provisioner.kube.watch import Reflector
 from provisioner.support.clock import SystemClock
 from tests.integration.test_old_versions import TOKYO, VERSION, Stage
 from tests.support.awscluster import AwsCluster, aws_cluster
 from tests.support.converted import FILES
+from tests.support.definitions import stored_versions
 
 pytestmark = [pytest.mark.plane, pytest.mark.judge, pytest.mark.timeout(1500)]
 
@@ -170,7 +171,5 @@ def test_ten_minutes_without_the_converter(dead: Dead) -> None:
     for resource in (NODEPOOLS, EC2NODECLASSES):
         dead.kubectl("delete", at_v1(resource), "--all", "--wait=false")
     dead.later(lambda: not any(dead.names(resource) for resource in KINDS), "all objects have gone")
-    stored = [
-        list(dead.aws.client.get(CRDS, f"{one.plural}.{one.group}").status.stored_versions) for one in BETA.values()
-    ]
+    stored = [stored_versions(dead.aws.client, f"{one.plural}.{one.group}") for one in BETA.values()]
     assert stored == [["v1"]] * len(BETA)

@@ -23,6 +23,7 @@ from provisioner.devcluster.errors import StateError
 from provisioner.kube.resources import CRDS, NODEPOOLS
 from tests.support.awscluster import CLUSTER, AwsCluster, aws_cluster
 from tests.support.converted import FILES, expected
+from tests.support.definitions import stored_versions
 from tests.support.hook import Hook
 
 pytestmark = [pytest.mark.plane, pytest.mark.timeout(400)]
@@ -255,9 +256,7 @@ class Stage:
             aws.deploy(name, 0)
         self.cluster.kubectl("delete", "nodepools.v1.karpenter.sh", "--all")
         dead["deleted"] = aws.client.list(NODEPOOLS) == []
-        dead["stored"] = [
-            list(aws.client.get(CRDS, f"{one.plural}.{one.group}").status.stored_versions) for one in BETA.values()
-        ]
+        dead["stored"] = [stored_versions(aws.client, f"{one.plural}.{one.group}") for one in BETA.values()]
         self.cluster.kubectl("delete", "provisioners", "--all")
         aws.eventually(lambda: not aws.claims(), "all instances have gone")
 

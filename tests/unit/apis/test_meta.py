@@ -80,8 +80,10 @@ def test_times_of_leases_have_six_digits_even_when_they_are_zero() -> None:
 
 
 def test_names_in_capitals_are_read_and_written() -> None:
-    node = msgspec.json.decode(b'{"spec":{"providerID":"kwok://a"},"status":{"nodeInfo":{"osImage":"x"}}}', type=Node)
-    assert (node.spec.provider_id, node.status.node_info.os_image) == ("kwok://a", "x")
+    node = msgspec.json.decode(
+        b'{"spec":{"providerID":"kwok://a"},"status":{"nodeInfo":{"kubeletVersion":"x"}}}', type=Node
+    )
+    assert (node.spec.provider_id, node.status.node_info.kubelet_version) == ("kwok://a", "x")
     assert b'"providerID":"kwok://a"' in msgspec.json.encode(node)
 
 

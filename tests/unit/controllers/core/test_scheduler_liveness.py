@@ -168,7 +168,7 @@ def test_it_waits_on_when_the_time_of_its_plan_is_over_and_until_there_is_a_sign
 
 def test_a_pod_whose_resource_claims_may_be_missing_tells_nothing_and_waits_with_the_others() -> None:
     one = ours("a")
-    claims = (PodResourceClaim(name="gpu", resource_claim_name="gpu"),)
+    claims = (PodResourceClaim(name="gpu"),)
     one = msgspec.structs.replace(one, shape=msgspec.structs.replace(one.shape, resource_claims=claims))
     bench = Bench(one)
     assert bench.after(SILENCE_SECONDS * 3) == []
