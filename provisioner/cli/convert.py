@@ -13,7 +13,7 @@ from provisioner.apis.conversion import alpha
 from provisioner.apis.conversion.beta import KEPT_BETA, KEPT_V1, ConversionError, to_v1
 from provisioner.apis.conversion.definitions import BETA, NODE_TEMPLATE, PROVISIONER, V1
 from provisioner.apis.openapi import Violation, child, defaulted, definition_of, violations
-from provisioner.cli.documents import content, documents, is_shallow
+from provisioner.cli.documents import content, documents, is_shallow, items_in
 from provisioner.cli.manifests import plain_yaml
 from provisioner.values import printable
 from provisioner.values.printable import one_line
@@ -166,7 +166,7 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for path in paths:
         try:
             for one in documents(path, content(path)):
-                for item in one["items"] if isinstance(one, dict) and isinstance(one.get("items"), list) else [one]:
+                for item in [one] if (items := items_in(one)) is None else items:
                     count += 1
                     if count > MAX_DOCUMENTS:
                         raise click.ClickException(

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -47,6 +47,18 @@ def documents(path: Path, data: bytes) -> Iterator[object]:
             raise DocumentError(f"is no JSON: {error}; write it with `kubectl get -o json`") from None
         return
     yield from yamltext.documents(data)
+
+
+def items_in(document: object) -> list[Any] | None:
+    """The objects of a list, each with its kind, which the API server leaves out in typed lists; None for what is no list."""
+    if not isinstance(document, dict) or "items" not in document or not str(document.get("kind")).endswith("List"):
+        return None
+    items = document["items"] or []  # Go writes null for none
+    if not isinstance(items, list):
+        return None
+    kind = str(document["kind"]).removesuffix("List")
+    known = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
+    return [{**known, **one} if isinstance(one, dict) else one for one in items]
 
 
 def is_shallow(value: object) -> bool:

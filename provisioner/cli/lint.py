@@ -20,6 +20,7 @@ from provisioner.apis.names import NODEPOOL_LABEL, WELL_KNOWN_LABELS
 from provisioner.apis.openapi import Violation, defaulted, definition_of, did_you_mean, violations
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.verdicts import among_overlays, missing_class, reference_of, well_known_of
+from provisioner.cli.documents import items_in
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.node_classes import NODE_CLASSES, verdict
 from provisioner.values.printable import counted, one_line
@@ -132,11 +133,8 @@ def items_of(file: str, text: bytes) -> Iterator[Item]:
 
 
 def _items(item: Item) -> Iterator[Item]:
-    document = item.document
-    if not isinstance(document, Mapping) or not isinstance(document.get("items"), list):
-        yield item
-        return
-    if document.get("kind") != "List" and not str(document.get("kind", "")).endswith("List"):
+    items = items_in(item.document)
+    if items is None:
         yield item
         return
     lines: dict[int, dict[str, int]] = {}
@@ -147,7 +145,7 @@ def _items(item: Item) -> Iterator[Item]:
     for path in item.repeated:
         if (found := _IN_ITEM.fullmatch(path)) is not None and found[2]:
             repeated.setdefault(int(found[1]), []).append(found[2])
-    for position, one in enumerate(document["items"]):
+    for position, one in enumerate(items):
         yield Item(item.file, one, lines.get(position, {}), tuple(repeated.get(position, ())))
 
 

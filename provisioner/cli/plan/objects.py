@@ -26,7 +26,7 @@ from provisioner.apis.overlay import NodeOverlay
 from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.apis.validation import pool_problems
-from provisioner.cli.documents import documents
+from provisioner.cli.documents import documents, items_in
 from provisioner.cli.plan.workloads import KINDS, Workload, decode_workload, loose_pod
 from provisioner.cloudprovider.aws import labels
 from provisioner.kube import resources
@@ -151,11 +151,8 @@ class Objects:
             text = "is not a Kubernetes object; every document needs apiVersion, kind and metadata"
             self.complain(Problem(file, "", "", text))
             return
-        kind = document.get("kind")
-        if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
-            for item in document["items"]:
-                if isinstance(item, dict) and kind != "List":  # the API server leaves both out in typed lists
-                    item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - the item with what its list says of it
+        if (items := items_in(document)) is not None:
+            for item in items:
                 self._take(file, item)
             return
         self.count += 1

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
-from provisioner.cli.documents import content, documents
+from provisioner.cli.documents import content, documents, items_in
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
@@ -116,17 +116,16 @@ def from_files(paths: Sequence[str]) -> Objects:
     seen: set[str] = set()
     for path in paths:
         for document in _documents(path):
-            listed = str(document.get("kind", "")).removesuffix("List")
-            for one in _items(document):
-                resource = known.get(
-                    (str(one.get("apiVersion", document.get("apiVersion"))), str(one.get("kind", listed)))
-                )
+            listed = items_in(document)
+            for one in [document] if listed is None else (one for one in listed if isinstance(one, dict)):
+                resource = known.get((str(one.get("apiVersion")), str(one.get("kind"))))
                 if resource is not None:
-                    seen.update({str(resource)} - {str(resources.CONFIGMAPS)})  # one says nothing of the others
+                    seen.add(str(resource))
                     _add(objects, resource, one)
-            empty = known.get((str(document.get("apiVersion")), listed))
+            empty = known.get((str(document.get("apiVersion")), str(document.get("kind")).removesuffix("List")))
             if empty is not None:
-                seen.update({str(empty)} - {str(resources.CONFIGMAPS)})
+                seen.add(str(empty))
+    seen.discard(str(resources.CONFIGMAPS))  # one says nothing of the others
     lacking = [str(one) for one in NEEDED if str(one) not in seen]
     if not seen:
         raise UserError(f"the dump has none of {', '.join(lacking)}; make it with: kubectl get -A -o yaml {kinds()}")
@@ -148,15 +147,6 @@ def _add(objects: Objects, resource: Resource[Any], one: Any) -> None:
     except (msgspec.MsgspecError, ValueError) as error:
         found = identity_in(data)
         objects.left_out(resource, resources.key_of(found), error)
-
-
-def _items(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "items" not in document:
-        yield document
-        return
-    for one in document["items"] or ():
-        if isinstance(one, dict):
-            yield one
 
 
 def _documents(path: str) -> Iterator[dict[str, Any]]:

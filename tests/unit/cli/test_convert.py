@@ -144,6 +144,11 @@ ODD = {
         1,
         "Provisioner/a: spec.providerRef: AWSNodeTemplate t: spec.subnetSelector.a: must be a string",
     ),
+    "a typed list, whose items have no kind of their own": (
+        '{"apiVersion": "v1", "kind": "ConfigMapList", "items": [{"metadata": {"name": "a"}}]}',
+        0,
+        "",
+    ),
     "JSON that is deep": (
         f'{{"apiVersion": "v1", "kind": "X", "a": {"[" * 600}{"]" * 600}}}',
         1,

@@ -322,6 +322,13 @@ def test_an_object_of_a_list_has_its_own_lines_and_repeated_keys() -> None:
     assert [one.repeated for one in items] == [()] * 10 + [("a.b",), ()]
 
 
+def test_objects_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
+    """`kubectl get --raw` shows such a list: the kind of the items was missing."""
+    pool_ = yaml.safe_load(POOL)
+    listed = {"apiVersion": pool_.pop("apiVersion"), "kind": f"{pool_.pop('kind')}List", "items": [pool_]}
+    assert run(tmp_path, yaml.safe_dump(listed)).output == "1 object checked: 0 errors, 0 warnings\n"
+
+
 def test_standard_input_and_a_file_that_is_not_there() -> None:
     result = CliRunner().invoke(dovetail, ["lint", "-"], input=POOL)
     assert (result.exit_code, result.output) == (0, "1 object checked: 0 errors, 0 warnings\n")
