@@ -7,14 +7,14 @@ creates a configuration that somebody deleted, and never undoes another change.
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from provisioner.apis.core import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from provisioner.kube.client import Client
-from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS
+from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS, Resource
 
 Configuration: TypeAlias = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
 
@@ -79,25 +79,17 @@ def injection(configuration: Configuration, bundle: bytes) -> list[dict[str, obj
     return [guard, *changes]
 
 
-class BundleInjector:
-    """Writes the bundle of the webhook configurations of one name, each by itself."""
+def inject(client: Client, configuration: Configuration, bundle: bytes) -> bool:
+    """Makes all webhooks of one configuration trust exactly this bundle; whether anything was written.
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client = client
-        self.name = name
-
-    def inject(self, configuration: Configuration, bundle: bytes) -> bool:
-        """Makes all webhooks of the configuration trust exactly this bundle; whether anything was written.
-
-        Raises:
-            Invalid: the configuration is no longer the one that was read; read again.
-            ApiError: the server refused otherwise.
-        """
-        patch = injection(configuration, bundle)
-        if not patch:
-            return False
-        if isinstance(configuration, ValidatingWebhookConfiguration):
-            self._client.patch(VALIDATINGWEBHOOKS, self.name, patch, kind="json")
-        else:
-            self._client.patch(MUTATINGWEBHOOKS, self.name, patch, kind="json")
-        return True
+    Raises:
+        Invalid: the configuration is no longer the one that was read; read again.
+        ApiError: the server refused otherwise.
+    """
+    patch = injection(configuration, bundle)
+    if not patch:
+        return False
+    validating = isinstance(configuration, ValidatingWebhookConfiguration)
+    resource: Resource[Any] = VALIDATINGWEBHOOKS if validating else MUTATINGWEBHOOKS
+    client.patch(resource, configuration.metadata.name, patch, kind="json")
+    return True

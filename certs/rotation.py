@@ -34,7 +34,7 @@ from typing import Any
 from certs import messages
 from certs.authority import CertificateError
 from certs.definitions import DefinitionInjector
-from certs.injection import BundleInjector, Configuration, merge, trusted_by_all, trusted_by_any, trusts
+from certs.injection import Configuration, inject, merge, trusted_by_all, trusted_by_any, trusts
 from certs.replicas import Records, Replica
 from certs.serving import write_atomically
 from certs.store import (
@@ -224,9 +224,10 @@ class Rotation:
         self.path = directory / SERVING_FILE
         self._records = Records(client, clock, settings.namespace, identity, settings.lease_seconds)
         self._term = Term()
-        leading = client.under(self._term)  # what only the leader writes; each replica's own record is not of that kind
+        self._leading = leading = client.under(
+            self._term
+        )  # what only the leader writes; each replica's own record is not of that kind
         self._store = SecretStore(leading, settings.namespace, settings.secret)
-        self._injector = BundleInjector(leading, settings.configuration)
         self._definitions = DefinitionInjector(
             leading, clock, settings.definitions, settings.namespace, settings.karpenter_namespace
         )
@@ -547,7 +548,7 @@ class Rotation:
         if leader is None or to is None or wanted is None or _is_injected_by_others(to):
             return
         bundle = self._bundle(wanted, leader)
-        if bundle and self._injector.inject(to, bundle):
+        if bundle and inject(self._leading, to, bundle):
             _log.info(messages.INJECTED_CA_BUNDLE, kind=to.kind, certificates=bundle.count(b"BEGIN CERTIFICATE"))
 
     def _bundle(self, wanted: Material, leader: Configuration) -> bytes:

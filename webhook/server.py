@@ -73,7 +73,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Config:
-    """The command line, checked."""
+    """The command line, checked; its options have the names of the fields."""
 
     kubeconfig: str | None
     bind: Address
@@ -340,28 +340,16 @@ class _ObjectName(click.ParamType[str]):
 def command(
     kubeconfig: str | None,
     bind: Address,
-    metrics_bind: Address,
-    health_bind: Address | None,
-    namespace: str,
     cert_dir: Path | None,
-    secret: str,
-    existing_secret: bool,
-    existing_bundle: bool,
-    service: str,
-    configuration: str,
     register_url: str,
-    scheduler_lease: tuple[str, str],
-    scheduler_name: str,
-    on_demand_shares: bool,
     image_registries: str,
     image_ecr_accounts: str,
     image_registry_networks: str,
     image_registry_ca: str | None,
     identity: str | None,
-    conversion: bool,
-    karpenter_namespace: str,
     log_level: str,
     log_format: logs.Format,
+    **others: Any,
 ) -> None:
     """See `dovetail webhook --help`."""
     logs.configure(log_level, log_format)
@@ -375,23 +363,11 @@ def command(
         config = Config(
             kubeconfig=kubeconfig,
             bind=bind,
-            metrics_bind=metrics_bind,
-            health_bind=health_bind,
-            namespace=namespace,
             cert_dir=directory.absolute(),
-            secret=secret,
-            existing_secret=existing_secret,
-            existing_bundle=existing_bundle,
-            service=service,
-            configuration=configuration,
             register_url=register_url,
-            scheduler_lease=scheduler_lease,
-            scheduler_name=scheduler_name,
-            on_demand_shares=on_demand_shares,
             images=images,
             identity=identity or f"{socket.gethostname().lower()}-{bind[1]}",
-            conversion=conversion,
-            karpenter_namespace=karpenter_namespace,
+            **others,
         )
         prepare(config)
     except (RegistrationError, ConfigError, CertificateError) as error:

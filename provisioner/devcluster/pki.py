@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from certs.authority import Authority, CertificateError, expiry, signing_keys
+from certs.authority import Authority, CertificateError, Pair, expiry, signing_keys
+from certs.serving import write_atomically
 from provisioner.devcluster.components import SERVICE_ADDRESS, Layout
 from provisioner.devcluster.errors import StateError
 from provisioner.devcluster.metrics import SERVER_NAME
@@ -53,9 +54,8 @@ def write_metrics_pki(layout: Layout, authority: Authority, now: datetime) -> No
     """What metrics-server serves with, what it calls the API server with, and what the API server calls it with."""
     serving = authority.issue_server((SERVER_NAME, "localhost"), (LOOPBACK,), now, DAYS)
     proxy = authority.issue_client(FRONT_PROXY, (), now, DAYS)
-    for name, pair in ((METRICS_SERVER, serving), (FRONT_PROXY, proxy)):
-        write_private(layout.pki / f"{name}.crt", pair.cert_pem)
-        write_private(layout.pki / f"{name}.key", pair.key_pem)
+    _write_pair(layout, METRICS_SERVER, serving)
+    _write_pair(layout, FRONT_PROXY, proxy)
     path = layout.kubeconfig(METRICS_SERVER)
     write_client_kubeconfig(layout, authority, path, f"system:{METRICS_SERVER}", ("system:masters",), now)
 
@@ -73,35 +73,6 @@ def load_authority(layout: Layout) -> Authority:
             f"the certificates in {layout.pki} cannot be used ({error})",
             "Start with empty data: `dovetail dev up --fresh`",
         ) from error
-
-
-def kubeconfig_document(
-    server: str, authority_pem: bytes, user: dict[str, str], name: str = "dovetail"
-) -> dict[str, object]:
-    """A kubeconfig of one cluster, one user and one context.
-
-    Args:
-        server: URL of the API server.
-        authority_pem: CA to verify it with.
-        user: the user entry, as {"token": ...} or client certificate data.
-        name: of the cluster and the context, for people.
-    """
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": name,
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": _base64(authority_pem),
-                },
-            }
-        ],
-        "users": [{"name": "user", "user": user}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "user"}}],
-        "current-context": name,
-    }
 
 
 def write_client_kubeconfig(
@@ -126,13 +97,17 @@ def write_client_kubeconfig(
 
 
 def write_kubeconfig(layout: Layout, authority: Authority, path: Path, user: dict[str, str]) -> Path:
-    """Write a kubeconfig for a user of this cluster, readable by the owner only; returns the path."""
-    document = kubeconfig_document(
-        layout.url("kube-apiserver", "https"),
-        authority.certificate_pem,
-        user,
-        f"dovetail-{layout.directory.name}",
-    )
+    """Write a kubeconfig for a user of this cluster, as {"token": ...} or client certificate data, readable by the owner only; returns the path."""
+    name, server = f"dovetail-{layout.directory.name}", layout.url("kube-apiserver", "https")
+    cluster = {"server": server, "certificate-authority-data": _base64(authority.certificate_pem)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "user"}}],
+        "current-context": name,
+    }
     write_private(path, json.dumps(document, indent=2).encode())
     return path
 
@@ -140,26 +115,24 @@ def write_kubeconfig(layout: Layout, authority: Authority, path: Path, user: dic
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    partial.touch(mode=0o600)
-    partial.write_bytes(content)
-    partial.replace(path)
+    write_atomically(path, content)
+
+
+def _write_pair(layout: Layout, name: str, pair: Pair) -> None:
+    write_private(layout.pki / f"{name}.crt", pair.cert_pem)
+    write_private(layout.pki / f"{name}.key", pair.key_pem)
 
 
 def _make(layout: Layout, now: datetime, complete: Path) -> Authority:
     pki = layout.pki
     complete.unlink(missing_ok=True)
     authority = Authority.create(f"dovetail dev {layout.directory.name}", now, DAYS)
-    write_private(pki / "ca.crt", authority.certificate_pem)
-    write_private(pki / "ca.key", authority.key_pem)
+    _write_pair(layout, "ca", Pair(authority.certificate_pem, authority.key_pem))
     for name, names, addresses in (
         ("kube-apiserver", _SERVER_NAMES, (LOOPBACK, SERVICE_ADDRESS)),
         ("components", ("localhost",), (LOOPBACK,)),
     ):
-        pair = authority.issue_server(names, addresses, now, DAYS)
-        write_private(pki / f"{name}.crt", pair.cert_pem)
-        write_private(pki / f"{name}.key", pair.key_pem)
+        _write_pair(layout, name, authority.issue_server(names, addresses, now, DAYS))
     if not (pki / "service-accounts.key").exists():  # tokens handed out stay good over a renewal
         keys = signing_keys()
         write_private(pki / "service-accounts.pub", keys.public_pem)
@@ -171,9 +144,7 @@ def _make(layout: Layout, now: datetime, complete: Path) -> Authority:
     write_private(layout.tokens, text.getvalue().encode())
     for name, token in tokens.items():
         write_kubeconfig(layout, authority, layout.kubeconfig(name), {"token": token})
-    admin = authority.issue_client(*USERS["admin"], now, DAYS)
-    write_private(pki / "admin.crt", admin.cert_pem)
-    write_private(pki / "admin.key", admin.key_pem)
+    _write_pair(layout, "admin", authority.issue_client(*USERS["admin"], now, DAYS))
     complete.touch()
     return authority
 

@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import yaml
 
@@ -30,55 +30,70 @@ class HelpRequested(Exception):  # noqa: N818  (no error)
     """The user asked for --help; the message is the text to print."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
-    """Karpenter's optional features.
+def _gate(name: str, *, default: bool = False) -> Any:
+    return field(default=default, metadata={"gate": name})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gates:
+    """Optional features.
 
     Attributes:
         unknown: gates of other versions, kept to be named in the log; they switch nothing.
     """
 
-    node_repair: bool = False
-    reserved_capacity: bool = True
-    spot_to_spot_consolidation: bool = False
-    node_overlay: bool = False
-    static_capacity: bool = False
-    capacity_buffer: bool = False
     unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def known(cls) -> dict[str, str]:
+        """The attribute of each gate."""
+        return {one.metadata["gate"]: one.name for one in fields(cls) if "gate" in one.metadata}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """What a list says of each gate.
+
+        Raises:
+            ValueError: a part of it is no gate with a boolean.
+        """
+        known, values, unknown = cls.known(), dict[str, bool](), set[str]()
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals:
+                raise ValueError(messages.gate_without_value(part))
+            try:
+                switch = _boolean(value)
+            except ValueError:
+                raise ValueError(messages.gate_is_no_boolean(name)) from None
+            if name in known:
+                values[known[name]] = switch
+            else:
+                unknown.add(name)
+        return cls(**values, unknown=tuple(sorted(unknown)))
 
     def __str__(self) -> str:
         return ",".join(
-            f"{name}={'true' if getattr(self, attribute) else 'false'}" for name, attribute in _GATES.items()
+            f"{name}={'true' if getattr(self, attribute) else 'false'}" for name, attribute in self.known().items()
         )
 
 
-_GATES: Mapping[str, str] = {
-    "NodeRepair": "node_repair",
-    "ReservedCapacity": "reserved_capacity",
-    "SpotToSpotConsolidation": "spot_to_spot_consolidation",
-    "NodeOverlay": "node_overlay",
-    "StaticCapacity": "static_capacity",
-    "CapacityBuffer": "capacity_buffer",
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureGates(_Gates):
+    """Karpenter's optional features."""
+
+    node_repair: bool = _gate("NodeRepair")
+    reserved_capacity: bool = _gate("ReservedCapacity", default=True)
+    spot_to_spot_consolidation: bool = _gate("SpotToSpotConsolidation")
+    node_overlay: bool = _gate("NodeOverlay")
+    static_capacity: bool = _gate("StaticCapacity")
+    capacity_buffer: bool = _gate("CapacityBuffer")
 
 
-@dataclass(frozen=True, slots=True)
-class AwsFeatureGates:
-    """Karpenter's optional features of AWS.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsFeatureGates(_Gates):
+    """Karpenter's optional features of AWS; `nodeclass_cel`, expressions inside a class's kubelet, is accepted and not offered."""
 
-    Attributes:
-        nodeclass_cel: expressions inside a class's kubelet; accepted and not offered, see its condition.
-        unknown: gates of other versions; they switch nothing.
-    """
-
-    nodeclass_cel: bool = False
-    unknown: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"NodeClassCEL={'true' if self.nodeclass_cel else 'false'}"
-
-
-_AWS_GATES: Mapping[str, str] = {"NodeClassCEL": "nodeclass_cel"}
+    nodeclass_cel: bool = _gate("NodeClassCEL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +200,13 @@ def _minute(text: str) -> timedelta:
     return value
 
 
-def _choice(*choices: str) -> Callable[[str], str]:
+def _choice(*choices: str) -> _Parser:
     def read(text: str) -> str:
         if text in choices:
             return text
         raise ValueError(messages.not_one_of(choices))
 
-    return read
+    return _Parser(read, "|".join(filter(None, choices)))
 
 
 def _address(text: str) -> str:
@@ -215,35 +230,6 @@ def _paths(text: str) -> tuple[str, ...]:
     if not paths:
         raise ValueError(messages.NO_DESTINATION)
     return paths
-
-
-def _feature_gates(text: str) -> FeatureGates:
-    values, unknown = _gates(text, _GATES)
-    return FeatureGates(**values, unknown=unknown)
-
-
-def _aws_feature_gates(text: str) -> AwsFeatureGates:
-    values, unknown = _gates(text, _AWS_GATES)
-    return AwsFeatureGates(**values, unknown=unknown)
-
-
-def _gates(text: str, known: Mapping[str, str]) -> tuple[dict[str, bool], tuple[str, ...]]:
-    """What the list says of the known gates, by attribute, and the names of the others."""
-    values: dict[str, bool] = {}
-    unknown: set[str] = set()
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ValueError(messages.gate_without_value(part))
-        try:
-            switch = _boolean(value)
-        except ValueError:
-            raise ValueError(messages.gate_is_no_boolean(name)) from None
-        if name in known:
-            values[known[name]] = switch
-        else:
-            unknown.add(name)
-    return values, tuple(sorted(unknown))
 
 
 def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
@@ -349,9 +335,7 @@ class Options:
         _Parser(_integer(-(10**9)), "MILLICORES"),
         "CPU request of this container in millicores; determines the number of workers.",
     )
-    log_level: str = _setting(
-        "info", _Parser(_choice("debug", "info", "error", ""), "debug|info|error"), "Least severe level that is logged."
-    )
+    log_level: str = _setting("info", _choice("debug", "info", "error", ""), "Least severe level that is logged.")
     log_output_paths: tuple[str, ...] = _setting(
         ("stdout",), _Parser(_paths, "LIST"), "Destinations of logs: stdout, stderr or file paths."
     )
@@ -368,12 +352,10 @@ class Options:
     )
     preference_policy: str = _setting(
         "Respect",
-        _Parser(_choice("Respect", "Ignore"), "Respect|Ignore"),
+        _choice("Respect", "Ignore"),
         "Whether preferred affinities are respected.",
     )
-    min_values_policy: str = _setting(
-        "Strict", _Parser(_choice("Strict", "BestEffort"), "Strict|BestEffort"), "Whether minValues may be relaxed."
-    )
+    min_values_policy: str = _setting("Strict", _choice("Strict", "BestEffort"), "Whether minValues may be relaxed.")
     ignore_dra_requests: bool = _setting(
         True,
         _BOOLEAN,
@@ -385,7 +367,7 @@ class Options:
         "Scheduler configuration in YAML; only podTopologySpread.defaultConstraints is read.",
     )
     feature_gates: FeatureGates = _setting(
-        FeatureGates(), _Parser(_feature_gates, "LIST"), "Feature gates as Name=true,Name=false."
+        FeatureGates(), _Parser(FeatureGates.parse, "LIST"), "Feature gates as Name=true,Name=false."
     )
 
     # Karpenter's, for AWS
@@ -431,7 +413,7 @@ class Options:
         timedelta(minutes=1), _Parser(_minute, "DURATION"), "Interval between refreshes of subnets."
     )
     aws_feature_gates: AwsFeatureGates = _setting(
-        AwsFeatureGates(), _Parser(_aws_feature_gates, "LIST"), "AWS feature gates as Name=true,Name=false."
+        AwsFeatureGates(), _Parser(AwsFeatureGates.parse, "LIST"), "AWS feature gates as Name=true,Name=false."
     )
 
     # ours
@@ -452,13 +434,13 @@ class Options:
         "Namespace of a Karpenter beside Dovetail, in addition to karpenter and kube-system. While Karpenter holds its Lease there, "
         "Dovetail launches nothing and starts no disruption.",
     )
-    provider: str = _own("kwok", _Parser(_choice("aws", "kwok"), "aws|kwok"), "Cloud provider that launches the nodes.")
+    provider: str = _own("kwok", _choice("aws", "kwok"), "Cloud provider that launches the nodes.")
     instance_types_file_path: str = _setting(
         "", _TEXT, "JSON file with instance types for kwok; if empty, the built-in instance types."
     )
     nominate: str = _own(
         "auto",
-        _Parser(_choice("true", "false", "auto"), "true|false|auto"),
+        _choice("true", "false", "auto"),
         "Nominate planned pods to their new node before its taint is removed; auto nominates only while no extender sends reports, "
         "and only pods that kube-scheduler would not place by itself.",
     )
@@ -507,7 +489,7 @@ class Options:
     )
     packing: str = _own(
         "cost",
-        _Parser(_choice("cost", "greedy"), "cost|greedy"),
+        _choice("cost", "greedy"),
         "How nodes are chosen for pending pods: with cost, a planner looks for the cheapest nodes while the batch has time; with greedy, pods are "
         "packed by decreasing size, as Karpenter does. The annotation dovetail.dev/packing of a NodePool overrides it.",
     )
@@ -547,7 +529,7 @@ class Options:
     )
     consolidation: str = _own(
         "saving",
-        _Parser(_choice("saving", "karpenter"), "saving|karpenter"),
+        _choice("saving", "karpenter"),
         "When nodes are consolidated: with saving, if the savings of four hours exceed the cost of evictions and launches; "
         "with karpenter, if there are any savings.",
     )
@@ -577,12 +559,12 @@ class Options:
     )
     prefix_delegation: str = _own(
         "auto",
-        _Parser(_choice("true", "false", "auto"), "true|false|auto"),
+        _choice("true", "false", "auto"),
         "Whether the VPC CNI uses prefix delegation; auto reads the setting from the aws-node DaemonSet.",
     )
     rebalance: str = _own(
         "ignore",
-        _Parser(_choice("ignore", "replace", "drain"), "ignore|replace|drain"),
+        _choice("ignore", "replace", "drain"),
         "Reaction to a rebalance recommendation for a Spot Instance.",
     )
     aws_mutating_qps: float = _own(
@@ -605,7 +587,7 @@ class Options:
         _BOOLEAN,
         "Rebuild the cluster state after every event and log differences; slow, for debugging.",
     )
-    log_format: str = _own("json", _Parser(_choice("json", "text"), "json|text"), "Format of log lines.")
+    log_format: str = _own("json", _choice("json", "text"), "Format of log lines.")
 
     @classmethod
     def parse(cls, argv: Sequence[str], env: Mapping[str, str]) -> "Options":
@@ -639,7 +621,7 @@ class Options:
         ]
         for flag, gates, known in (
             ("--feature-gates", self.feature_gates, {}),
-            ("--aws-feature-gates", self.aws_feature_gates, _AWS_GATES),
+            ("--aws-feature-gates", self.aws_feature_gates, AwsFeatureGates.known()),
         ):
             said += [
                 f"{flag}: {name}=true is accepted but has no effect because the feature is not available in this version"

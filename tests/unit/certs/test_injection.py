@@ -3,7 +3,7 @@
 import base64
 from datetime import UTC, datetime
 
-from certs.injection import BundleInjector, certificates, injection, merge, trusted_by_all, trusted_by_any, trusts
+from certs.injection import certificates, inject, injection, merge, trusted_by_all, trusted_by_any, trusts
 from certs.store import Names, mint
 from provisioner.apis.core import (
     MutatingWebhook,
@@ -70,7 +70,7 @@ def test_a_validating_configuration_is_patched_as_its_own_kind() -> None:
     api = FakeApi(respond=lambda _: FakeAnswer(data=b"{}"))
     hooks = configuration(None).webhooks
     found = ValidatingWebhookConfiguration(metadata=ObjectMeta(name="c", resource_version="7"), webhooks=hooks)
-    assert BundleInjector(Client(api, FakeClock()), "c").inject(found, A)
+    assert inject(Client(api, FakeClock()), found, A)
     (sent,) = api.sent
     assert (sent.method, sent.path) == (
         "PATCH",

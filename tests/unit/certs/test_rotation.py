@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from certs.injection import certificates, merge
+from certs.injection import certificates, inject, merge
 from certs.replicas import Replica
 from certs.rotation import (
     Rotation,
@@ -199,7 +199,7 @@ def test_a_replica_that_lost_its_term_lives_on_and_stands_again(
     assert not rotation.leads
     for write in (
         lambda: rotation._store.create_or_adopt(NEW),
-        lambda: rotation._injector.inject(configuration(OLD.ca_pem), NEW.ca_pem),
+        lambda: inject(rotation._leading, configuration(OLD.ca_pem), NEW.ca_pem),
     ):
         with pytest.raises(LostLease):
             write()
