@@ -46,9 +46,7 @@ class DefinitionInjector:
     """Writes the bundle into the definitions of these names.
 
     Args:
-        client: of the leader.
         clock: for the age of Karpenter's Lease.
-        names: of the definitions.
         namespace: our own.
         karpenter_namespace: where Karpenter runs, if that is unusual.
     """

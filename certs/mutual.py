@@ -239,8 +239,6 @@ class MutualRotation:
     Args:
         client: of the leader; RBAC: get and patch the two Secrets.
         clock: for certificates, and for how long nothing changed.
-        namespace: of the Secrets.
-        ends: what they are for.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str, ends: Peers) -> None:

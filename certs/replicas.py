@@ -81,7 +81,6 @@ class Records:
     Args:
         client: to write with; RBAC: get, create and patch that Lease.
         clock: for the text of a renewal, and for what was seen when.
-        namespace: of the Lease.
         identity: of this replica, unique among the live ones.
         lifetime: seconds that a record is good for.
     """

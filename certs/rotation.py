@@ -72,7 +72,6 @@ class Settings:
 
     Attributes:
         namespace: of the Secret and of all Leases.
-        secret: its name.
         configuration: name of the MutatingWebhookConfiguration, and of the ValidatingWebhookConfiguration where there is one.
         names: what the certificate must be valid for; None: the Secret is somebody else's and is only read.
         inject: False: the `caBundle` is somebody else's and is only read.
@@ -204,9 +203,6 @@ class Rotation:
 
     Args:
         client: for writes and the list of replicas.
-        connection: for the two watches.
-        clock: times of certificates and Leases.
-        settings: what is kept.
         directory: where the serving file goes; private to this replica (an emptyDir), kept over restarts of the container.
         identity: unique among the live replicas, the same after a restart (a pod's name).
     """

@@ -49,7 +49,6 @@ class ClusterFacts:
     """The facts for one pod at a time, from caches that follow the API server. Thread-safe.
 
     Args:
-        connection: to watch over.
         clock: for the age of the scheduler's Lease.
         own_namespace: where Dovetail runs and its ConfigMap `dovetail-defaults` lies.
         scheduler_lease: namespace and name of our scheduler's leader election Lease.

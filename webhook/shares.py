@@ -73,9 +73,6 @@ class SharedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is kept of a watched pod: an eighth of its metadata.
 
     Attributes:
-        name: of the pod.
-        namespace: of the pod.
-        uid: of the pod.
         resource_version: of the object that this is from.
         count: what it counts as; None for one that ends or has no share.
         review: that decided on it, "" where it does not say or says more than would be remembered.

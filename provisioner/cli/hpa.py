@@ -45,7 +45,6 @@ class Loop:
     """A workload under load, and what was seen of it.
 
     Attributes:
-        run: the session, with metrics-server.
         show: told of the counts once a second.
         course: a moment a second.
     """

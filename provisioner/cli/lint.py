@@ -56,9 +56,7 @@ class Finding:
     """One line of the answer.
 
     Attributes:
-        file: where the object is.
         line: of the field, or the nearest that there is; from 1.
-        severity: error or warning.
         object: kind and name, such as NodePool/general; "" where the file itself is the matter.
         path: of the field, "" for the whole object.
         message: what is wrong, and what to do.
@@ -81,7 +79,6 @@ class Item:
     """One object as it stands in a file.
 
     Attributes:
-        document: the object.
         lines: the line of every field, by its path; "" is the object's own.
         repeated: paths of keys that stand twice in their mapping.
     """

@@ -62,10 +62,8 @@ class ComponentStatus:
     """One process of a cluster.
 
     Attributes:
-        name: component or program.
         state: "running", "crashed" (it should run and does not) or "stopped".
         pid: 0 unless running.
-        ports: what it listens on.
         memory_bytes: proportional set size; 0 unless running.
     """
 

@@ -74,7 +74,6 @@ class Layout:
     """Where the parts of one cluster are.
 
     Attributes:
-        directory: the cluster's directory.
         ports: loopback port by name (`ports.PORT_NAMES`).
         extender: whether kube-scheduler is told of the extender.
         node_grace_seconds: how long a node may miss its lease before it counts as unreachable; leases last as long

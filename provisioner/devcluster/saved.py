@@ -16,7 +16,6 @@ class Saved:
     """The lasting part of a cluster.
 
     Attributes:
-        ports: loopback port by name.
         extender: whether kube-scheduler is told of the extender.
         node_grace_seconds: how long a fake node may be silent.
         owner: the program that a temporary cluster lives and dies with; None for a lasting one.

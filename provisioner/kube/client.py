@@ -121,8 +121,6 @@ class Client:
     no try begins later than 120 s after the call.
 
     Args:
-        connection: to the API server.
-        clock: for back-off and deadlines.
         permit: asked before every try of every request that may change something, and once more when its bytes are about to go out; what it
             raises comes out of the method. When it ends, answers are waited for no longer. None: everything is permitted.
 

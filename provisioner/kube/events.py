@@ -107,9 +107,7 @@ class Recorder:
     """Publishes events without ever holding up its caller; thread-safe, one thread of its own.
 
     Args:
-        client: to the API server.
         component: who speaks, e.g. "karpenter".
-        clock: for times and dedupe.
         limits: per reason (events a second, at once); reasons that are missing are not limited.
         queue_size: events that wait at most; beyond it the oldest is dropped and counted.
 

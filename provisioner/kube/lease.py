@@ -164,10 +164,7 @@ class LeaderElector:
 
     Args:
         client: to the API server; renewals go ahead of its rate limit.
-        name: of the Lease.
-        namespace: of the Lease.
         identity: of this process, unique: host name and a random part.
-        clock: measures the term.
         lease_duration: seconds after which others may take a lease that is not renewed.
         renew_deadline: seconds without a renewal after which this process gives up; less than `lease_duration`.
         retry_period: seconds between two tries.

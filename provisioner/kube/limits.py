@@ -13,7 +13,6 @@ class TokenBucket:
     Args:
         qps: tokens per second; 0 or less: no limit.
         burst: size of the bucket, at least 1.
-        clock: measures and waits.
     """
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:

@@ -107,10 +107,8 @@ class Resource(Generic[T]):
 
     Attributes:
         group: "" for the core group.
-        version: e.g. "v1".
         plural: the name in paths, e.g. "nodeclaims".
         kind: the name in bodies, e.g. "NodeClaim".
-        namespaced: whether objects live in namespaces.
         decode: JSON of one object to the value that we keep; raises msgspec.MsgspecError or ValueError.
         identity: name, namespace, uid and version of a decoded object.
     """

@@ -178,14 +178,9 @@ class Reflector(Generic[T]):
     """Keeps a store equal to what the server has of one kind.
 
     Args:
-        connection: to the API server.
-        resource: the kind.
-        handlers: told of every change.
         field_selector: e.g. "spec.nodeName=". An object that leaves the selection arrives as DELETED.
         label_selector: likewise.
         namespace: "" is all of them.
-        clock: for intervals and staleness.
-        rng: jitter.
         read_timeout: seconds without a byte after which the watch is opened anew (nothing is lost by that).
         page: objects a request, where the server streams no lists. A page is in memory twice while it arrives, and a pod may have 1.5 MB.
 
@@ -195,7 +190,6 @@ class Reflector(Generic[T]):
         bad: objects that are there now and were left out, read in part, or refused by a handler, by key ("" is one that has none).
         decode_failures: objects that could not be decoded, counted each time.
         relists: how often everything was asked for, the first time included.
-        requests: how many requests were sent.
     """
 
     def __init__(

@@ -24,7 +24,6 @@ class Pulse:
     Args:
         name: of the loop, in words.
         patience: seconds between two beats after which it counts as hanging.
-        clock: measures them.
     """
 
     __slots__ = ("_at", "_clock", "_thread", "name", "patience")

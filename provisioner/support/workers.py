@@ -144,7 +144,6 @@ class KeyedQueue:
     Args:
         name: for logs and thread names.
         reconcile: does the work of one key; called in one of `workers` threads.
-        clock: measures delays.
         workers: the most threads; each is started when a key waits and all others are at work, and stays.
     """
 

@@ -62,7 +62,6 @@ class Key:
     """What is looked up, and with whose credentials: nobody learns of an image by the credentials of another namespace.
 
     Attributes:
-        reference: the image.
         namespace: that the secrets are of; "" without secrets.
         secrets: names of pull secrets.
     """
@@ -167,7 +166,6 @@ class Lookups:
         asks: whether a registry may be asked at all.
         login: the credentials for a key, as far as there are some.
         proved: the architectures on which a digest was seen to run in a namespace.
-        clock: for times.
     """
 
     def __init__(

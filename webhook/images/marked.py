@@ -80,16 +80,7 @@ class _Namespaces(Protocol):
 
 
 class MarkedPods:
-    """See the module.
-
-    Args:
-        connection: to watch over.
-        client: to read and patch pods.
-        facts: settings of namespaces.
-        lookups: what is known of images.
-        recorder: for events about pods.
-        clock: for the deadline of gates.
-    """
+    """See the module."""
 
     def __init__(
         self, connection: Api, client: Client, facts: _Namespaces, lookups: Lookups, recorder: Recorder, clock: Clock

@@ -72,7 +72,6 @@ class Registry:
     """Asks registries what images were built for; thread-safe, keeps nothing.
 
     Args:
-        transport: to every host.
         trust: who may be asked, and who may hear credentials.
         monotonic: seconds that never go back.
     """

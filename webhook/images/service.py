@@ -74,10 +74,7 @@ class ImageService:
     """Answers what images were built for, and looks after the pods that could not be told at once.
 
     Args:
-        settings: the flags.
         kubeconfig: None where the program runs in the cluster.
-        facts: settings of namespaces.
-        clock: for all of it.
     """
 
     def __init__(self, settings: Settings, kubeconfig: str | None, facts: _Namespaces, clock: Clock) -> None:

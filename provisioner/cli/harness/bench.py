@@ -24,11 +24,8 @@ class Bench:
     """What every case needs.
 
     Attributes:
-        say: prints one line.
-        console: for the live table.
         progress: of building and starting dev clusters.
         logs: where the logs of a run are kept.
-        pods: size of the workloads.
         quick: small fleets and short waits: shows that a case works, and measures nothing.
         keep_logs: also those of a run that went well.
     """

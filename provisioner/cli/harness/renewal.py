@@ -26,7 +26,6 @@ class Stage:
     """A session with a fleet in it.
 
     Attributes:
-        run: the session.
         show: told of the counts once a second.
         out: how it was bought.
         megabytes: PSS of the provisioner at each look.

@@ -61,8 +61,6 @@ class Workload:
         file, named: for messages.
         kind, namespace, name, uid: its own; "" as uid where no API server gave it one.
         owner: who controls it, None for nobody.
-        replicas: how many pods.
-        template: of its pods.
         alone: it is a pod itself.
         bound: the Node that a pod names.
         claims: what each of its pods gets a PersistentVolumeClaim of its own from (volumeClaimTemplates).

@@ -66,7 +66,6 @@ class Leader:
 
     Attributes:
         source: who answers, in words.
-        opens: connects.
         authorization: the header that says who asks.
     """
 

@@ -146,9 +146,6 @@ class Local:
     """One instant of a cluster, ready for questions; a `controllers.why.instant.Instant`.
 
     Attributes:
-        objects: it was made from these.
-        snapshot: the instant.
-        types: of its NodePools.
         options: the provisioner's flags, as far as they were given.
     """
 

@@ -110,7 +110,6 @@ class Connection:
 
     Args:
         sock: connected; made non-blocking here.
-        client: its address and port.
         head_bytes: the most that request line and headers may have.
         own: it comes from this process itself: plain, and never in anybody's way.
 

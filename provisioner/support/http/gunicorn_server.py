@@ -58,7 +58,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         name: of the program, for the list of processes and the metrics.
         bind: where it listens.
         make: makes the program, in the worker.
-        limits: of its server.
         threads: how many requests are answered at once.
         graceful_seconds: for what is under way when a signal comes.
         context: gives the TLS context for a new connection; None is plain HTTP.

@@ -99,7 +99,6 @@ class HttpServer:
         listeners: listening sockets; they are closed with the server.
         handle: answers requests, in several threads at once.
         prompt: asked first, if given; never about requests that others follow on their connection already.
-        limits: the bounds.
         context: gives the TLS context for a new connection; None is plain HTTP.
         threads: how many requests are answered at once.
     """
