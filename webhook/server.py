@@ -183,7 +183,7 @@ def _image_service(config: Config, facts: ClusterFacts, clock: Clock) -> "ImageS
         return None
     from webhook.images.service import ImageService  # noqa: PLC0415 - loaded only with --image-registries
 
-    service = ImageService(config.images, config.kubeconfig, facts, clock)
+    service = ImageService(config.images, config.kubeconfig, facts.of, clock)
     facts.look_up_images(service)
     return service
 

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Protocol
 
 import msgspec
 
@@ -139,18 +138,6 @@ class Ending(enum.Enum):
     """The leader's work could not be begun."""
 
 
-class StopSignal(Protocol):
-    """How an elector is told to stop, and how it waits; `threading.Event` is one."""
-
-    def set(self) -> None: ...
-
-    def is_set(self) -> bool: ...
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it is set, for `timeout` seconds at most; whether it is set."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """A lease as it was when it last changed."""
@@ -184,7 +171,7 @@ class LeaderElector:
         renew_deadline: float = 10.0,
         retry_period: float = 2.0,
         annotations: Mapping[str, str] | None = None,
-        stopping: StopSignal | None = None,
+        stopping: threading.Event | None = None,
     ) -> None:
         if not 0 < retry_period < renew_deadline < lease_duration:
             raise ValueError(
@@ -195,7 +182,7 @@ class LeaderElector:
         self.lease_duration, self.renew_deadline, self.retry_period = lease_duration, renew_deadline, retry_period
         self._annotations = dict(annotations or {})
         self._written: Mapping[str, str] = self._annotations  # those of them that are on the Lease while we hold it
-        self._stopping: StopSignal = stopping if stopping is not None else threading.Event()
+        self._stopping = stopping or threading.Event()
         self._releases = True
         self._seen: _Seen | None = None
         self._lease: Lease | None = None  # as we last wrote it

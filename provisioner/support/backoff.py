@@ -1,14 +1,6 @@
 """How long to wait before trying again: decorrelated jitter, and doubling with jitter or without. Pure given a source of chance."""
 
-from typing import Protocol
-
-
-class Chance(Protocol):
-    """What is asked of a source of randomness; `random.Random` has it."""
-
-    def uniform(self, a: float, b: float) -> float:
-        """A number between `a` and `b`."""
-        ...
+import random
 
 
 class DecorrelatedJitter:
@@ -22,7 +14,7 @@ class DecorrelatedJitter:
     Source: "Exponential Backoff And Jitter", AWS Architecture Blog.
     """
 
-    def __init__(self, base: float, cap: float, chance: Chance) -> None:
+    def __init__(self, base: float, cap: float, chance: random.Random) -> None:
         if not 0 < base <= cap:
             raise ValueError(f"need 0 < base <= cap, not base {base} and cap {cap}")
         self.base, self.cap = base, cap
@@ -44,7 +36,7 @@ def doubled(failures: int, *, base: float, cap: float) -> float:
     return min(cap, base * 2.0 ** min(failures - 1, 60)) if failures > 0 else 0.0
 
 
-def doubling(attempt: int, *, base: float, cap: float, chance: Chance) -> float:
+def doubling(attempt: int, *, base: float, cap: float, chance: random.Random) -> float:
     """The wait before try number `attempt` + 1, in seconds.
 
     Args:

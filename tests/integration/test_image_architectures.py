@@ -383,11 +383,9 @@ def test_the_first_pod_of_an_image_gets_a_node_that_runs_it_and_no_other_is_boug
 COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "image-architectures" / "rbac.yaml"
 
 
-class Everywhere:
+def gated(namespace: str) -> Facts | None:
     """Every namespace holds its pods."""
-
-    def of(self, namespace: str) -> Facts | None:
-        return Facts(namespace, {"dovetail.dev/image-arch": "gate"})
+    return Facts(namespace, {"dovetail.dev/image-arch": "gate"})
 
 
 @pytest.fixture
@@ -405,7 +403,7 @@ def service(
     settings = settings_of(f"{public.at},{private.at}", LOOPBACK, "", str(authorities.ca))
     assert settings is not None
     kubeconfig = service_account_kubeconfig(plane, HOME, "dovetail-webhook")
-    made = ImageService(settings, str(kubeconfig), Everywhere(), SystemClock())
+    made = ImageService(settings, str(kubeconfig), gated, SystemClock())
     plane.stop(PROGRAM)  # nobody else does it
     made.start()
     try:

@@ -6,9 +6,9 @@ nothing is kept but its name: it is read anew when there is something to write.
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -73,19 +73,22 @@ _MARKED_PODS: Final[Resource[PartialIdentity]] = Resource(
 )
 
 
-class _Namespaces(Protocol):
-    """Who knows the settings of a namespace."""
-
-    def of(self, namespace: str) -> Facts | None: ...
+FactsOf: TypeAlias = Callable[[str], Facts | None]
 
 
 class MarkedPods:
     """See the module."""
 
     def __init__(
-        self, connection: Api, client: Client, facts: _Namespaces, lookups: Lookups, recorder: Recorder, clock: Clock
+        self, connection: Api, client: Client, facts_of: FactsOf, lookups: Lookups, recorder: Recorder, clock: Clock
     ) -> None:
-        self._client, self._facts, self._lookups, self._recorder, self._clock = client, facts, lookups, recorder, clock
+        self._client, self._facts_of, self._lookups, self._recorder, self._clock = (
+            client,
+            facts_of,
+            lookups,
+            recorder,
+            clock,
+        )
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self._wait_for: dict[Key, set[str]] = {}
@@ -175,7 +178,7 @@ class MarkedPods:
             return DONE
         except (ReviewError, msgspec.DecodeError):
             return DONE
-        facts = self._facts.of(namespace)
+        facts = self._facts_of(namespace)
         if facts is None:
             return Result(requeue_after=1.0)
         late = self._clock.monotonic() - since >= GATE_SECONDS

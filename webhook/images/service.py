@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from provisioner.apis.stamping import Facts, Images, ImagesAsked
+from provisioner.apis.stamping import Images, ImagesAsked
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.kube.events import Recorder
@@ -12,7 +12,7 @@ from provisioner.support.clock import Clock
 from webhook.images import messages
 from webhook.images.credentials import Credentials
 from webhook.images.lookups import Lookups
-from webhook.images.marked import MarkedPods
+from webhook.images.marked import FactsOf, MarkedPods
 from webhook.images.proofs import Proofs
 from webhook.images.registry import Registry, client_context
 from webhook.images.transport import Transport
@@ -24,12 +24,6 @@ QPS, BURST = 100.0, 200
 SURVEY_QPS, SURVEY_BURST = 50.0, 50
 """Of the survey of running images, which no pod waits for: 150,000 pods take two minutes."""
 USER_AGENT = "dovetail-webhook-images"
-
-
-class _Namespaces(Protocol):
-    """Who knows the settings of a namespace."""
-
-    def of(self, namespace: str) -> Facts | None: ...
 
 
 @dataclass(frozen=True)
@@ -75,9 +69,10 @@ class ImageService:
 
     Args:
         kubeconfig: None where the program runs in the cluster.
+        facts_of: the settings of a namespace.
     """
 
-    def __init__(self, settings: Settings, kubeconfig: str | None, facts: _Namespaces, clock: Clock) -> None:
+    def __init__(self, settings: Settings, kubeconfig: str | None, facts_of: FactsOf, clock: Clock) -> None:
         connection = connect(kubeconfig, user_agent=USER_AGENT, pool_size=8, qps=QPS, burst=BURST, clock=clock)
         client = Client(connection, clock)
         trust = settings.trust
@@ -94,7 +89,7 @@ class ImageService:
             self._proofs.of,
             clock,
         )
-        self._marked = MarkedPods(connection, client, facts, self._lookups, self._recorder, clock)
+        self._marked = MarkedPods(connection, client, facts_of, self._lookups, self._recorder, clock)
 
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images:
         """What is known of the images of a pod; never waits."""

@@ -28,7 +28,7 @@ from provisioner.kube.events import Recorder
 from provisioner.scheduling.node_claims import NewClaim, static_claim
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
-from provisioner.support.backoff import Chance, doubling
+from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Pool, Result, run_parallel
 from provisioner.values.requirement import RequirementError
@@ -53,7 +53,7 @@ _log = logs.get_logger(__name__)
 class _Failures:
     """By pool: until when nothing is created, since NodeClaims of it came to nothing. Thread-safe."""
 
-    def __init__(self, clock: Clock, chance: Chance) -> None:
+    def __init__(self, clock: Clock, chance: random.Random) -> None:
         self._clock, self._chance, self._lock = clock, chance, threading.Lock()
         self._known: dict[str, tuple[int, float]] = {}
 

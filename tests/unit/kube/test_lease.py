@@ -68,27 +68,21 @@ class LeaseServer:
         return self.lease["spec"]["holderIdentity"] if self.lease is not None else None
 
 
-class SteppingSignal:
+class SteppingSignal(threading.Event):
     """A stop signal on which waiting moves the clock; `script` runs after each wait."""
 
     def __init__(self, clock: FakeClock, script: Callable[[int], None]) -> None:
+        super().__init__()
         self.clock, self.script = clock, script
         self.waits = 0
-        self.stopped = False
 
-    def set(self) -> None:
-        self.stopped = True
-
-    def is_set(self) -> bool:
-        return self.stopped
-
-    def wait(self, timeout: float) -> bool:
-        if not self.stopped:
-            self.clock.advance(timeout)
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set():
+            self.clock.advance(timeout or 0.0)
             self.waits += 1
             assert self.waits < 1000, "the elector never stops"
             self.script(self.waits)
-        return self.stopped
+        return self.is_set()
 
 
 class World:

@@ -66,7 +66,7 @@ class Bench:
         self.lookups = Lookups(self._look, lambda _: True, lambda _: None, lambda *_: frozenset(), self.clock)
         self.settings = {"dovetail.dev/image-arch": "gate"}
         self.recorder = Told(client, self.clock)
-        self.pods = MarkedPods(self.api, client, self, self.lookups, self.recorder, self.clock)
+        self.pods = MarkedPods(self.api, client, self.of, self.lookups, self.recorder, self.clock)
 
     def of(self, namespace: str) -> Facts | None:
         return Facts(namespace, self.settings)
@@ -309,7 +309,7 @@ def test_only_marked_pods_are_watched_and_nothing_but_their_names_is_kept() -> N
         clock=clock,
     )
     at = Bench(pod("web"))
-    pods = MarkedPods(api, Client(api, clock), at, at.lookups, at.recorder, clock)
+    pods = MarkedPods(api, Client(api, clock), at.of, at.lookups, at.recorder, clock)
     pods._watch.step()
     assert api.sent[0].query["labelSelector"] == MARK
     assert list(pods._watch.store.list()) == [IDENTITY]
