@@ -3,9 +3,7 @@
 `main` reads one pickled `Asked` from standard input and writes one pickled `Answered`.
 """
 
-import os
 import pickle
-import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
+from provisioner.planner.confinement import NOT_INSTALLED, OUT_OF_MEMORY, confine
 from provisioner.planning.relaxing import CONSTRAINTS, Priced
 from provisioner.scheduling.arrays import ResultArrays, pack_result, unpack_result
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -22,8 +21,6 @@ from provisioner.support.clock import Clock, SystemClock
 
 MEMORY_BYTES: Final = 3 << 30
 """Of address space; the planner's own use is below 0.3 GB at 100,000 pods."""
-NOT_INSTALLED, OUT_OF_MEMORY = 3, 4
-"""Exit statuses."""
 _MAIN_SHARE: Final = 0.7
 """Of the time, for the plan itself; the rest is for what its constraints cost, and for judging."""
 _FEW_ROUNDS: Final = 8
@@ -151,10 +148,7 @@ def main() -> int:
     """One question in, one answer out."""
     asked: Asked = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the process that started this one
     signal.alarm(max(1, int(asked.patience)))  # also where whoever asked is gone
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = asked.memory_bytes if hard == resource.RLIM_INFINITY else min(hard, asked.memory_bytes)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confine(asked.memory_bytes)
     try:
         answered = answer(asked, SystemClock())
     except ModuleNotFoundError as error:
@@ -164,9 +158,3 @@ def main() -> int:
         return OUT_OF_MEMORY
     pickle.dump(answered, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)
     return 0
-
-
-def environment(given: dict[str, str], path: Sequence[str]) -> dict[str, str]:
-    """What the child's process gets: one thread for linear algebra, and the places where modules are found here."""
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**given, **threads, "PYTHONPATH": os.pathsep.join(one for one in path if one)}

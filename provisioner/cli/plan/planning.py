@@ -11,8 +11,9 @@ from typing import Final
 
 from provisioner.apis.pods import Pod
 from provisioner.cli.plan import child
-from provisioner.cli.plan.child import Answered, Asked, environment, prices_of_constraints
+from provisioner.cli.plan.child import Answered, Asked, prices_of_constraints
 from provisioner.cli.plan.questions import Question
+from provisioner.planner.confinement import OUT_OF_MEMORY, environment
 from provisioner.planning.protocol import ROUNDS, SEED
 from provisioner.planning.relaxing import Priced
 from provisioner.scheduling.acceptance import is_near, weighed
@@ -168,7 +169,7 @@ def ask_child(asked: Asked) -> Answered | str:
             capture_output=True,
             timeout=asked.patience,
             check=False,
-            env=environment(dict(os.environ), sys.path),
+            env=environment(os.environ, sys.path),
         )
     except subprocess.TimeoutExpired:
         return f"the planning process did not answer within {asked.patience:.0f} s"
@@ -179,7 +180,7 @@ def ask_child(asked: Asked) -> Answered | str:
             return _read(ended.stdout)
         except (pickle.UnpicklingError, EOFError, TypeError, AttributeError) as error:
             return f"the planning process wrote nothing that can be read: {type(error).__name__}"
-    if ended.returncode == child.OUT_OF_MEMORY:
+    if ended.returncode == OUT_OF_MEMORY:
         return f"the planning process needed more than {asked.memory_bytes >> 20} MiB"
     said = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
     how = (
