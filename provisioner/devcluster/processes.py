@@ -22,7 +22,7 @@ MARK: Final = "DOVETAIL_DEVCLUSTER_DIR"
 TERM_SECONDS: Final = 10.0
 KILL_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
-_PROC = Path("/proc")
+PROC: Final = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def marked(directory: Path, exclude: Iterable[int] = ()) -> list[Record]:
     needle = f"{MARK}={directory}".encode()
     skip = {*exclude, os.getpid()}
     found = []
-    for entry in _PROC.iterdir():
+    for entry in PROC.iterdir():
         if not entry.name.isdigit() or int(entry.name) in skip:
             continue
         try:
@@ -160,29 +160,31 @@ def marked(directory: Path, exclude: Iterable[int] = ()) -> list[Record]:
 def command_of(pid: int) -> str:
     """The command line of a process, for people; "" when it is gone."""
     try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return ""
 
 
-def memory_bytes(pid: int) -> int:
+def memory_bytes(pid: int, proc: Path = PROC) -> int:
     """Proportional set size of one process; 0 when it is gone or may not be looked at."""
     try:
-        text = (_PROC / str(pid) / "smaps_rollup").read_text()
+        text = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
     except OSError:
         return 0
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def stat_fields(pid: int, proc: Path = PROC) -> list[str]:
+    """What the kernel says of a process, from its state on. Raises OSError where it is gone."""
+    text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()  # the name in parentheses may hold anything
 
 
 def _start_ticks(pid: int, *, zombies: bool = False) -> int | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        fields = stat_fields(pid)
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name in parentheses may hold anything
     exited = fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
     if exited and not zombies:  # a zombie with threads left still holds its ports
         return None
@@ -191,6 +193,6 @@ def _start_ticks(pid: int, *, zombies: bool = False) -> int | None:
 
 def _boot_id() -> str:
     try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""

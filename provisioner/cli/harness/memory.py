@@ -4,8 +4,7 @@ import math
 import os
 from pathlib import Path
 
-PROC = Path("/proc")
-KIB = 1024
+from provisioner.devcluster.processes import PROC, memory_bytes, stat_fields
 
 
 def tree(root: int, proc: Path = PROC) -> tuple[int, ...]:
@@ -16,7 +15,7 @@ def tree(root: int, proc: Path = PROC) -> tuple[int, ...]:
         if not entry.name.isdigit():
             continue
         try:
-            fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            fields = stat_fields(int(entry.name), proc)
         except OSError:
             continue  # ended while we looked
         alive.add(int(entry.name))
@@ -51,17 +50,8 @@ def pss_bytes(root: int, proc: Path = PROC, *, apart: str = "") -> float:
         pids = [pid for pid in tree(root, proc) if pid not in others]
     except OSError:
         return math.nan
-    total, read = 0, False
-    for pid in pids:
-        try:
-            lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.startswith("Pss:"):
-                total += int(line.split()[1]) * KIB
-                read = True
-    return float(total) if read else math.nan
+    found = [memory_bytes(pid, proc) for pid in pids]
+    return float(sum(found)) if any(found) else math.nan
 
 
 def cpu_seconds(root: int, proc: Path = PROC, *, children: bool = True) -> float:
@@ -72,7 +62,7 @@ def cpu_seconds(root: int, proc: Path = PROC, *, children: bool = True) -> float
     ticks, read = 0, False
     for pid in tree(root, proc) if children else (root,):
         try:
-            fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            fields = stat_fields(pid, proc)
         except OSError:
             continue
         ticks += sum(int(field) for field in fields[11 : 15 if children else 13])
