@@ -17,7 +17,6 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.live_reads import Postponed
 from provisioner.controllers.core.terminator import Terminator
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.poller import Poller
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -51,7 +50,6 @@ class Parts:
     client: Client
     writer: ClaimWriter
     recorder: Recorder
-    metrics: Metrics
     clock: Clock
     claim_again: Callable[[str], None]
     pool_again: Callable[[str], None]

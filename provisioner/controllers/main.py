@@ -12,13 +12,12 @@ from provisioner.apis import names
 from provisioner.apis.reports import REPORTS_URL_ANNOTATION, Report
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.controllers import messages
+from provisioner.controllers import messages, metrics
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
 from provisioner.controllers.core.reports import ReportServer, is_empty, serving_context
 from provisioner.controllers.freshness import stale
 from provisioner.controllers.leadership import Leadership
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import announce_build
 from provisioner.controllers.other_autoscalers import LOOK_SECONDS, OtherAutoscalers
 from provisioner.controllers.poller import Poller
@@ -70,8 +69,7 @@ class ProvisionerProcess:
         self._caches.beside = lambda: self._others.problem
         self._others_poller = Poller("other-autoscalers", self._others.poll, LOOK_SECONDS)
         self._recorder = Recorder(self._client, "karpenter", self._clock)
-        self._metrics = Metrics()
-        self._metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
+        metrics.sync(lambda: not stale(self._caches.awaited), self._clock.monotonic)
         self._cloud = self._make_cloud()
         self._caches.use_types(self._cloud.types)
         self._controllers: Controllers | None = None
@@ -160,7 +158,7 @@ class ProvisionerProcess:
         if self._stopping.is_set():
             return
         self._controllers = Controllers(
-            self._caches, self._client, self._cloud, self._recorder, self._metrics, self._options, self._clock
+            self._caches, self._client, self._cloud, self._recorder, self._options, self._clock
         )
         self._controllers.start()
 

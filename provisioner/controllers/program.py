@@ -15,7 +15,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.overlays import overlaid
-from provisioner.controllers import certificates, messages, wiring
+from provisioner.controllers import certificates, messages, metrics, wiring
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import (
     CapacityBufferChanged,
@@ -31,7 +31,6 @@ from provisioner.controllers.changes import (
 from provisioner.controllers.clouds import Cloud, Parts
 from provisioner.controllers.core.provisioning import policies_of
 from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict
@@ -81,17 +80,16 @@ class Controllers:
         client: Client,
         cloud: Cloud,
         recorder: Recorder,
-        metrics: Metrics,
         options: Options,
         clock: Clock,
     ) -> None:
         provider = overlaid(cloud.provider, caches.overlays)
-        base = wiring.Base(caches, client, provider, recorder, metrics, options, policies_of(options), clock)
+        base = wiring.Base(caches, client, provider, recorder, options, policies_of(options), clock)
         calls = wiring.Calls()
         calls.carry_out.connect(self._carry_out)
         calls.pool_again.connect(self._pool_changed)
         self._caches, self._cluster, self._provider = caches, caches.cluster, provider
-        self._recorder, self._metrics = recorder, metrics
+        self._recorder = recorder
         self._stop = threading.Event()
         self._writers = wiring.writers(base, calls)
         self._ends = wiring.ends(base, self._writers, uncertain=cloud.is_uncertain)
@@ -109,7 +107,6 @@ class Controllers:
                 client=client,
                 writer=self._writers.claims,
                 recorder=recorder,
-                metrics=metrics,
                 clock=clock,
                 claim_again=calls.claim_again,
                 pool_again=calls.pool_again,
@@ -214,7 +211,7 @@ class Controllers:
     def reported(self, reports: tuple[Report, ...]) -> None:
         """The extender left these pods without a node."""
         self._joining.steering.heard()
-        self._metrics.reported(len(reports))
+        metrics.REPORTED_PODS.inc(len(reports))
         self._provisioning.intake.report([report.uid for report in reports])
 
     @property
@@ -344,14 +341,14 @@ class Controllers:
                     self._tell_unreadable(DAEMONSETS, meta, problem)
 
     def _settled(self, effect: PodSettled) -> None:
-        self._metrics.plan_pod(effect.outcome)
+        metrics.PLAN_PODS.labels(effect.outcome).inc()
         self._joining.steering.settled(effect.uid, effect.outcome)
         if effect.outcome not in (PLANNED, ABSORBED, REPLANNED):
             self._writers.plans.changed(effect.key)
             self._plan_again(effect.uid)
 
     def _missed(self, effect: PodMissed) -> None:
-        self._metrics.plan_miss(effect.cause)
+        metrics.PLAN_MISSES.labels(effect.cause).inc()
         pod, stop = effect.pod, effect.stop
         said = pod.scheduled_message or "nothing"
         _log.info(messages.POD_NOT_BOUND_AS_PLANNED, pod=pod.key, node=str(effect.key), cause=effect.cause, said=said)
@@ -384,6 +381,6 @@ class Controllers:
                 self._carry_out(self._cluster.expire())
                 self._joining.nominations.review()
                 self._observability.scheduler_liveness.look()
-                self._metrics.state(self._cluster.snapshot())
+                metrics.state(self._cluster.snapshot())
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.HOUSEKEEPING_FAILED)

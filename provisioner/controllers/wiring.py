@@ -49,7 +49,6 @@ from provisioner.controllers.core.termination import Termination
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.core.transitions import Transitions
 from provisioner.controllers.core.worlds import Worlds
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer
 from provisioner.controllers.poller import Poller
 from provisioner.controllers.why.leader import Known, LeaderTypes
@@ -146,7 +145,6 @@ class Base:
     client: Client
     provider: CloudProvider
     recorder: Recorder
-    metrics: Metrics
     options: Options
     policies: Policies
     clock: Clock
@@ -212,7 +210,6 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         cluster,
         client,
         base.recorder,
-        base.metrics,
         clock,
         workers=options.workers(10, 100),
         pause=base.caches.pause,
@@ -239,7 +236,6 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         taints,
         terminator,
         base.recorder,
-        base.metrics,
         clock,
         pods_are_stale=base.caches.pods_are_stale,
         postponed=live.postponed,
@@ -249,7 +245,6 @@ def ends(base: Base, writing: Writers, uncertain: Callable[[NodeClaim], bool]) -
         cluster,
         base.provider_for("nodeclaim.garbagecollection"),
         writing.claims,
-        base.metrics,
         uncertain=uncertain,
         postponed=live.postponed,
     )
@@ -281,7 +276,6 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         ending.terminator,
         writing.claims,
         base.recorder,
-        base.metrics,
         clock,
         register=calls.register,
         health=health.note,
@@ -298,7 +292,6 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
     nominations = Nominations(
         cluster,
         client,
-        base.metrics,
         threads,
         clock,
         pods=caches.pods.store.list,
@@ -310,7 +303,6 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         client,
         writing.claims,
         base.recorder,
-        base.metrics,
         threads,
         clock,
         nominations=nominations,
@@ -327,7 +319,6 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         client,
         base.provider_for("nodepool"),
         writing.claims,
-        base.metrics,
         clock,
         pool=caches.pools.store.get,
         class_generation=caches.class_generation,
@@ -432,14 +423,13 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
     creator = ClaimCreator(
         base.client,
         cluster,
-        base.metrics,
         writing.plans,
         effects=calls.carry_out,
         created=launch,
         chance=random.Random(),
         growth=growth,
     )
-    loops = LoopDetector(base.recorder, base.metrics, clock)
+    loops = LoopDetector(base.recorder, clock)
     buffers = CapacityBuffers(
         base.client,
         clock,
@@ -454,7 +444,6 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
         creator,
         base.provider_for("provisioner"),
         base.recorder,
-        base.metrics,
         writing.creates,
         clock,
         retry=calls.plan_again,
@@ -489,7 +478,6 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
         creator,
         writing.claims,
         base.recorder,
-        base.metrics,
         writing.creates,
         clock,
         enabled=options.feature_gates.static_capacity,
@@ -526,7 +514,6 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         making.creator,
         writing.plans,
         base.recorder,
-        base.metrics,
         ending.taints,
         ending.terminator,
         clock,
@@ -540,7 +527,6 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         cluster,
         writing.claims,
         base.recorder,
-        base.metrics,
         commands,
         ledger,
         clock,
@@ -549,13 +535,12 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         settings=settings_of(options),
         pause=caches.pause,
         buffers=making.buffers,
-        rebuilding=Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT), base.metrics, clock),
+        rebuilding=Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT), clock),
     )
     forceful = ForcefulDisruption(
         cluster,
         writing.claims,
         base.recorder,
-        base.metrics,
         ledger,
         clock,
         policies=repair_policies_of(options, base.provider.repair_policies()),

@@ -30,7 +30,6 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.overlays import Change, PriceChange, changed_type
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.core.garbage import ClaimCollector
-from provisioner.controllers.metrics import Metrics
 from provisioner.values.resources import Resources
 from tests.support.cluster import World, node
 from tests.support.cluster import claim as registered_claim
@@ -679,7 +678,7 @@ def test_a_claim_is_collected_when_its_instance_is_gone_and_not_when_ec2_hides_i
         server.put(registered_claim("a", provider_id=there, true=(names.LAUNCHED, names.REGISTERED)))
         server.put(node("a", provider_id=there, ready=False))
         collector = ClaimCollector(
-            server.world.cluster, cast(Any, Provider(made)), server.writer, Metrics(), uncertain=lambda _: False
+            server.world.cluster, cast(Any, Provider(made)), server.writer, uncertain=lambda _: False
         )
         ec2.script([Fault("", "unseen")])
         until = CLOCK.monotonic() + 0.9 * ABSENT

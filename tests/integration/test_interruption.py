@@ -33,7 +33,6 @@ class InterruptibleTerm:
             parts.taints,
             parts.writer,
             parts.recorder,
-            parts.metrics,
             self.workers,
             parts.clock,
             ledger=parts.ledger,

@@ -12,7 +12,6 @@ from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import KwokCloud
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.disruption import Disruption
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -44,7 +43,6 @@ if vars(threading)["Lock"] is Lock:  # installed: a process that plays, not one 
     BudgetLedger._fresh = _interrupted  # type: ignore[method-assign]
     Disruption._ask = _slowly  # type: ignore[method-assign]
 
-METRICS: Final = Metrics()
 SIZES: Final = ("c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux")
 CATALOGUE: Final = KwokCatalogue(tuple(one for one in generated().types if one.name in SIZES))
 TYPES: Final = {one.name: one for one in CATALOGUE.types}
@@ -143,6 +141,6 @@ class Process:
         self._lead.wait()
         assert self.fence is not None
         self._term.begin(self.fence)
-        self.controllers = Controllers(caches, client, cloud, Silent(client, self.told), METRICS, self._options, clock)
+        self.controllers = Controllers(caches, client, cloud, Silent(client, self.told), self._options, clock)
         self.leads = True
         self.controllers.start()

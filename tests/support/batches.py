@@ -13,7 +13,6 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch, Provisioner
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.scheduling.growth import GrowthLimits
 from provisioner.state.cluster import Cluster
@@ -22,8 +21,6 @@ from provisioner.support.workers import Pool
 from tests.support.cluster import World
 from tests.support.kube import FakeAnswer, FakeApi, Sent
 from tests.support.tinyserver import Told
-
-METRICS = Metrics()
 
 
 def claim_creator(
@@ -40,7 +37,6 @@ def claim_creator(
     return ClaimCreator(
         client,
         cluster,
-        METRICS,
         plans,
         effects=effects,
         created=created,
@@ -106,7 +102,6 @@ class Batches:
             creator,
             cast(CloudProvider, self.provider),
             self.told,
-            METRICS,
             workers,
             options.pop("clock", self.world.clock),
             retry=self.again.append,

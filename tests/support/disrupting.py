@@ -21,7 +21,6 @@ from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch, Provisioner
 from provisioner.controllers.core.worlds import Worlds
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import VALIDATION
 from provisioner.scheduling.growth import GrowthLimits
@@ -35,7 +34,6 @@ from tests.support.tinyserver import TinyServer
 
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 LONG_AGO = NOON - timedelta(hours=1)
-METRICS = Metrics()
 
 
 def command_queue(
@@ -61,7 +59,6 @@ def command_queue(
         creator,
         writer,
         server.recorder,
-        METRICS,
         server.taints,
         server.terminator(provider),
         world.clock,
@@ -99,7 +96,6 @@ def provisioner_of(server: TinyServer, creator: ClaimCreator, workers: Pool, **o
         creator,
         cast(CloudProvider, FakeCloud()),
         server.recorder,
-        METRICS,
         workers,
         server.world.clock,
         retry=options.pop("retry", lambda _: None),
@@ -149,7 +145,6 @@ class Stage:
             self.world.cluster,
             self.server.writer,
             self.server.recorder,
-            METRICS,
             self.commands,
             self.ledger,
             self.world.clock,

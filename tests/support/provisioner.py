@@ -19,7 +19,6 @@ from provisioner.cli.harness.workload import Document, deployment
 from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.clouds import Cloud, KwokCloud, kwok_catalogue
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.processes import Record
@@ -81,7 +80,7 @@ class InProcess:
         self._caches.use_types(self._provider.instance_types)
         self._recorder = Recorder(self.client, "karpenter", clock)
         self.controllers = Controllers(
-            self._caches, self.client, cloud(self._provider), self._recorder, Metrics(), self._options, clock
+            self._caches, self.client, cloud(self._provider), self._recorder, self._options, clock
         )
 
     def __enter__(self) -> Self:

@@ -17,7 +17,6 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import Evictions
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.core.terminator import Terminator
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
@@ -28,7 +27,6 @@ from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.pods import wire_pod
 
-METRICS = Metrics()
 _KINDS: dict[str, Any] = {"nodeclaims": NodeClaim, "nodes": Node}
 _PATH = re.compile(
     r"/(?:api/v1|apis/karpenter.sh/v1)/(?P<kind>nodeclaims|nodes)(?:/(?P<name>[^/]+))?(?P<status>/status)?"
@@ -96,7 +94,7 @@ class TinyServer:
         self.recorder = Told(self.client, world.clock)
         self.taints = DisruptedTaints(self.client, world.clock, told=self.writer.node_written)
         self.evictions = Evictions(
-            world.cluster, self.client, self.recorder, METRICS, world.clock, workers=1, pause=lambda: self.pause
+            world.cluster, self.client, self.recorder, world.clock, workers=1, pause=lambda: self.pause
         )
         self._version = 1000
 
@@ -128,7 +126,6 @@ class TinyServer:
             self.taints,
             self.writer,
             self.recorder,
-            Metrics(),
             workers,
             self.world.clock,
             ledger=BudgetLedger(self.world.cluster),

@@ -55,7 +55,7 @@ from tests.support import checker, cluster
 from tests.support.batches import claim_creator
 from tests.support.clock import NOON
 from tests.support.cluster import World
-from tests.support.disrupting import METRICS, command_queue
+from tests.support.disrupting import command_queue
 from tests.support.fleets import ABC, LARGE, LAUNCHED, MEDIUM, OLD, SMALL, TINY
 from tests.support.instances import FakeInstances
 from tests.support.kubescheduler import NodeInfo, needs
@@ -228,7 +228,6 @@ class Upkeep:
             claim_creator(self.server.client, self.cluster, writer, chance=random.Random(3), growth=self._money),
             cast(CloudProvider, self.cloud),
             self.server.recorder,
-            METRICS,
             cast(Workers, AtOnce()),
             self.clock,
             retry=lambda _: None,
@@ -243,7 +242,6 @@ class Upkeep:
             self.cluster,
             self.server.writer,
             self.server.recorder,
-            METRICS,
             self.commands,
             self.ledger,
             self.clock,
@@ -253,7 +251,7 @@ class Upkeep:
             methods=methods,
             consolidations=more,
             settings=settings,
-            rebuilding=Rebuilding(cast(Planner, Content()), METRICS, self.clock),
+            rebuilding=Rebuilding(cast(Planner, Content()), self.clock),
         )
 
     def _noted(self, method: Method) -> Method:

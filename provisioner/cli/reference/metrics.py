@@ -16,7 +16,6 @@ from provisioner.cloudprovider.aws.market.catalogue import Region
 from provisioner.cloudprovider.aws.market.metrics import lines as market_lines
 from provisioner.cloudprovider.aws.market.prices import PriceList
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.conditions import condition_lines
 from provisioner.controllers.observability.nodes import cost_lines, node_lines
 from provisioner.controllers.observability.pods import PodTimes, state_lines
@@ -34,7 +33,6 @@ def text() -> str:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
-    Metrics()
     families = sorted(metrics.declared())
     return page(
         "Metrics",

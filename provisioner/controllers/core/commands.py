@@ -33,6 +33,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -42,7 +43,6 @@ from provisioner.controllers.core.live_reads import Postponed, never
 from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of, references_of
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.loops import LoopHolds
@@ -145,7 +145,6 @@ class CommandQueue:
         creator: ClaimCreator,
         plans: PlanWriter,
         recorder: Recorder,
-        metrics: Metrics,
         taints: DisruptedTaints,
         terminator: Terminator,
         clock: Clock,
@@ -157,9 +156,9 @@ class CommandQueue:
         postponed: Postponed = never,
     ) -> None:
         self._pause, self._postponed = pause, postponed
-        self._loops = loops if loops is not None else LoopDetector(recorder, metrics, clock)
+        self._loops = loops if loops is not None else LoopDetector(recorder, clock)
         self._cluster, self._client, self._writer, self._creator, self._plans = cluster, client, writer, creator, plans
-        self._recorder, self._metrics, self._taints, self._terminator = recorder, metrics, taints, terminator
+        self._recorder, self._taints, self._terminator = recorder, taints, terminator
         self._clock, self._stale, self._timeout = clock, stale, timeout
         self._lock = threading.Lock()
         self._memories: dict[str, _Memory] = {}  # by ID of the command
@@ -645,7 +644,7 @@ class CommandQueue:
             self._writer.delete(claim)
             moving = sum(map(is_reschedulable, pods))
             self._loops.removed(claim, pods)
-            self._metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
+            metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
             _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
@@ -655,7 +654,7 @@ class CommandQueue:
 
     def _count_decision(self, record: CommandRecord) -> None:
         decision = "replace" if record.replacements else "delete"
-        self._metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
+        metrics.decision(decision, record.reason.lower(), consolidation_type(record.method), self._pools(record))
 
     def _policy(self, record: CommandRecord, claim: NodeClaim) -> str:
         """The consolidationPolicy that a disruption followed; "" for drift, or where the NodePool is gone."""
@@ -782,9 +781,9 @@ class CommandQueue:
         late = sum(state is not ReplacementState.INITIALIZED for state in states.values())
         decision, kind = "replace" if states else "delete", consolidation_type(record.method)
         if late:
-            self._metrics.queue_failed(decision, record.reason.lower(), kind, late)
+            metrics.QUEUE_FAILURES.labels(decision, record.reason.lower(), kind).inc(late)
         else:
-            self._metrics.validation_failed(kind, len(record.candidates))
+            metrics.FAILED_VALIDATIONS.labels(kind).inc(len(record.candidates))
         now = self._clock.monotonic()
         with self._lock:
             self._called_off[record.method] += 1

@@ -20,6 +20,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
@@ -28,7 +29,6 @@ from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, c
 from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, Passes, Stillness
 from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
 from provisioner.disruption import candidates
 from provisioner.disruption import emptiness as empty
@@ -210,7 +210,6 @@ class Disruption:
         cluster: Cluster,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         commands: CommandQueue,
         ledger: BudgetLedger,
         clock: Clock,
@@ -226,7 +225,7 @@ class Disruption:
     ) -> None:
         self._rebuilding = rebuilding
         self._pause, self._buffers = pause, buffers
-        self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
+        self._cluster, self._writer, self._recorder = cluster, writer, recorder
         self._commands, self._ledger, self._clock = commands, ledger, clock
         self._stale, self._worlds, self._methods = stale, worlds, tuple(methods)
         self._stop = threading.Event()
@@ -342,7 +341,7 @@ class Disruption:
         ledger = self._ledger.at(snapshot)
         for reason in BUDGET_REASONS:
             counts = {one.pool: (one.limit, one.consuming) for one in ledger.budgets(reason)}
-            self._metrics.budgets(reason, counts)
+            metrics.budgets(reason, counts)
         self._say_protections(snapshot)
         begun: list[Proposal] = []
         for method in self._methods:
@@ -444,7 +443,7 @@ class Disruption:
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
-        with self._metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
+        with metrics.evaluating(method.reason.lower(), consolidation_type(method.name), self._clock.monotonic):
             answer = method.ask(view)
         answer = self._note_refusals(answer, view.snapshot)
         self._answers = {**self._answers, method.name: (method.reason, answer)}
@@ -490,7 +489,7 @@ class Disruption:
     def _note_eligible(self, method: Method, nodes: int) -> None:
         counts = self._eligible.setdefault(method.reason, {})
         counts[method.name] = nodes
-        self._metrics.eligible_nodes(method.reason.lower(), sum(counts.values()))
+        metrics.ELIGIBLE_NODES.labels(method.reason.lower()).set(sum(counts.values()))
 
     def _begin(self, proposals: Sequence[Proposal], then: Snapshot, *, aged: bool = False) -> _Began:
         """Begin what still has a place and need not wait, as far as budgets allow; where it is `aged`, what has not changed since.
@@ -624,17 +623,17 @@ class Disruption:
         if self._stop.is_set():
             return answer
         if answer.unreached:
-            self._metrics.consolidation_timed_out(consolidation_type(method.name))
+            metrics.CONSOLIDATION_TIMEOUTS.labels(consolidation_type(method.name)).inc()
             _log.info(
                 messages.CONSOLIDATION_PASS_TIMED_OUT,
                 method=method.name,
                 nodes=len(answer.unreached),
             )
         for score in answer.rejected:
-            self._metrics.consolidation_scored(score.pool, score.value, approved=False)
+            metrics.consolidation_scored(score.pool, score.value, approved=False)
         if not self._stale():  # it took a while
             self._note_waiting(method, view, self._begin_moves(answer.proposals, snapshot))
-        self._metrics.consolidation_potential(potential_usd_per_hour(view))
+        metrics.CONSOLIDATION_POTENTIAL.set(potential_usd_per_hour(view))
         return answer
 
     def _virtual(self) -> tuple[Pod, ...]:
@@ -645,7 +644,7 @@ class Disruption:
         for one in proposals:
             self._say_of_all(one, messages.consolidation_candidate(one))
             for score in one.scores:
-                self._metrics.consolidation_scored(score.pool, score.value, approved=True)
+                metrics.consolidation_scored(score.pool, score.value, approved=True)
         began = self._begin(proposals, snapshot, aged=True)
         for one in proposals:
             if began.waits(one):

@@ -16,8 +16,8 @@ from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, version_number
 from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_evictable
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, pod_reference, reference_of
 from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import NOTHING, Pause
@@ -191,7 +191,6 @@ class Evictions:
         cluster: Cluster,
         client: Client,
         recorder: Recorder,
-        metrics: Metrics,
         clock: Clock,
         *,
         workers: int,
@@ -199,13 +198,7 @@ class Evictions:
         holds: Callable[[Pod, NodeClaim | None, datetime | None], bool] = lambda *_: False,
     ) -> None:
         self._pause, self._holds = pause, holds
-        self._cluster, self._client, self._recorder, self._metrics, self._clock = (
-            cluster,
-            client,
-            recorder,
-            metrics,
-            clock,
-        )
+        self._cluster, self._client, self._recorder, self._clock = cluster, client, recorder, clock
         self.departures = Departures(clock)
         self._given: dict[str, Pod] = {}  # by UID, as long as they are wanted away
         self._given_at: dict[str, float] = {}
@@ -215,9 +208,8 @@ class Evictions:
         # by UID, of pods that were refused for their budgets: until when the caches are believed
         self._held: dict[str, float] = {}
         self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
-        self._openings: dict[
-            str, tuple[PodDisruptionBudget, int]
-        ] = {}  # by namespace and name: how many it still lets be hastened
+        # by namespace and name: how many it still lets be hastened
+        self._openings: dict[str, tuple[PodDisruptionBudget, int]] = {}
         self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
 
     def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -323,10 +315,10 @@ class Evictions:
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
         except (NotFound, Conflict) as error:
-            self._metrics.eviction(str(error.status))
+            metrics.EVICTIONS.labels(str(error.status)).inc()
             return DONE
         except TooManyRequests as error:
-            self._metrics.eviction("429")
+            metrics.EVICTIONS.labels("429").inc()
             if _DISRUPTION_BUDGET in error.message:
                 self._hold(uid)
                 self._refused(pod, messages.violates_budget(pod.key))
@@ -335,21 +327,21 @@ class Evictions:
             _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
             return Result(failed=True)
         except ServerError as error:
-            self._metrics.eviction(str(error.status))
+            metrics.EVICTIONS.labels(str(error.status)).inc()
             if several := _MULTIPLE_BUDGETS in error.message:
                 self._hold(uid)
             why = messages.several_budgets(pod.key) if several else messages.eviction_refused(pod.key, error.message)
             self._refused(pod, why)
             return Result(failed=True)
         except ApiError as error:
-            self._metrics.eviction(str(error.status))
+            metrics.EVICTIONS.labels(str(error.status)).inc()
             self._refused(pod, messages.eviction_refused(pod.key, error.message))
             _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
             return Result(failed=True)
         self._agreed(uid, None)
-        self._metrics.eviction("200")
+        metrics.EVICTIONS.labels("200").inc()
         reason = self._reason(pod)
-        self._metrics.pod_drained(reason)
+        metrics.PODS_DRAINED.labels(reason).inc()
         self._recorder.publish(pod_reference(pod), *messages.evicted(reason))
         return DONE
 
@@ -384,7 +376,7 @@ class Evictions:
             self._deadlines[pod.uid] = deadline
             return Result(failed=True)
         self._agreed(pod.uid, deadline)
-        self._metrics.pod_drained(self._reason(pod))
+        metrics.PODS_DRAINED.labels(self._reason(pod)).inc()
         self._recorder.publish(pod_reference(pod), *messages.deleted_at_deadline(left, deadline))
         return DONE
 

@@ -19,12 +19,12 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import ExpirationDecision, decide_expirations
@@ -74,7 +74,6 @@ class ForcefulDisruption:
         cluster: Cluster,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         ledger: BudgetLedger,
         clock: Clock,
         *,
@@ -84,7 +83,7 @@ class ForcefulDisruption:
         postponed: Postponed = never,
     ) -> None:
         self._pause, self._postponed = pause, postponed
-        self._cluster, self._writer, self._recorder, self._metrics = cluster, writer, recorder, metrics
+        self._cluster, self._writer, self._recorder = cluster, writer, recorder
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
@@ -234,9 +233,9 @@ class ForcefulDisruption:
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         if claim.metadata.deletion_timestamp is None:  # else it was counted
-            self._metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
+            metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
         if repair is not None:
-            self._metrics.unhealthy_disrupted(claim, repair.condition)
+            metrics.unhealthy_disrupted(claim, repair.condition)
         self._say(claim.name, messages.disrupting_node(reason), 0.0)
         what = f"{repair.condition}={repair.status}" if repair is not None else claim.spec.expire_after
         _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)

@@ -15,11 +15,11 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.terminator import Ending, State
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
@@ -177,13 +177,12 @@ class ClaimCollector:
         cluster: Cluster,
         provider: CloudProviderView,
         writer: ClaimWriter,
-        metrics: Metrics,
         *,
         uncertain: Callable[[NodeClaim], bool],
         postponed: Postponed = never,
     ) -> None:
         self._postponed = postponed
-        self._cluster, self._provider, self._writer, self._metrics = cluster, provider, writer, metrics
+        self._cluster, self._provider, self._writer = cluster, provider, writer
         self._uncertain = uncertain
         self._missed: frozenset[str] = frozenset()
         """UIDs of claims without a registered Node whose instance the last look missed."""
@@ -213,7 +212,7 @@ class ClaimCollector:
                 except ApiError as error:
                     _log.warning(messages.FAILED_TO_DELETE_NODECLAIM, nodeclaim=claim.name, error=str(error))
                     continue
-                self._metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
+                metrics.claim_disrupted(claim, GARBAGE_COLLECTED)
                 _log.info(messages.DELETED_NODECLAIM_WITHOUT_INSTANCE, nodeclaim=claim.name)
         return MISSED_SECONDS if self._missed or young else POLL_SECONDS
 

@@ -12,13 +12,13 @@ from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import is_reschedulable
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import INTERRUPTED_SECONDS, Postponed, never
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.errors import ApiError, NotFound
@@ -58,7 +58,6 @@ class Interruptions:
         taints: DisruptedTaints,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         workers: Workers,
         clock: Clock,
         *,
@@ -70,7 +69,7 @@ class Interruptions:
         self._postponed = postponed
         self._patience = patience
         self._cluster, self._taints, self._writer, self._recorder = cluster, taints, writer, recorder
-        self._metrics, self._workers, self._clock = metrics, workers, clock
+        self._workers, self._clock = workers, clock
         self._plan, self._ledger = plan, ledger
         self._planned_at: dict[str, float] = {}
         self._busy: set[str] = set()  # keys of steps that have no answer yet
@@ -242,7 +241,7 @@ class Interruptions:
         self._writer.delete(claim)
         node = self._cluster.node_of(claim)
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
-        self._metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
+        metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
         self._say(key, messages.TERMINATING_ON_INTERRUPTION)
         _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 

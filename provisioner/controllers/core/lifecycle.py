@@ -25,13 +25,13 @@ from provisioner.cloudprovider.errors import (
     NodeClassNotReadyError,
 )
 from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import grace_end
 from provisioner.controllers.core.fallback import Fallback
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.terminator import State, Terminator
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -106,7 +106,6 @@ class Lifecycle:
         terminator: Terminator,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         clock: Clock,
         *,
         register: Callable[[str], None],
@@ -121,7 +120,7 @@ class Lifecycle:
         self._timeouts = timeouts
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
-        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._recorder, self._clock = recorder, clock
         self._register, self._health, self._elsewhere, self._beside = register, health, elsewhere, beside
         self._joined_at: dict[str, float] = {}
         self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
@@ -347,7 +346,7 @@ class Lifecycle:
         _log.warning(messages.DELETING_NODECLAIM, nodeclaim=claim.metadata.name, reason=reason)
         if unhealthy:
             self._health(claim.pool, False, "")
-        self._metrics.claim_disrupted(claim, reason)
+        metrics.claim_disrupted(claim, reason)
         return DONE
 
     def _finalize(self, claim: NodeClaim) -> Result:
@@ -394,7 +393,7 @@ class Lifecycle:
                     claim = self._writer.status(claim, self._with(claim, messages.INSTANCE_TERMINATING))
                 self._writer.drop_finalizer(claim)
                 self._terminator.forget(claim)
-                self._metrics.claim_terminated(claim, self._clock.now(), with_instance=True)
+                metrics.claim_terminated(claim, self._clock.now(), with_instance=True)
                 return DONE
 
     def _say_failed(self, claim: NodeClaim, why: str) -> NodeClaim:
@@ -424,7 +423,7 @@ class Lifecycle:
                 rivals=str(rivals),
             )
             self._writer.drop_finalizer(claim)
-            self._metrics.claim_terminated(claim, self._clock.now(), with_instance=False)
+            metrics.claim_terminated(claim, self._clock.now(), with_instance=False)
             return DONE
         for node_name in rivals.nodes:
             if (node := self._cluster.node(node_name)) is not None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.disruption.loops import LoopHolds, Loops, loop_text
 from provisioner.kube.events import Recorder
@@ -21,8 +21,8 @@ _log = logs.get_logger(__name__)
 class LoopDetector:
     """Thread-safe; makes no call."""
 
-    def __init__(self, recorder: Recorder, metrics: Metrics, clock: Clock) -> None:
-        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder, self._clock = recorder, clock
         self._lock = threading.Lock()
         self._loops = Loops()
 
@@ -47,7 +47,7 @@ class LoopDetector:
                 f"{owner.kind} {mine[0].namespace}/{owner.name}" if owner is not None else f"the owner with UID {uid}"
             )
             _log.warning(messages.DISRUPTION_LOOP_FOUND, owner=shown, nodepool=claim.pool, nodeclaim=claim.name)
-            self._metrics.disruption_loop(claim.pool)
+            metrics.DISRUPTION_LOOPS.labels(claim.pool).inc()
             for reference in (reference_of(claim), *map(pod_reference, mine[:PODS_TOLD])):
                 self._recorder.publish(reference, *messages.disruption_loop(loop_text(shown)))
 

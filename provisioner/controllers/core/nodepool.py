@@ -15,9 +15,9 @@ from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -125,7 +125,6 @@ class PoolController:
         client: Client,
         provider: CloudProvider,
         writer: ClaimWriter,
-        metrics: Metrics,
         clock: Clock,
         *,
         pool: Callable[[str], NodePool | None],
@@ -135,14 +134,14 @@ class PoolController:
         recorder: Recorder,
     ) -> None:
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
-        self._metrics, self._clock, self._pool, self._health, self._ready = metrics, clock, pool, health, ready
+        self._clock, self._pool, self._health, self._ready = clock, pool, health, ready
         self._class_generation, self._recorder = class_generation, recorder
 
     def reconcile(self, name: str) -> Result:
         """Make one pool's annotations and status true."""
         pool = self._pool(name)
         if pool is None:
-            self._metrics.pool_gone(name)
+            metrics.pool(name, {}, {})
             self._health.forget(name)
             return DONE
         reference = pool.node_class_ref
@@ -192,7 +191,7 @@ class PoolController:
         most, costs, verdict = self._spending(pool, mine)
         conditions = self._conditions(pool, self._clock.now(), verdict)
         told = used.to_wire()
-        self._metrics.pool(pool.name, _floats(_read(pool.spec.limits)) | most, _floats(used) | costs)
+        metrics.pool(pool.name, _floats(_read(pool.spec.limits)) | most, _floats(used) | costs)
         status: dict[str, Any] = {}
         if told != {key: str(value) for key, value in pool.status.resources.items()}:
             gone = {key: None for key in pool.status.resources if key not in told}

@@ -17,9 +17,9 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true, version_number
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_terminal
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.nomination_policy import Steering
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -99,7 +99,6 @@ class Nominations:
         self,
         cluster: Cluster,
         client: Client,
-        metrics: Metrics,
         workers: Workers,
         clock: Clock,
         *,
@@ -107,7 +106,7 @@ class Nominations:
         steering: Steering,
         defaults: tuple[TopologySpreadConstraint, ...] = (),
     ) -> None:
-        self._cluster, self._client, self._metrics = cluster, client, metrics
+        self._cluster, self._client = cluster, client
         self._workers, self._clock = workers, clock
         self._pods, self._steering, self._defaults = pods, steering, defaults
         self._lock = threading.Lock()
@@ -165,7 +164,7 @@ class Nominations:
             kept.nominated[name] = frozenset(pod.uid for pod in pods if pod.uid not in withheld) & lacking
             for pod in pods:
                 if pod.uid not in kept.nominated[name]:
-                    self._metrics.nomination_withheld(withheld.get(pod.uid, Withheld.NOT_NEEDED))
+                    metrics.NOMINATIONS_WITHHELD.labels(withheld.get(pod.uid, Withheld.NOT_NEEDED)).inc()
         return kept
 
     def nominate(self, joining: Iterable[_Joining], kept: Kept, patience: float | None = None) -> None:
@@ -337,7 +336,7 @@ class Nominations:
                 self._forget(entry)
         except ApiError as error:
             _log.info(messages.FAILED_TO_NOMINATE_POD, pod=pod.key, node=node, error=str(error))
-        self._metrics.nomination(outcome)
+        metrics.NOMINATIONS.labels(outcome).inc()
 
     def _give_back(self, pod: Pod, claim: str, node: str) -> None:
         beside = [one for one in self._cluster.assigned(NodeKey(claim)) if one.uid == pod.uid or _is_nominated(one)]
@@ -359,7 +358,7 @@ class Nominations:
                 pod=one.pod.key, node=one.node, seconds=delay, error=str(error),
             )  # fmt: skip
         else:
-            self._metrics.nomination_withdrawn(why)
+            metrics.NOMINATIONS_WITHDRAWN.labels(why).inc()
         finally:
             one.busy = False
 

@@ -12,6 +12,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers import metrics
 from provisioner.controllers.core import events, messages
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
@@ -20,7 +21,6 @@ from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
 from provisioner.controllers.core.worlds import Worlds
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import pod_reference, reference_of
 from provisioner.disruption.ties import topology_keys
 from provisioner.kube.errors import ApiError
@@ -133,7 +133,6 @@ class Provisioner:
         creator: ClaimCreator,
         provider: CloudProvider,
         recorder: Recorder,
-        metrics: Metrics,
         workers: Workers,
         clock: Clock,
         *,
@@ -161,7 +160,7 @@ class Provisioner:
             else None
         )
         self._cluster, self._creator, self._plans = cluster, creator, plans
-        self._recorder, self._metrics, self._workers, self._clock = recorder, metrics, workers, clock
+        self._recorder, self._workers, self._clock = recorder, workers, clock
         self._retry, self._chance = retry, chance
 
     def run(self) -> Batch | None:
@@ -170,20 +169,20 @@ class Provisioner:
         if snapshot.early:
             self._retry("early")
         pods = snapshot.waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
-        self._metrics.ignored_pods(len(snapshot.pending) - len(snapshot.waiting))
+        metrics.IGNORED_PODS.set(len(snapshot.pending) - len(snapshot.waiting))
         virtual = self._buffers.pods() if self._buffers is not None else ()
         if pods and pods == self._closed_to and not virtual and self._creator.is_closed:
             self._retry_after(KARPENTER_SECONDS)  # they were told; what they would get is not asked again meanwhile
             return None
         if not pods and not virtual:
             self._note_buffers(virtual, snapshot, {})
-            self._metrics.unschedulable_pods(0)
-            self._metrics.pending_by_zone({})
-            self._metrics.held_back({})
+            metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(0)
+            metrics.pending_by_zone({})
+            metrics.HELD_BACK.replace("all", ())
             self._complain(snapshot, Result((), {}, ()))
             return None
         decision, started = str(uuid.UUID(int=self._chance.getrandbits(128))), self._clock.monotonic()
-        with self._metrics.scheduling(decision, len(pods), self._clock.monotonic):
+        with metrics.scheduling(decision, len(pods), self._clock.monotonic):
             gathered = self._worlds.of(snapshot, self._bins)
             prepared = self._prepared = prepare(gathered.world, self._prepared)
             first = successors(snapshot)
@@ -220,10 +219,10 @@ class Provisioner:
                 solve_deadline_seconds=self._deadline,
             )
             self._retry("deadline")
-        self._metrics.unschedulable_pods(len(result.unplaced))
+        metrics.UNSCHEDULABLE_PODS.labels("provisioner").set(len(result.unplaced))
         if result.claims:
             at_least = planned.usd_at_least if result is at_first else None
-            self._metrics.plan(planned.outcome, result.usd_per_hour, at_least, result.gap(at_least))
+            metrics.plan(planned.outcome, result.usd_per_hour, at_least, result.gap(at_least))
         batch = Batch(
             len(pods),
             len(result.claims),
@@ -249,7 +248,7 @@ class Provisioner:
         self._closed_to = pods if any(one.error.held.limit is Limit.KARPENTER for one in held) else ()
         unplaced = {one.pod.uid for one in result.unplaced}.union(pod.uid for one in held for pod in one.planned.pods)
         self._decided([pod.uid for pod in pods if pod.uid not in unplaced], unplaced)
-        self._metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
+        metrics.pending_by_zone(pending_by_zone(gathered.world, pods))  # last: claims wait for nothing
         return batch
 
     def _before_others_left(self, snapshot: Snapshot, prepared: Prepared, result: Result) -> Prepared | None:
@@ -356,7 +355,7 @@ class Provisioner:
         by_pool: dict[tuple[str, str], list[_HeldBack]] = {}
         for one in held:
             by_pool.setdefault((one.planned.pool, one.error.held.limit), []).append(one)
-        self._metrics.held_back({key: len(some) for key, some in by_pool.items()})
+        metrics.HELD_BACK.replace("all", ((key, len(some)) for key, some in by_pool.items()))
         for (pool, limit), some in by_pool.items():
             _log.info(messages.HELD_BACK, nodepool=pool, limit=limit, nodeclaims=len(some))
             template = some[0].planned.template

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from provisioner.controllers import metrics
 from provisioner.controllers.core.consolidation import Looks
 from provisioner.controllers.core.planner import Patience, Planner
 from provisioner.controllers.core.planner_process import Refusal
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.view import Improved
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
@@ -29,8 +29,8 @@ _SETTLED: Final = timedelta(hours=1)
 class Rebuilding:
     """Lends consolidation a planner, pass by pass. One thread; any may stop it."""
 
-    def __init__(self, planner: Planner, metrics: Metrics, clock: Clock) -> None:
-        self._planner, self._metrics, self._clock = planner, metrics, clock
+    def __init__(self, planner: Planner, clock: Clock) -> None:
+        self._planner, self._clock = planner, clock
         self._began = 0.0
         self._asked = self._failed = False
         self._not_before = 0.0
@@ -89,6 +89,6 @@ class Rebuilding:
             return result  # the next one would be waited for in vain, too
         self._asked = True
         planned = self._planner.planned(prepared, result, _SECONDS)
-        self._metrics.rebuild(planned.outcome)
+        metrics.REBUILDS.labels(planned.outcome).inc()
         self._failed = isinstance(planned.outcome, Refusal) and planned.outcome is not Refusal.NOT_INSTALLED
         return planned.result

@@ -18,10 +18,10 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nominations import Kept, Nominations
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -263,7 +263,6 @@ class Registrar:
         client: Client,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         workers: Workers,
         clock: Clock,
         *,
@@ -274,7 +273,7 @@ class Registrar:
     ) -> None:
         self._cluster, self._client, self._writer, self._recorder = cluster, client, writer, recorder
         self._patience = patience
-        self._metrics, self._workers, self._clock = metrics, workers, clock
+        self._workers, self._clock = workers, clock
         self._nominations, self._again, self._health = nominations, again, health
         self._changed = threading.Condition()
         self._waiting: dict[str, float] = {}
@@ -476,7 +475,7 @@ class Registrar:
                 conditions, kind, names.TRUE, kind, generation=claim.metadata.generation, now=now
             )
         self._writer.status(claim, conditions, nodeName=written.metadata.name)
-        self._metrics.node_created(claim)
+        metrics.NODES_CREATED.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
         self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), True)
         self._again(claim.metadata.name)
         with self._changed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import is_true
+from provisioner.controllers import metrics
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodePoolChanged
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
@@ -17,7 +18,6 @@ from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, N
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import reference_of
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.static_capacity import StaticDecision, decide
@@ -99,7 +99,6 @@ class StaticCapacity:
         creator: ClaimCreator,
         writer: ClaimWriter,
         recorder: Recorder,
-        metrics: Metrics,
         workers: Pool,
         clock: Clock,
         *,
@@ -114,7 +113,7 @@ class StaticCapacity:
     ) -> None:
         self._ledger, self._pause, self._postponed = ledger, pause, postponed
         self._cluster, self._client, self._creator, self._writer = cluster, client, creator, writer
-        self._recorder, self._metrics, self._workers = recorder, metrics, workers
+        self._recorder, self._workers = recorder, workers
         self._enabled, self._pool, self._manages, self._stale = enabled, pool, manages, stale
         self._failures = _Failures(clock, chance)
         self._given_up: set[str] = set()  # NodeClaims that were deleted here and are not gone yet
@@ -220,7 +219,7 @@ class StaticCapacity:
                 self._ledger.release(name)
             if not ended:
                 continue
-            self._metrics.claim_disrupted(claim, "scaled_down")
+            metrics.claim_disrupted(claim, "scaled_down")
             _log.info(
                 messages.DELETING_STATIC_NODECLAIM,
                 nodeclaim=name,

@@ -15,6 +15,7 @@ from provisioner.apis.meta import Condition, condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
@@ -26,7 +27,6 @@ from provisioner.controllers.core.lifecycle import (
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.registration import patch_node
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
 from provisioner.disruption.candidates import PodBudgets
@@ -98,7 +98,6 @@ class Termination:
         taints: DisruptedTaints,
         terminator: Terminator,
         recorder: Recorder,
-        metrics: Metrics,
         clock: Clock,
         *,
         pods_are_stale: Callable[[], bool],
@@ -107,7 +106,7 @@ class Termination:
         self._postponed = postponed
         self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
         self._evictions, self._taints, self._terminator = evictions, taints, terminator
-        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._recorder, self._clock = recorder, clock
         self._pods_are_stale = pods_are_stale
         self._told: dict[str, float] = {}  # claim UID -> when its condition was written
         self._listed: dict[str, dict[str, Pod]] = {}  # Node UID -> pods of the list that its drain began with, by UID
@@ -168,7 +167,7 @@ class Termination:
             except CloudError as error:  # the cloud was asked, so nothing on the node holds it any more
                 self._blocked.set(node.metadata.name, claim, ())
                 if not is_true(claim.status.conditions, names.DRAINED):
-                    self._metrics.node_drained(claim)
+                    metrics.NODES_DRAINED.labels(claim.pool).inc()
                     self._writer.status(claim, self._set(claim, claim.status.conditions, messages.DRAINED))
                 self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)
@@ -177,7 +176,7 @@ class Termination:
     def _after(self, ending: Ending, node: Node, claim: NodeClaim | None) -> Result:
         drained = ending.state is not State.HELD or bool(ending.volumes)
         if claim is not None and drained and not is_true(claim.status.conditions, names.DRAINED):
-            self._metrics.node_drained(claim)
+            metrics.NODES_DRAINED.labels(claim.pool).inc()
         if drained:
             self._blocked.set(node.metadata.name, claim, ())
         match ending.state:
@@ -324,7 +323,7 @@ class Termination:
         self._listed.pop(node.metadata.uid, None)
         self._blocked.set(node.metadata.name, claim, ())
         if claim is not None:
-            self._metrics.node_terminated(claim, node, self._clock.now())
+            metrics.node_terminated(claim, node, self._clock.now())
         return DONE
 
     def _is_ours(self, node: Node) -> bool:

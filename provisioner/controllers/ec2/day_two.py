@@ -87,7 +87,6 @@ class DayTwo:
             parts.taints,
             writer,
             parts.recorder,
-            parts.metrics,
             self._pools[0],
             clock,
             ledger=parts.ledger,

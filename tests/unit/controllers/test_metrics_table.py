@@ -17,7 +17,6 @@ from provisioner.apis.meta import Condition, ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.cli.reference import metrics as reference
 from provisioner.controllers.changes import PodChanged
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.observability.collector import Observer, announce_build
 from provisioner.controllers.observability.conditions import condition_lines
 from provisioner.support import metrics
@@ -35,7 +34,6 @@ def declared() -> dict[str, tuple[str, frozenset[str]]]:
     for module in pkgutil.walk_packages(provisioner.__path__, "provisioner."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    Metrics()
     return {one.name: (one.kind, frozenset(one.labels)) for one in metrics.declared()}
 
 

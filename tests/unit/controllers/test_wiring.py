@@ -17,7 +17,6 @@ from provisioner.controllers.changes import Change, NodeOverlayChanged, NodePool
 from provisioner.controllers.clouds import ORPHAN_AFTER, KwokCloud, KwokTerm
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS
-from provisioner.controllers.metrics import Metrics
 from provisioner.controllers.program import Controllers
 from provisioner.controllers.wiring import Calls, LateCall
 from provisioner.kube.client import Client
@@ -57,7 +56,7 @@ def controllers(
     api = api or FakeApi(clock=clock)
     client, caches = Client(api, clock), Caches(cast(Connection, api), options, clock)
     provider = KwokProvider(client, caches.nodes.store, caches.classes.store, clock)
-    return Controllers(caches, client, KwokCloud(provider), Recorder(client, "test", clock), Metrics(), options, clock)
+    return Controllers(caches, client, KwokCloud(provider), Recorder(client, "test", clock), options, clock)
 
 
 def wanted(intake: Intake) -> int:

@@ -15,7 +15,6 @@ from provisioner.apis.stamping import Facts
 from provisioner.controllers.changes import CapacityBufferChanged
 from provisioner.controllers.core.capacity_buffers import RECHECK_SECONDS, UNKNOWN_SECONDS, CapacityBuffers
 from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.view import View
 from provisioner.kube.client import Client
@@ -28,7 +27,6 @@ from tests.support.disrupting import run_provisioner
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
 from tests.support.tinyserver import TinyServer
 
-METRICS = Metrics()
 KEY = "default/room"
 CONTAINERS = [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]
 TEMPLATE = {

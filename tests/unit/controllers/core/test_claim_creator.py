@@ -8,7 +8,6 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.controllers.core.claim_creator import NoFreeNameError
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.plans import PlanWriter
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.kube.errors import AlreadyExists, NotFound
 from provisioner.scheduling.node_claims import NewClaim, static_claim
@@ -16,8 +15,6 @@ from provisioner.support.workers import Pool
 from tests.support.batches import claim_creator
 from tests.support.cluster import World, pool
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, refusal
-
-METRICS = Metrics()
 
 
 class Stage:

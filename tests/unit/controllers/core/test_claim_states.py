@@ -17,7 +17,6 @@ from provisioner.controllers.core.nomination_policy import Steering
 from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.registration import Registrar
 from provisioner.controllers.core.termination import Termination
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from provisioner.kube.errors import ApiError
 from provisioner.support.workers import Pool, pool
@@ -28,7 +27,6 @@ from tests.support.kube import FakeAnswer, Sent
 from tests.support.tinyserver import TinyServer
 
 ID: Final = "kwok://n"
-METRICS: Final = Metrics()
 EDGES: Final = CLAIM_EDGES | TERMINATING_EDGES
 STATES: Final = sorted({state for edge in EDGES for state in edge})
 LOOKS, REGISTERS, ENDS = "the lifecycle looks", "it registers what has joined", "termination looks at the Node"
@@ -163,15 +161,15 @@ class Play:
         cluster, server, terminator = self.world.cluster, self.server, self.server.terminator(self.cloud)
         self.registering: list[str] = []
         self.lifecycle = Lifecycle(
-            cluster, server.client, provider, terminator, server.writer, server.recorder, METRICS, self.clock,
+            cluster, server.client, provider, terminator, server.writer, server.recorder, self.clock,
             register=self.registering.append,
             health=lambda _pool, _good, _why: None,
             nodes_are_stale=lambda: False,
         )  # fmt: skip
         self.registrar = Registrar(
-            cluster, server.client, server.writer, server.recorder, METRICS, workers, self.clock,
+            cluster, server.client, server.writer, server.recorder, workers, self.clock,
             nominations=Nominations(
-                cluster, server.client, METRICS, workers, self.clock,
+                cluster, server.client, workers, self.clock,
                 pods=cluster.waiting,
                 steering=Steering("false", self.clock),
             ),
@@ -180,7 +178,7 @@ class Play:
         )  # fmt: skip
         self.termination = Termination(
             cluster, server.client, provider, server.writer, server.evictions, server.taints, terminator, server.recorder,
-            METRICS, self.clock,
+            self.clock,
             pods_are_stale=lambda: False,
         )  # fmt: skip
         server.client.create(resources.NODECLAIMS, server_side(claim("c")))

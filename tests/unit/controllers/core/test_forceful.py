@@ -23,7 +23,7 @@ from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
 from tests.support.clock import NOON
 from tests.support.cluster import claim, node
-from tests.support.disrupting import ALL_TRUE, METRICS, Stage
+from tests.support.disrupting import ALL_TRUE, Stage
 from tests.support.eventually import eventually
 from tests.support.kube import refusal
 
@@ -41,7 +41,6 @@ def stages() -> Iterator[Callable[..., tuple[Stage, ForcefulDisruption]]]:
             stage.world.cluster,
             server.writer,
             server.recorder,
-            METRICS,
             stage.ledger,
             stage.world.clock,
             policies=policies,

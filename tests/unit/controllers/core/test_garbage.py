@@ -14,7 +14,6 @@ from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.controllers.core.garbage import MISSED_SECONDS, POLL_SECONDS, ClaimCollector, InstanceCollector
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube import resources
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
@@ -207,7 +206,6 @@ def collected(cloud: Cloud, *things: NodeClaim | Node, uncertain: bool = False, 
         server.world.cluster,
         cloud,  # type: ignore[arg-type]
         server.writer,
-        Metrics(),
         uncertain=lambda _: uncertain,
     )
     for _ in range(looks):
@@ -259,7 +257,6 @@ def test_while_a_node_is_awaited_looks_are_frequent() -> None:
         server.world.cluster,
         cloud,  # type: ignore[arg-type]
         server.writer,
-        Metrics(),
         uncertain=lambda _: False,
     )
     assert collector.poll() == POLL_SECONDS

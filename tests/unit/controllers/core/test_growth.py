@@ -19,7 +19,6 @@ from provisioner.controllers.core.planner import Planned, as_scheduled
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.provisioning import Batch
 from provisioner.controllers.core.static_capacity import StaticCapacity
-from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
 from provisioner.scheduling import world as scheduling_world
 from provisioner.scheduling.growth import GrowthLimits, Limit
@@ -39,7 +38,6 @@ from tests.support.cluster import World, claim, pod, pool
 from tests.support.disrupting import Make, Stage, provisioner_of, run_provisioner, staged
 from tests.support.tinyserver import TinyServer
 
-METRICS = Metrics()
 ONE_TYPE = ({"key": names.INSTANCE_TYPE_LABEL, "operator": "In", "values": ["c-4x-amd64-linux"]},)
 USD = 0.1
 """More than one and less than two nodes of that type on spot cost; see `test_the_price_of_this_type`."""
@@ -407,7 +405,6 @@ def test_static_node_pools_grow_no_faster_either() -> None:
         one.creator(workers),
         one.server.writer,
         one.server.recorder,
-        METRICS,
         workers,
         one.world.clock,
         enabled=True,

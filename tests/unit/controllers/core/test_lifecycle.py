@@ -33,7 +33,6 @@ from provisioner.controllers.core.lifecycle import (
     timeouts_of,
 )
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS
-from provisioner.controllers.metrics import Metrics
 from provisioner.options import Options
 from provisioner.support.metrics import REGISTRY
 from provisioner.support.workers import DONE, Result
@@ -89,7 +88,6 @@ class Provider:
         return tuple(self.hooks)
 
 
-METRICS = Metrics()
 TIMEOUTS = Timeouts()
 
 
@@ -139,7 +137,6 @@ class Stage:
             self.server.terminator(self.provider),
             self.server.writer,
             self.server.recorder,
-            METRICS,
             self.clock,
             register=self.registering.append,
             health=lambda pool, good, why: self.health.append((pool, good, why)),
@@ -569,7 +566,6 @@ class Ending:
             stage.server.terminator(self.cloud),
             stage.server.writer,
             stage.server.recorder,
-            METRICS,
             stage.clock,
             register=lambda _: None,
             health=lambda _pool, _good, _why: None,

@@ -13,7 +13,6 @@ from provisioner.apis.meta import condition
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nodepool import Health, PoolController, used_by
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.support.metrics import REGISTRY
@@ -134,9 +133,6 @@ class Provider:
         return "True", "", ""
 
 
-METRICS = Metrics()
-
-
 class Stage:
     """A pool, its class's generation, and a controller of pools."""
 
@@ -155,7 +151,6 @@ class Stage:
             client,
             cast(CloudProvider, self.provider),
             ClaimWriter(client, self.world.cluster, lambda _: None),
-            METRICS,
             self.world.clock,
             pool=lambda _: self.pool,
             class_generation=lambda _: self.generation,

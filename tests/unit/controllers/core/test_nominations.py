@@ -12,7 +12,6 @@ from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.nomination_policy import MISLED, Steering
 from provisioner.controllers.core.nominations import DEAR_FACTOR, MAX_WRITES, ROUNDS, Nominations
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.scheduling.nomination import WITHDRAW_AFTER_SECONDS
 from provisioner.state.keys import NodeKey
@@ -54,7 +53,6 @@ class Stage:
         return Nominations(
             self.world.cluster,
             Client(self.api, self.world.clock),
-            Metrics(),
             workers,
             self.world.clock,
             pods=self._pods,

@@ -1,16 +1,17 @@
 """When consolidation has somebody look for cheaper fleets, and that it rests in between."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import cast
 
 import pytest
 
+from provisioner.controllers import metrics
 from provisioner.controllers.core.consolidation import Looks
 from provisioner.controllers.core.planner import Planned, Planner, PlanOutcome
 from provisioner.controllers.core.planner_process import COMMAND, PlannerProcess, Refusal
 from provisioner.controllers.core.rebuilding import PATIENT, REST_SECONDS, Rebuilding
-from provisioner.controllers.metrics import Metrics
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from tests.support.clock import NOON
@@ -21,13 +22,19 @@ HOUR = timedelta(hours=1)
 
 
 class Outcomes:
-    """What metrics were told."""
+    """What the metric was told since."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self._before = self._counts()
 
-    def rebuild(self, outcome: str) -> None:
-        self.told.append(outcome)
+    @staticmethod
+    def _counts() -> Counter[str]:
+        every = (one for family in metrics.REBUILDS.collect() for one in family.samples)
+        return Counter({one.labels["outcome"]: int(one.value) for one in every})
+
+    @property
+    def told(self) -> list[str]:
+        return [*(self._counts() - self._before).elements()]
 
 
 class Timed:
@@ -67,11 +74,7 @@ class Passes:
     def __init__(self) -> None:
         self.clock, self.outcomes = Timed(), Outcomes()
         self.planner = Told(self.clock)
-        self.rebuilding = Rebuilding(
-            cast(Planner, self.planner),
-            cast(Metrics, self.outcomes),
-            self.clock,  # type: ignore[arg-type]
-        )
+        self.rebuilding = Rebuilding(cast(Planner, self.planner), self.clock)  # type: ignore[arg-type]
 
     def go(
         self,
@@ -107,7 +110,7 @@ def passes() -> Passes:
 def found_by(command: tuple[str, ...]) -> Iterator[tuple[Rebuilding, Outcomes]]:
     clock, outcomes = Movable(), Outcomes()
     process = PlannerProcess(clock, command=command)
-    rebuilding = Rebuilding(Planner(process, clock, PATIENT), cast(Metrics, outcomes), clock)
+    rebuilding = Rebuilding(Planner(process, clock, PATIENT), clock)
     try:
         yield rebuilding, outcomes
     finally:

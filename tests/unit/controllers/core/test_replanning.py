@@ -8,7 +8,6 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.pods import Pod
-from provisioner.controllers.metrics import Metrics
 from provisioner.state.effects import ClaimUnneeded
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
@@ -17,7 +16,6 @@ from tests.support.cluster import World, bound, claim, node, pod, pool, refused
 from tests.support.kube import FakeAnswer, Sent, ok, refusal
 from tests.support.problems import shape, term
 
-METRICS = Metrics()
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 
 

@@ -14,7 +14,6 @@ from provisioner.controllers.core import static_capacity
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.static_capacity import StaticCapacity
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.resources import NODECLAIMS
 from provisioner.support.workers import DONE, Pool, Result
@@ -22,7 +21,6 @@ from tests.support.batches import claim_creator
 from tests.support.cluster import World, claim, node, pod, pool
 from tests.support.tinyserver import TinyServer
 
-METRICS = Metrics()
 READY = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 
 
@@ -44,7 +42,6 @@ class Stage:
             creator,
             self.server.writer,
             self.server.recorder,
-            METRICS,
             self.workers,
             self.world.clock,
             enabled=enabled,

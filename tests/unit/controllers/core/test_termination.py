@@ -20,7 +20,6 @@ from provisioner.controllers.core.termination import (
     Termination,
 )
 from provisioner.controllers.core.terminator import HELD_SECONDS, MIN_TAINTED_SECONDS, VOLUMES_SECONDS
-from provisioner.controllers.metrics import Metrics
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube.errors import NotFound
@@ -35,7 +34,6 @@ from tests.support.tinyserver import TinyServer
 ID = "kwok://n"
 ALL_TRUE = (names.LAUNCHED, names.REGISTERED, names.INITIALIZED)
 GOING: dict[str, Any] = {"deletionTimestamp": NOON.isoformat(), "finalizers": [names.TERMINATION_FINALIZER]}
-METRICS = Metrics()
 
 
 class Stage:
@@ -65,7 +63,6 @@ class Stage:
             self.server.taints,
             self.server.terminator(self.cloud),
             self.server.recorder,
-            METRICS,
             self.world.clock,
             pods_are_stale=lambda: self.stale,
             postponed=self.server.postponed,

@@ -25,7 +25,6 @@ from provisioner.controllers.core.registration import (
     WAVE_SECONDS,
     Registrar,
 )
-from provisioner.controllers.metrics import Metrics
 from provisioner.kube.client import Client
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, claim, node, pod
@@ -67,19 +66,16 @@ class Stage:
         self._objects: dict[tuple[str, str], Any] = {}
         client = Client(self.api, self.world.clock)
         self.told = Told(client, self.world.clock)
-        metrics = Metrics()
         self.registrar = Registrar(
             self.world.cluster,
             client,
             ClaimWriter(client, self.world.cluster, lambda _: None),
             self.told,
-            metrics,
             workers,
             self.world.clock,
             nominations=Nominations(
                 self.world.cluster,
                 client,
-                metrics,
                 workers,
                 self.world.clock,
                 pods=self.world.cluster.waiting,
