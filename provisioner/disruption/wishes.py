@@ -31,13 +31,13 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.legality import name_of
-from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.becoming import opened
 from provisioner.scheduling.demands import Count, Spread, Wishes, facts_of
 from provisioner.scheduling.filters import FilterError, Term, label_value
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.setting import Setting
 from provisioner.values.requirement import Requirement
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint, Toleration, first_untolerated
 

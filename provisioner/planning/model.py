@@ -30,7 +30,6 @@ from typing import Final
 from provisioner.apis.names import CAPACITY_SPOT, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.planning.envelopes import envelopes
-from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
 from provisioner.scheduling.classes import PodClass
@@ -41,6 +40,7 @@ from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import BOUGHT
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.volumes import NO_VOLUMES
 
 Vector = tuple[int, ...]

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import TRIVIAL, NodeFilter
 from provisioner.scheduling.offers import PreparedPool
+from provisioner.scheduling.result import Later
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.vectors import Need, Vector
 
 _SLACK: Final = 1 - 1e-9
@@ -17,27 +18,17 @@ _MOST_TERMS: Final = 16
 """Of a filter, that are looked at; of more, none: nodes that nobody chose cost no more."""
 
 
-class LowerBound:
-    """The least that any legal place for the same pods costs; found when it is first asked for."""
+def lower_bound(
+    setting: Setting, waiting: Mapping[PodClass, int], dropped: Collection[PodClass]
+) -> Later[float | None]:
+    """The least that any legal place costs for the same pods: of `setting`, without `dropped` classes and those of `waiting` from a number on."""
 
-    __slots__ = ("_dropped", "_found", "_setting", "_waiting")
+    def least() -> float | None:
+        return usd_at_least(
+            setting, {one: waiting.get(one, len(one.pods)) for one in setting.classes if one not in dropped}
+        )
 
-    def __init__(self, setting: Setting, waiting: Mapping[PodClass, int], dropped: Collection[PodClass]) -> None:
-        """Of the pods of `setting`, without `dropped` classes and those of `waiting` classes from a number on."""
-        self._setting: Setting | None = setting
-        self._waiting: Mapping[PodClass, int] = waiting
-        self._dropped: Collection[PodClass] = dropped
-        self._found: float | None = None
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        """Of new nodes; None where it is not known."""
-        setting, waiting, dropped = self._setting, self._waiting, self._dropped
-        if setting is not None:
-            placed = {one: waiting.get(one, len(one.pods)) for one in setting.classes if one not in dropped}
-            self._found = usd_at_least(setting, placed)
-            self._setting, self._waiting, self._dropped = None, {}, ()
-        return self._found
+    return Later(least)
 
 
 def usd_at_least(setting: Setting, placed: Mapping[PodClass, int]) -> float | None:

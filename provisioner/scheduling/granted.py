@@ -8,7 +8,6 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.attempt import Setting
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Demand
 from provisioner.scheduling.judging import design_of
@@ -16,6 +15,7 @@ from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.setting import Setting
 
 _MOST_FALLBACKS: Final = 6
 """Wishes that are given up until scheduling's own answer keeps all that are left."""

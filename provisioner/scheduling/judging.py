@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
-from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.binding_order import Stuck
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
@@ -26,6 +26,7 @@ from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing, sides_of
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
 from provisioner.scheduling.topology_plan import Counter as AnyCounter

@@ -9,16 +9,15 @@ spread takes the emptiest node as empty until `late` looks at the true number, o
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from provisioner.apis.names import HOSTNAME_LABEL
-from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.company import NOTHING, Brought, brought_by, choosy_terms
-from provisioner.scheduling.crowds import Crowding, Crowds
+from provisioner.scheduling.crowds import Crowds
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import Daemon, PreparedPool, State, pin
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -27,7 +26,8 @@ from provisioner.scheduling.places import (
     opened,
     take,
 )
-from provisioner.scheduling.ports import Port, TakenPorts
+from provisioner.scheduling.ports import TakenPorts
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.topology import (
     ALL,
     Axis,
@@ -46,30 +46,6 @@ Lead = tuple[DomainCounter, int, int, bool]
 """(counter, max_skew, min_domains, whether it is the class's own spread)"""
 Pin = tuple[Axis, int]
 """(axis, domain); the domain -1 stands for nodes without the label."""
-
-
-class Meter(Protocol):
-    """Counts what is done."""
-
-    over: bool
-
-    @property
-    def limited(self) -> bool: ...
-
-    def step(self, cost: int = 1) -> bool:
-        """Do one more, or one that costs as much as so many; False where there is no more."""
-
-    def look(self) -> bool:
-        """Whether it is over, with a look at the clock where there is one."""
-
-
-class Asked(Protocol):
-    """How a question is asked."""
-
-    @property
-    def work(self) -> Meter: ...
-    @property
-    def max_new(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +84,6 @@ _MOST_WAYS: Final = 8
 """Sides of spreads over some nodes only that are tried for one claim."""
 _MOST_FILLED: Final = 512
 _NONE_THERE: Final = _Filled(_MUCH, ())
-
-
-class Standing(Protocol):
-    """What stands already when pods are placed.
-
-    Attributes:
-        bins: existing nodes.
-        ports: of nodes, and the nodes on which they are taken or will be by daemons.
-        many_sizes: hardly two pods are of one size.
-        lingering: nodes that leave, and are domains for kube-scheduler until they are gone.
-        crowding: how many pods of one owner nodes take; None for any number.
-        company: the daemons of nodes to come that have to do with pods of the question.
-    """
-
-    @property
-    def bins(self) -> Bins: ...
-    @property
-    def ports(self) -> Mapping[Port, int]: ...
-    @property
-    def terms(self) -> "Asked": ...
-    @property
-    def many_sizes(self) -> bool: ...
-    @property
-    def lingering(self) -> int: ...
-    @property
-    def crowding(self) -> Crowding | None: ...
-    @property
-    def company(self) -> Sequence[Daemon]: ...
-
-    def attached(self, number: int) -> set[Attachment] | None:
-        """The volumes that an existing node has attached; None where no pod of the question has any."""
 
 
 class Placing:
@@ -206,7 +151,7 @@ class Placing:
 
     def __init__(
         self,
-        ground: "Standing",
+        ground: Setting,
         accounts: Sequence[Account],
         topology: Topology,
         cautious: Collection[Count],

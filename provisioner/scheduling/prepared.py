@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from provisioner.apis.names import WELL_KNOWN_LABELS, ZONE_LABEL
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.attempt import Setting, Terms, Work, affordable, ladders_of, scope_of, skews_of, whole
+from provisioner.scheduling.attempt import affordable, ladders_of, scope_of, skews_of, whole
 from provisioner.scheduling.bins import VACANT, Bins, Ground, Rooms
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Catalogue
@@ -30,6 +30,7 @@ from provisioner.scheduling.ports import Port
 from provisioner.scheduling.problem import Bin, Changes, Pool, World
 from provisioner.scheduling.reasons import OnlyWhileLeaving
 from provisioner.scheduling.result import PlannedClaim, Result, Unplaced
+from provisioner.scheduling.setting import Setting, Terms, Work
 from provisioner.scheduling.solution import EFFORT, Solution
 from provisioner.scheduling.vectors import Dimensions, Need
 from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, Attachment, attachments_of, claim_keys

@@ -1,8 +1,8 @@
 """What scheduling answers: nodes to make, places on existing nodes, and a reason for every pod without one."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -10,6 +10,8 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling.reasons import NOT_TRIED, Reason
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
+
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_INSTANCE_TYPES = 600
 """Most instance types that one NodeClaim names. Source: core spec 3.7."""
@@ -120,32 +122,28 @@ class PlannedClaim(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Explains(Protocol):
-    """Knows why pods were left."""
+class Later(Generic[T_co]):
+    """A value that is found when it is first asked for; whoever finds it is forgotten then."""
 
-    def reasons(self, one: Any, /) -> tuple[Reason, ...]:
-        """Every constraint that keeps one more pod of a class out."""
+    __slots__ = ("_find", "_found")
 
-
-class Why:
-    """Why equal pods got no place, found when it is first asked for."""
-
-    __slots__ = ("_about", "_explainer", "_found")
-
-    def __init__(self, explainer: Explains, about: object) -> None:
-        self._explainer: Final = explainer
-        self._about: Final = about
-        self._found: tuple[Reason, ...] | None = None
+    def __init__(self, find: Callable[[], T_co]) -> None:
+        self._find: Callable[[], T_co] | None = find
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """Every constraint that binds."""
-        if self._found is None:
-            self._found = self._explainer.reasons(self._about)
+    def value(self) -> T_co:
+        """Found at the first time."""
+        if (find := self._find) is not None:
+            self._found = find()
+            self._find = None
         return self._found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return tuple, (self.reasons,)
+        return _itself, (self.value,)
+
+
+def _itself(value: object) -> object:
+    return value
 
 
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
@@ -157,13 +155,13 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """
 
     pod: Pod
-    why: Why | tuple[Reason, ...]
+    why: Later[tuple[Reason, ...]] | tuple[Reason, ...]
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Every constraint that binds: one for all existing nodes, one for each pool. Equal pods share one tuple."""
         why = self.why
-        return why if isinstance(why, tuple) else why.reasons
+        return why if isinstance(why, tuple) else why.value
 
     @property
     def is_tried(self) -> bool:
@@ -172,13 +170,6 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.reasons))
-
-
-class Bounds(Protocol):
-    """Knows the least that any legal answer pays."""
-
-    @property
-    def usd_per_hour(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +191,7 @@ class Result:
     claims: tuple[PlannedClaim, ...]
     existing: Mapping[str, tuple[Pod, ...]]
     unplaced: tuple[Unplaced, ...]
-    bound: Bounds | float | None = field(default=None, compare=False, repr=False)
+    bound: Later[float | None] | float | None = field(default=None, compare=False, repr=False)
 
     @property
     def usd_at_least(self) -> float | None:
@@ -208,7 +199,7 @@ class Result:
         not known. USD per hour. Cost: some milliseconds the first time, see `bounds.usd_at_least`.
         """
         bound = self.bound
-        return bound if bound is None or isinstance(bound, float) else bound.usd_per_hour
+        return bound.value if isinstance(bound, Later) else bound
 
     @property
     def usd_per_hour(self) -> float:

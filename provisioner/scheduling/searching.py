@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Final
 
-from provisioner.scheduling.attempt import Attempt, Setting
+from provisioner.scheduling.attempt import Attempt
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count, Demand
 from provisioner.scheduling.places import Account
-from provisioner.scheduling.placing import Lead, Pin, Placing, Standing, T
+from provisioner.scheduling.placing import Lead, Pin, Placing, T
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.topology import Topology
 from provisioner.scheduling.topology_plan import AxisPlan, Run
 
@@ -155,7 +156,7 @@ class ChoosingPlacing(Placing):
 
     def __init__(
         self,
-        ground: Standing,
+        ground: Setting,
         accounts: Sequence[Account],
         topology: Topology,
         cautious: Collection[Count],

@@ -1,19 +1,21 @@
 """The answer to one question: attempts, each more careful than the one before, the best of them settled and explained."""
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.attempt import NO_CEILINGS, Attempt, Setting
-from provisioner.scheduling.bounds import LowerBound
+from provisioner.scheduling.attempt import NO_CEILINGS, Attempt
+from provisioner.scheduling.bounds import lower_bound
 from provisioner.scheduling.classes import LeftOut, PodClass, sort_key
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.explaining import Explainer
 from provisioner.scheduling.filters import NodeFilter
 from provisioner.scheduling.finishing import finish
 from provisioner.scheduling.reasons import NOT_TRIED, Reason
-from provisioner.scheduling.result import Result, Unplaced, Why
+from provisioner.scheduling.result import Later, Result, Unplaced
 from provisioner.scheduling.searching import Badness, Choices, Choosing, search
+from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.vectors import Need
 
 EFFORT: Final = 100
@@ -72,7 +74,7 @@ class Solution:
             claims=finish(attempt.claims_without(dropped)),
             existing=self._existing(attempt, dropped),
             unplaced=self._unplaced(attempt, dropped, explain=explain),
-            bound=LowerBound(self.setting, attempt.waiting, dropped),
+            bound=lower_bound(self.setting, attempt.waiting, dropped),
         )
 
     def _attempt(
@@ -243,7 +245,7 @@ class Solution:
         return found
 
     def _unplaced(self, attempt: Attempt, dropped: Collection[PodClass], *, explain: bool) -> tuple[Unplaced, ...]:
-        found: list[tuple[PodShape, Sequence[Pod], Why | tuple[Reason, ...]]] = [
+        found: list[tuple[PodShape, Sequence[Pod], Later[tuple[Reason, ...]] | tuple[Reason, ...]]] = [
             (one.shape, one.pods, (one.reason,)) for one in self.left_out
         ]
         waiting = {**attempt.waiting, **dict.fromkeys(dropped, 0)}
@@ -251,12 +253,12 @@ class Solution:
             terms = self.setting.terms
             explainer: Explainer | None = None
             for one, start in waiting.items():
-                why: Why | tuple[Reason, ...] = _NOT_TRIED
+                why: Later[tuple[Reason, ...]] | tuple[Reason, ...] = _NOT_TRIED
                 if one not in dropped and (one in attempt.refused or not attempt.unfinished):
                     if explainer is None:
                         explainer = Explainer(attempt)
                     if not explain:
-                        why = Why(explainer, one)
+                        why = Later(functools.partial(explainer.reasons, one))
                     elif not terms.work.look():
                         why = explainer.reasons(one)
                 found.append((one.shape, one.pods[start:], why))
