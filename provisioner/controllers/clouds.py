@@ -37,7 +37,6 @@ class Parts:
 
     Attributes:
         claim_again: look at a claim again now, by name.
-        pool_again: look at a NodePool again soon, by name.
         plan_again: plan what waits again; the word says why.
         taints: closes Nodes to new pods.
         terminator: the only one who ends instances.
@@ -52,7 +51,6 @@ class Parts:
     recorder: Recorder
     clock: Clock
     claim_again: Callable[[str], None]
-    pool_again: Callable[[str], None]
     plan_again: Callable[[str], None]
     taints: DisruptedTaints
     terminator: Terminator

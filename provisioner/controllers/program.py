@@ -109,7 +109,6 @@ class Controllers:
                 recorder=recorder,
                 clock=clock,
                 claim_again=calls.claim_again,
-                pool_again=calls.pool_again,
                 plan_again=calls.plan_again,
                 taints=self._ends.taints,
                 terminator=self._ends.terminator,

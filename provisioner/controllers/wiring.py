@@ -169,11 +169,6 @@ class Writers:
     plans: PlanWriter
     node_plans: NodePlanRemover
 
-    @property
-    def pools(self) -> tuple[Pool, ...]:
-        """The threads."""
-        return self.creates, self.notes
-
 
 def writers(base: Base, calls: Calls) -> Writers:
     """The writing of NodeClaims, and of the plans on them."""

@@ -7,7 +7,7 @@ it says so long before, budgets are kept as long as possible (`Interruption.budg
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption
@@ -16,8 +16,6 @@ from provisioner.disruption import messages
 from provisioner.disruption.budgets import AllowanceLedger
 from provisioner.disruption.proposal import Blocked
 from provisioner.state.snapshot import NodeView, Snapshot
-
-BUDGET_RECHECK = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +27,12 @@ class InterruptionDecision:
         plan: closed, with pods that have no place elsewhere yet.
         evict: to be deleted now, and drained.
         blocked: left alone for now by a budget or by do-not-disrupt.
-        recheck_at: when the clock alone changes this answer; None when only events can.
     """
 
     close: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
     evict: tuple[str, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    recheck_at: datetime | None = None
 
 
 def decide_interruptions(
@@ -63,21 +59,16 @@ def decide_interruptions(
     plan: list[str] = []
     evict: list[str] = []
     blocked: list[Blocked] = []
-    rechecks: list[datetime] = []
     for node in sorted(
         marked, key=lambda one: (marks[one.key.name].evicts or datetime.max.replace(tzinfo=now.tzinfo), one.key)
     ):
         mark = marks[node.key.name]
         if not mark.has_begun(now):
-            rechecks.append(mark.begins or now)
             continue
         pressing = mark.evicts is not None and now >= mark.evicts
-        if mark.evicts is not None and not pressing:
-            rechecks.append(mark.evicts)
         if mark.budgeted and not pressing and not node.deleting:
             if why := _refusal(node, budgets):
                 blocked.append(Blocked(node.key.name, node.pool, why))
-                rechecks.append(now + BUDGET_RECHECK)
                 continue
             budgets.spend((node.key.name,))
         pods = _leaving(node.pods)
@@ -89,9 +80,7 @@ def decide_interruptions(
             evict.append(node.key.name)
         elif not pods <= placed:
             plan.append(node.key.name)
-    return InterruptionDecision(
-        tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(blocked), min(rechecks, default=None)
-    )
+    return InterruptionDecision(tuple(sorted(close)), tuple(sorted(plan)), tuple(sorted(evict)), tuple(blocked))
 
 
 def _leaving(pods: Iterable[Pod]) -> set[str]:

@@ -15,7 +15,6 @@ from provisioner.state.snapshot import NodeView, Snapshot
 
 SHARE_PERCENT: Final = 20
 """Where more of a pool's nodes are unhealthy, rounded up, it is not the nodes: nothing is repaired."""
-AGAIN: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +23,11 @@ class Repair:
 
     Attributes:
         key: name of its NodeClaim.
-        pool: name of its NodePool, "" where it stands alone.
         condition: the Node condition that has lasted too long.
         status: its status.
     """
 
     key: str
-    pool: str
     condition: str
     status: str
 
@@ -42,14 +39,12 @@ class RepairDecision:
     Attributes:
         repair: by name; their NodeClaims get a termination timestamp of now, unless they have an earlier one, and are deleted, unless they are already.
         blocked: broken nodes that stay, for the event NodeRepairBlocked.
-        recheck_at: when the clock alone changes this; None when only events can.
         not_due: by NodeClaim, when the time is over for which the condition of a broken node is tolerated.
         ending: NodeClaims of broken nodes whose instances end.
     """
 
     repair: tuple[Repair, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-    recheck_at: datetime | None = None
     not_due: Mapping[str, datetime] = field(default_factory=dict)
     ending: frozenset[str] = frozenset()
 
@@ -80,7 +75,6 @@ def decide_repairs(
     repair: list[Repair] = []
     ending = frozenset(one.key.name for one, _ in every if _is_ending(one))
     blocked: list[Blocked] = []
-    rechecks: list[datetime] = []
     not_due: dict[str, datetime] = {}
     for node, (left, policy) in every:
         if node.key.name in ending:
@@ -93,13 +87,11 @@ def decide_repairs(
             where = f'of NodePool "{node.pool}"' if node.pool else "of the cluster"
             text = messages.too_many_unhealthy(SHARE_PERCENT, where)
             blocked.append(Blocked(node.key.name, node.pool, text, "NodeRepairBlocked"))
-            rechecks.append(snapshot.at + AGAIN)
         else:
-            repair.append(Repair(node.key.name, node.pool, policy.condition_type, policy.condition_status))
+            repair.append(Repair(node.key.name, policy.condition_type, policy.condition_status))
     return RepairDecision(
         tuple(sorted(repair, key=lambda one: one.key)),
         tuple(sorted(blocked, key=lambda one: one.key)),
-        min((*rechecks, *not_due.values()), default=None),
         not_due,
         ending,
     )

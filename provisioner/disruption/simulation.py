@@ -80,7 +80,6 @@ class Simulation:
         closed: Collection[str] = (),
         last: Sequence[str] = (),
     ) -> None:
-        self._now: Final = view.snapshot.at
         self._budgets: Final = budgets
         self._prepared = _reordered(prepared, last) if last else prepared
         self._bins = {one.name: one for one in prepared.world.bins}

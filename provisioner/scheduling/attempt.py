@@ -87,15 +87,8 @@ class Attempt:
         self._reservations: Final = Reservations(world.reservation_label)
         best_effort = world.min_values is MinValuesPolicy.BEST_EFFORT
         accounts = [
-            Account(
-                number,
-                offer,
-                setting.pods,
-                setting.load,
-                self._reservations,
-                best_effort=best_effort,
-            )
-            for number, offer in enumerate(setting.offers)
+            Account(offer, setting.pods, setting.load, self._reservations, best_effort=best_effort)
+            for offer in setting.offers
         ]
         self.placing: Final = self._placing_with(setting, accounts, Topology(setting.scope, cautious))
         self.placing.ceilings = ceilings

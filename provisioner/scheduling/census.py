@@ -231,15 +231,6 @@ class Layers(Generic[K, V]):
             return Layers({key: value for key, value in {**self._base, **over}.items() if value is not None})
         return Layers(self._base, over)
 
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Everything that is there."""
-        for key, value in self._base.items():
-            if key not in self._over and value is not None:
-                yield key, value
-        for key, value in self._over.items():
-            if value is not None:
-                yield key, value
-
 
 class Spots:
     """The nodes on which pods of one count run.

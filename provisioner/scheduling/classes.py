@@ -18,7 +18,7 @@ from provisioner.scheduling.reasons import NOT_TRIED, PodGated, PodInvalid, Reas
 from provisioner.scheduling.selecting import label_set
 from provisioner.scheduling.volumes import NO_VOLUMES, NOTHING_SETTLED, VolumeDemand, VolumeError, volume_demand
 from provisioner.values.requirement import Operator, Requirement
-from provisioner.values.resources import CPU, MEMORY, Resources
+from provisioner.values.resources import CPU, MEMORY
 from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 
 NOTHING_AVOIDED: Final[Mapping[str, frozenset[str]]] = {}
@@ -91,11 +91,6 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     def counts(self) -> Iterable[Count]:
         """Everything that has to be counted for them."""
         return () if self.facts.plain else [count for demand in self.ladder for count in demand.relations.counts]
-
-    @property
-    def requests(self) -> Resources:
-        """Of one pod."""
-        return self.facts.requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)

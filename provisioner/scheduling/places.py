@@ -112,7 +112,6 @@ class Account:
         "claims",
         "exact",
         "ledger",
-        "number",
         "offer",
         "reservation_label",
         "reservations",
@@ -120,7 +119,6 @@ class Account:
 
     def __init__(
         self,
-        number: int,
         offer: PreparedPool,
         pods: int,
         load: Sequence[int],
@@ -132,7 +130,6 @@ class Account:
         self.best_effort: Final = best_effort
         self.reservations: Final = reservations if offer.catalogue.reserved else None
         self.reservation_label: Final = reservations.label
-        self.number: Final = number
         self.offer: Final = offer
         self.claims = 0
         self.ledger: LimitLedger | None = None

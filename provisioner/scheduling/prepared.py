@@ -1,4 +1,10 @@
-"""A world that can be asked many times: `prepare(world)`, then `Prepared.solve(pods)` as often as one likes.
+"""The judge of what may run where: a world that can be asked many times, `prepare(world)`, then `Prepared.solve(pods)` as often as one likes.
+
+Equal pods are one class; classes get places by priority, then size: existing nodes first, then open claims, then new ones. A claim stays every
+type on which its pods still fit, and is settled on the cheapest at the end. What fails once is not tried again: room only shrinks, claims only
+narrow. So the cost is that of classes times nodes touched, not of pods. Source: core spec 3.4-3.11, planner spec 2. Differs from Karpenter:
+priorities count; equal pods are placed together, on the claim opened first rather than the one with fewest pods; limits are charged by the
+planned type, not the largest; hostname spread sees the true emptiest node.
 
 A `Prepared` never changes and may be shared by threads. What it remembers besides the world (what a pool can make, where
 pods that look alike run) follows from the world alone, is filled as it is asked for, and is bounded: two threads that fill it at

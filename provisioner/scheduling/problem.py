@@ -201,17 +201,6 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(World):
-    """One question to `solver.solve`: a world, and the pods that want a place in it.
-
-    Attributes:
-        pods: what needs a place; any order.
-    """
-
-    pods: tuple[Pod, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
     """What has become of a world since it was prepared; what is not named stays.
 

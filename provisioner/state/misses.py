@@ -233,13 +233,11 @@ class Stop:
     """No new nodes for a class of pods.
 
     Attributes:
-        klass: key of the class.
         misses: plans of it, one after another, that kube-scheduler did not follow.
         seconds: for so long.
         said: what kube-scheduler said of the pod that was missed last, "" for nothing.
     """
 
-    klass: str
     misses: int
     seconds: float
     said: str
@@ -288,7 +286,7 @@ class Misses:
         seconds: float = min(LONGEST_STOP_SECONDS, STOP_SECONDS * 2**one.stops)
         one.stops = min(one.stops + 1, 16)
         one.until = now + seconds
-        one.stop = Stop(klass, one.misses, seconds, said)
+        one.stop = Stop(one.misses, seconds, said)
         return one.stop
 
     def landed(self, klass: str) -> None:

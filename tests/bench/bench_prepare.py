@@ -31,9 +31,8 @@ from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, at_most, write
 from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Changes, Problem, World
+from provisioner.scheduling.problem import Bin, Changes, World
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.requirement import Operator, Requirement
 from provisioner.values.resources import Resources
@@ -41,6 +40,7 @@ from tests.bench.bench_scheduling import interned
 from tests.support import loads, maxima, mixes
 from tests.support.agreement import answers_that_agree
 from tests.support.problems import instance_type, pod, pool, shape, term
+from tests.support.question import Problem, solve
 from tests.support.rich import Stock
 
 pytestmark = pytest.mark.bench

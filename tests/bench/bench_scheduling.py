@@ -22,13 +22,14 @@ from provisioner.apis.pods import Pod, pod_of
 from provisioner.cli.harness.machine import calibration, slowness
 from provisioner.cli.harness.results import Figure, Goal, at_least, at_most, write
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, PreferencePolicy, Problem
+from provisioner.scheduling.problem import Bin, PreferencePolicy
 from provisioner.scheduling.result import Result
 from provisioner.support.garbage import collect_seldom
 from provisioner.values.resources import Resources
 from tests.bench.machine import peak_megabytes
 from tests.support import mixes
 from tests.support.problems import pods, shape
+from tests.support.question import Problem
 
 pytestmark = pytest.mark.bench
 

@@ -14,13 +14,13 @@ from provisioner.apis.pods import Pod, PodShape, do_not_disrupt
 from provisioner.disruption.methods import consolidation, drift
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Acceptance, MethodAnswer, Settings, View
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import checker
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, LARGE, MEDIUM, SMALL, TINY, Fleet, budget, moved, pool, running
 from tests.support.problems import apart, app, instance_type, near, of_app, spread
+from tests.support.question import Problem
 from tests.support.upkeep import is_late
 
 METHODS: dict[str, Callable[[View], MethodAnswer]] = {

@@ -21,7 +21,7 @@ from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool, Problem
+from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
 from tests.support.kubescheduler import (
@@ -36,6 +36,7 @@ from tests.support.kubescheduler import (
     tolerated,
     topology_keys,
 )
+from tests.support.question import Problem
 
 __all__ = ["left_of", "places_for", "tolerated", "violations", "world_of"]
 

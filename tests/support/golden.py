@@ -22,10 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from provisioner.apis import names
-from provisioner.scheduling.problem import Pool, Problem
+from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from tests.support import checker
+from tests.support.question import Problem, solve
 
 SHORT = {
     "zone": names.ZONE_LABEL,

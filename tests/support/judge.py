@@ -41,8 +41,7 @@ from provisioner.kube.resources import (
     SERVICEACCOUNTS,
     STORAGECLASSES,
 )
-from provisioner.scheduling.problem import Bin, Pool, Problem, Storage
-from provisioner.scheduling.solver import solve
+from provisioner.scheduling.problem import Bin, Pool, Storage
 from provisioner.state.daemons import daemon_shape
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import EMPTY, Resources
@@ -50,6 +49,7 @@ from tests.support import checker, search
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.kubescheduler import World
 from tests.support.problems import WELL_KNOWN
+from tests.support.question import Problem, solve
 
 Document = dict[str, Any]
 ROW_LABEL = "judge.example/row"

@@ -24,10 +24,10 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement, OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.apis.shapes import shape_of
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.values.taints import Toleration
 from tests.support.problems import DRIVER, node, pod, pool, storage, term, uses, volume_claim
+from tests.support.question import Problem
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
 LABELS = (ZONE, HOST, names.CAPACITY_TYPE_LABEL)

@@ -42,10 +42,11 @@ from provisioner.apis.meta import LabelSelector, OwnerReference
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
 from provisioner.cloudprovider.types import InstanceType, Offering
-from provisioner.scheduling.problem import Bin, Pool, Problem, Storage
+from provisioner.scheduling.problem import Bin, Pool, Storage
 from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
+from tests.support.question import Problem
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 WELL_KNOWN = frozenset({"provider.example/cpu", "provider.example/gpu"})

@@ -24,7 +24,7 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.scheduling.problem import Bin, Pool
 from provisioner.values.taints import Taint, Toleration
 from tests.support.problems import (
     DRIVER,
@@ -44,6 +44,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem
 
 ZONE, HOST, KIND = names.ZONE_LABEL, names.HOSTNAME_LABEL, names.CAPACITY_TYPE_LABEL
 ZONES, APPS, REVISIONS, TEAMS = ("a", "b", "c"), ("x", "y", "z"), ("1", "2"), ("red", "blue")

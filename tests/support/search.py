@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.problem import Problem
 from tests.support import checker
 from tests.support.kubescheduler import World, filter_matches, topology_keys
+from tests.support.question import Problem
 
 MOST_TRIES = 1500
 """Complete assignments that are looked at before the search gives up without an answer."""

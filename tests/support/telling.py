@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import msgspec
 
 from provisioner.apis.pods import PodShape
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
+from tests.support.question import Problem
 
 
 def told(problem: Problem, result: Result | None = None) -> str:

@@ -44,7 +44,7 @@ from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import MethodAnswer, Settings, View
 from provisioner.scheduling.growth import GrowthLimits, usd_per_hour
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Bin, Problem
+from provisioner.scheduling.problem import Bin
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.world import Policies
 from provisioner.state.cluster import Cluster
@@ -61,6 +61,7 @@ from tests.support.instances import FakeInstances
 from tests.support.kubescheduler import NodeInfo, needs
 from tests.support.kubescheduler import World as Scheduler
 from tests.support.problems import WELL_KNOWN, instance_type, of_app
+from tests.support.question import Problem
 from tests.support.tinyserver import TinyServer
 
 BARGAIN = instance_type("bargain", "8", "16Gi", 0.22, zones=ABC, capacity_types=("on-demand",))

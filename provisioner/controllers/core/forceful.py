@@ -27,7 +27,7 @@ from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
-from provisioner.disruption.expiration import ExpirationDecision, decide_expirations
+from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.verdicts import EXPIRED, UNHEALTHY
@@ -122,12 +122,12 @@ class ForcefulDisruption:
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)))
-        expirations = self._attempt(lambda: decide_expirations(snapshot), ExpirationDecision())
+        expired = self._attempt(lambda: decide_expirations(snapshot), ())
         claims = [node.claim for node in snapshot.nodes if node.claim is not None]
         old = self._attempt(
             lambda: frozenset(one.name for one in claims if self._has_old_deadline(one)), frozenset[str]()
         )
-        for name in (*expirations.delete, *self._repairs, *old):
+        for name in (*expired, *self._repairs, *old):
             self.queue.offer(name)
 
     def _attempt(self, decide: Callable[[], _Decision], otherwise: _Decision) -> _Decision:

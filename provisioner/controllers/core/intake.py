@@ -88,7 +88,6 @@ class Intake:
         self._stopping = False
         self._later: float | None = None
         self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
-        self.window_closed_at: float | None = None
 
     def start(self) -> None:
         """Start the thread; pods that wait already open the first window."""
@@ -188,7 +187,6 @@ class Intake:
                 if due:
                     self._ends_at = self._window.ends_at()
                     self._window.close()
-                    self.window_closed_at = now
             if now >= recheck:
                 recheck = now + RECHECK_SECONDS
                 for pod in self._cluster.waiting():

@@ -10,9 +10,9 @@ from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.problem import Bin, Pool
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from tests.support import checker
 from tests.support.problems import app, instance_type, node, of_app, pod, pods, pool, problem, shape, spread, term
+from tests.support.question import solve
 
 HOST, ZONE = names.HOSTNAME_LABEL, names.ZONE_LABEL
 WEB = app("web")

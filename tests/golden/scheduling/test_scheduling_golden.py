@@ -24,9 +24,8 @@ from provisioner.apis.core import (
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.shapes import shape_of
-from provisioner.scheduling.problem import Pool, Problem
+from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker
 from tests.support.problems import (
@@ -45,6 +44,7 @@ from tests.support.problems import (
     shape,
     term,
 )
+from tests.support.question import Problem, solve
 
 ZONE, ARCH, TYPE, CAPACITY = names.ZONE_LABEL, names.ARCH_LABEL, names.INSTANCE_TYPE_LABEL, names.CAPACITY_TYPE_LABEL
 CPU_LABEL, GPU_LABEL, POOL = "provider.example/cpu", "provider.example/gpu", names.NODEPOOL_LABEL

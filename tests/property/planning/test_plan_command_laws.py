@@ -11,10 +11,11 @@ from provisioner.cli.plan.planning import GREEDY, Answer, Settings, plan
 from provisioner.cli.plan.questions import Question
 from provisioner.planning.fleets import fleet_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem, World
+from provisioner.scheduling.problem import World
 from provisioner.support.clock import SystemClock
 from tests.property.planning.test_planner_laws import many
 from tests.support import checker
+from tests.support.question import Problem
 from tests.support.rich import Stock
 
 EXAMPLES = settings(

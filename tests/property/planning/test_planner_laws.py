@@ -13,10 +13,10 @@ from provisioner.cloudprovider.types import InstanceType
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
 from tests.support import checker
 from tests.support.problems import apart, app, instance_type, near, node, of_app, pods, pool, problem, shape, spread
+from tests.support.question import Problem
 from tests.support.rich import Stock
 from tests.support.telling import told
 

@@ -11,8 +11,9 @@ from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.arrays import pack_question, pack_result, unpack_question, unpack_result
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Changes, Problem
+from provisioner.scheduling.problem import Changes
 from tests.support.agreement import EFFORT, gist
+from tests.support.question import Problem
 from tests.support.rich import Stock
 
 RICH = Stock(20260502)

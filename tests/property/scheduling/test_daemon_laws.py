@@ -9,11 +9,10 @@ from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, PodAffinityTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.problem import Problem
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Toleration
 from tests.support import checker
 from tests.support.problems import ARM, LARGE, MEDIUM, node, pod, pool, problem, shape, spread
+from tests.support.question import Problem, solve
 from tests.support.telling import told
 
 HOST, ZONE, ARCH = names.HOSTNAME_LABEL, names.ZONE_LABEL, names.ARCH_LABEL

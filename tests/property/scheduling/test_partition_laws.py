@@ -11,10 +11,10 @@ from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import MOST_PODS, cheapest
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
 from tests.support import checker
 from tests.support.partitions import usd_of_groups
 from tests.support.problems import apart, app, instance_type, of_app, pod, pool, problem, shuffled
+from tests.support.question import Problem
 from tests.support.rich import Stock
 
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))

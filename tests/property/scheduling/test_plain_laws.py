@@ -10,12 +10,12 @@ from provisioner.apis import names
 from provisioner.apis.core import NodeSelectorTerm
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling.problem import Bin, Pool, Problem
+from provisioner.scheduling.problem import Bin, Pool
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker
 from tests.support.problems import WELL_KNOWN, Expression, instance_type, node, pod, pool, shape, shuffled, term
+from tests.support.question import Problem, solve
 
 ZONES, ARCHES, KINDS, TEAMS = ("a", "b", "c"), ("amd64", "arm64"), ("on-demand", "spot"), ("x", "y", "z")
 SIZE, TEAM = "provider.example/cpu", "team"

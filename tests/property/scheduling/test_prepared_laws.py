@@ -12,12 +12,13 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
 from provisioner.scheduling.judging import Fault, design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Bin, Changes, Pool, Problem
+from provisioner.scheduling.problem import Bin, Changes, Pool
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
 from tests.support import checker
 from tests.support.agreement import EFFORT, answers_that_agree, gist
 from tests.support.problems import pod
+from tests.support.question import Problem
 from tests.support.rich import Stock
 from tests.support.telling import told
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
 from provisioner.values.resources import Resources
 from tests.support import checker, search
 from tests.support.agreement import EFFORT
+from tests.support.question import Problem
 from tests.support.rich import Stock
 from tests.support.telling import told
 

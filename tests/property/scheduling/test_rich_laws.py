@@ -13,11 +13,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.problem import MinValuesPolicy, PreferencePolicy, Problem
+from provisioner.scheduling.problem import MinValuesPolicy, PreferencePolicy
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from tests.support import checker, search
 from tests.support.problems import shuffled
+from tests.support.question import Problem, solve
 from tests.support.rich import Stock, foreign_node, foreign_pool, without_offerings
 from tests.support.telling import told
 
@@ -123,7 +123,6 @@ def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
 
 ELSEWHERE = """
 import hashlib, random
-from provisioner.scheduling.solver import solve
 from tests.support.rich import Stock
 
 stock, chance, digest = Stock(20260404), random.Random(7), hashlib.sha256()

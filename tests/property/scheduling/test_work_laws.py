@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.reasons import NOT_TRIED
 from provisioner.scheduling.result import Result
 from provisioner.scheduling.solution import EFFORT
 from tests.support import maxima
+from tests.support.question import Problem
 from tests.support.work import Lines
 
 ELEMENTS = 16

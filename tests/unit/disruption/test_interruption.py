@@ -58,7 +58,7 @@ def test_a_node_is_closed_first_and_looked_at_again_when_time_runs_out() -> None
     world = World()
     world.existing_node("a")
     world.add(pod("p", node="a"))
-    assert decide(world, "a") == InterruptionDecision(close=("a",), recheck_at=SPOT.evicts)
+    assert decide(world, "a") == InterruptionDecision(close=("a",))
 
 
 def test_then_its_pods_are_planned_elsewhere() -> None:
@@ -77,7 +77,7 @@ def test_pods_with_a_place_on_a_node_to_come_keep_running_until_it_is_ready() ->
     world.add(moving)
     closed(world, "a")
     in_flight(world, "b", moving)
-    assert decide(world, "a") == InterruptionDecision(recheck_at=SPOT.evicts)
+    assert decide(world, "a") == InterruptionDecision()
     world = World()
     world.existing_node("a")
     world.add(moving)
@@ -156,7 +156,7 @@ def test_nothing_happens_before_the_day_of_a_scheduled_change() -> None:
     world = World()
     world.existing_node("a")
     mark = Interruption("scheduled_change", begins=NOON + timedelta(hours=3), budgeted=True, replaced=True)
-    assert decide(world, "a", mark=mark) == InterruptionDecision(recheck_at=mark.begins)
+    assert decide(world, "a", mark=mark) == InterruptionDecision()
 
 
 def budgeted(*budgets: dict[str, object]) -> World:
@@ -203,7 +203,6 @@ def test_a_node_that_is_closed_already_takes_no_second_share() -> None:
     world.add(pod("p", node="b"))
     decision = decide(world, "a", "b", mark=CHANGE)
     assert (decision.close, decision.plan, [blocked.key for blocked in decision.blocked]) == ((), ("b",), ["a"])
-    assert decision.recheck_at == NOON + timedelta(seconds=10)
 
 
 def test_budgets_end_two_hours_before_the_change() -> None:

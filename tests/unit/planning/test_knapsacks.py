@@ -13,9 +13,9 @@ from provisioner.planning.patterns import arrays_of
 from provisioner.planning.planner import improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Problem
 from tests.support import priced_fleets
 from tests.support.problems import instance_type, node, pods, pool, problem, shape
+from tests.support.question import Problem
 
 
 def model_of(asked: Problem) -> Model:

@@ -19,7 +19,7 @@ from provisioner.planning.model import models_of
 from provisioner.planning.planner import SCHEDULING, Plan, improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Bin, Packing, Problem
+from provisioner.scheduling.problem import Bin, Packing
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
@@ -41,6 +41,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem
 
 instance_type = functools.partial(problems.instance_type, capacity_types=("on-demand",))
 # first fit fills one large node; two of these hold the same for 1.0

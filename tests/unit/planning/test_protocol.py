@@ -20,7 +20,7 @@ from provisioner.planning.protocol import (
     read_answer,
 )
 from provisioner.scheduling.prepared import prepare
-from provisioner.scheduling.problem import Packing, Problem, World
+from provisioner.scheduling.problem import Packing, World
 from provisioner.scheduling.result import Result
 from tests.support.problems import (
     apart,
@@ -38,6 +38,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem
 
 LEAN = instance_type("lean", "4", "8Gi", 0.5, capacity_types=("on-demand",))
 WIDE = instance_type("wide", "8", "64Gi", 4.0, capacity_types=("on-demand",))

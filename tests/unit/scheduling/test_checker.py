@@ -8,15 +8,14 @@ import pytest
 from msgspec import structs
 
 from provisioner.apis import names
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.reasons import NoPools
 from provisioner.scheduling.result import Result, Unplaced
-from provisioner.scheduling.solver import solve
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
 from tests.support import checker
 from tests.support.problems import LARGE, MEDIUM, SMALL, node, pod, pods, pool, problem, requirements, shape
+from tests.support.question import Problem, solve
 
 ASKED = problem(
     [*pods(5, shape("1", "1Gi", selector={names.ZONE_LABEL: "a"})), pod("big", shape("64"))],

@@ -9,10 +9,9 @@ from msgspec import structs
 from provisioner.apis import names
 from provisioner.apis.core import ContainerPort
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.problem import MinValuesPolicy, Problem
+from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.reasons import NoPools
 from provisioner.scheduling.result import Result, Unplaced
-from provisioner.scheduling.solver import solve
 from provisioner.values.requirement import Requirements
 from tests.support import checker
 from tests.support.problems import (
@@ -34,6 +33,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem, solve
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
 SMALL = instance_type("small", "2", "4Gi", 1.0, zones=("a", "b", "c"))

@@ -16,7 +16,6 @@ from provisioner.apis.pool_limits import PoolLimitError, most_of_one
 from provisioner.planning.planner import improve
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import changes_between, prepare
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
 from tests.support import cluster
 from tests.support.problems import (
@@ -32,6 +31,7 @@ from tests.support.problems import (
     shape,
     spread,
 )
+from tests.support.question import Problem
 
 SMALL = shape("100m", "100Mi")
 

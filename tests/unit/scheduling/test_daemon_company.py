@@ -8,9 +8,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.problem import Problem
 from provisioner.scheduling.result import Result
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Toleration
 from tests.support import checker
 from tests.support.problems import (
@@ -28,6 +26,7 @@ from tests.support.problems import (
     shape,
     spread,
 )
+from tests.support.question import Problem, solve
 
 HOST, ZONE = names.HOSTNAME_LABEL, names.ZONE_LABEL
 EVERYWHERE = (Toleration(operator="Exists"),)

@@ -21,9 +21,9 @@ from provisioner.apis.selections import MOST_ELEMENTS, MOST_EXPRESSIONS, MOST_VA
 from provisioner.apis.shapes import shape_of
 from provisioner.scheduling.demands import facts_of
 from provisioner.scheduling.filters import ANYWHERE, FilterError, NodeFilter, check_counts, node_filter
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Toleration
 from tests.support.problems import app, pod, pool, problem, requirements, shape, term
+from tests.support.question import solve
 
 ZONE = names.ZONE_LABEL
 

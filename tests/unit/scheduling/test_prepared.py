@@ -16,10 +16,9 @@ from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import Prepared, prepare
-from provisioner.scheduling.problem import Bin, Changes, Problem
+from provisioner.scheduling.problem import Bin, Changes
 from provisioner.scheduling.reasons import NOT_TRIED, NoMoreClaims, PoolRefuses
 from provisioner.scheduling.result import Result, Unplaced
-from provisioner.scheduling.solver import solve
 from provisioner.values.taints import Taint, Toleration
 from tests.support import checker, loads
 from tests.support.problems import (
@@ -42,6 +41,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem, solve
 
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
 ABC = ("a", "b", "c")

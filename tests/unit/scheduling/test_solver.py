@@ -16,9 +16,8 @@ from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.scheduling import vectors
 from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.problem import Pool, Problem
+from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
-from provisioner.scheduling.solver import solve
 from provisioner.values.resources import Resources
 from tests.support import checker, loads
 from tests.support.problems import (
@@ -44,6 +43,7 @@ from tests.support.problems import (
     volume,
     volume_claim,
 )
+from tests.support.question import Problem, solve
 from tests.support.rich import replace_running
 
 KWOK = generated()

@@ -14,11 +14,11 @@ from provisioner.disruption.legality import follows
 from provisioner.disruption.ties import any_ties, kinds
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Changes
-from provisioner.scheduling.solver import solve
 from tests.support.cluster import pod_budget
 from tests.support.fleets import Fleet, budget, running
 from tests.support.pods import wire_bytes, wire_pod
 from tests.support.problems import apart, app, near, node, pod, pool, problem, shape, spread
+from tests.support.question import solve
 
 HOST = names.HOSTNAME_LABEL
 ZONE = names.ZONE_LABEL

@@ -26,10 +26,10 @@ from provisioner.apis.core import (
 from provisioner.apis.names import BIND_COMPLETED, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.problem import Storage
-from provisioner.scheduling.solver import solve
 from provisioner.scheduling.volumes import NO_VOLUMES, VolumeError, attachments_of, volume_demand
 from tests.support import checker, problems
 from tests.support.problems import EPOCH, pod, requirements, shape, term
+from tests.support.question import solve
 
 DRIVER = "csi.example.com"
 LATE = "WaitForFirstConsumer"

@@ -724,7 +724,7 @@ def test_after_three_plans_that_failed_the_class_is_not_planned_for_a_while() ->
         world.clock.advance(2)  # an old node by now
     (missed, _) = effects
     assert isinstance(missed, PodMissed)
-    assert missed.stop == Stop(one.shape.key, 3, 30.0, f"{SPREAD} 2")
+    assert missed.stop == Stop(3, 30.0, f"{SPREAD} 2")
     assert set(world.cluster.snapshot().stopped) == {one.shape.key}
     world.clock.advance(30)
     assert world.cluster.snapshot().stopped == {}

@@ -324,7 +324,7 @@ def test_pods_for_which_nothing_is_launched_for_a_while_say_so() -> None:
     instant = dumped(wire_pod("web"))
     pod = instant.pod("default", "web")
     assert pod is not None
-    stopped = replace(instant.snapshot, stopped={pod.shape.key: Stop(pod.shape.key, 3, 60.0, "0/1 nodes: theirs/spy")})
+    stopped = replace(instant.snapshot, stopped={pod.shape.key: Stop(3, 60.0, "0/1 nodes: theirs/spy")})
     found = why_pod(remembering(instant, snapshot=stopped), "default", "web")
     assert (found.state, found.reasons[0].type) == ("NotFollowed", "PlansNotFollowed")
     assert "3 times in a row" in found.summary
