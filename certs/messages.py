@@ -42,7 +42,6 @@ FAILED_TO_RELOAD_CERTIFICATE: Final = "Failed to reload the serving certificate;
 
 
 def secret_cannot_be_served(secret: str, problem: str) -> str:
-    """What `CertificateError` says."""
     return f"Secret {secret} cannot be served: {problem}"
 
 
@@ -51,15 +50,12 @@ SERVING_FILE_INCOMPLETE: Final = "the serving file does not contain a private ke
 
 
 def serving_file_unusable(error: Exception) -> str:
-    """What `CertificateError` says."""
     return f"the serving file does not contain a usable certificate: {error}"
 
 
 def secret_lacks_key(namespace: str, name: str, key: str) -> str:
-    """What `CertificateError` says."""
     return f"Secret {namespace}/{name} has no {key}"
 
 
 def secret_cannot_be_created(namespace: str, name: str) -> str:
-    """What `CertificateError` says."""
     return f"Secret {namespace}/{name} does not exist, and this ServiceAccount may not create it; apply the manifests again"

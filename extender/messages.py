@@ -31,7 +31,6 @@ REPORTS_DISABLED: Final = "Reports over HTTPS are disabled until the certificate
 
 
 def invalid_prefix(prefix: str) -> str:
-    """What `ValueError` says."""
     return f"prefix {prefix!r} must be empty, or begin with / and not end with /"
 
 
@@ -39,7 +38,6 @@ def invalid_prefix(prefix: str) -> str:
 
 
 def table_is_locked(seconds: float) -> str:
-    """What `TableBusyError` says."""
     return f"the plan table was locked for {seconds:g} s"
 
 
@@ -48,12 +46,10 @@ POD_WITHOUT_UID: Final = "Pod: metadata.uid is empty"
 
 
 def not_a_node_of_the_request(name: str) -> str:
-    """What `ValueError` says."""
     return f"{name!r} is not one of the nodes in the request"
 
 
 def not_extender_args(error: Exception) -> str:
-    """What `ProtocolError` says."""
     return f"not ExtenderArgs: {error}"
 
 
@@ -61,12 +57,10 @@ NO_NODES: Final = "neither Nodes nor NodeNames is a list"
 
 
 def not_preemption_args(error: Exception) -> str:
-    """What `ProtocolError` says."""
     return f"not ExtenderPreemptionArgs: {error}"
 
 
 def unreadable_node_names(error: Exception) -> str:
-    """What `ProtocolError` says."""
     return f"NodeNames: {error}"
 
 
@@ -74,7 +68,6 @@ def unreadable_node_names(error: Exception) -> str:
 
 
 def not_an_http_url(url: str) -> str:
-    """What `AddressError` says."""
     return f"{url!r} is not an http or https URL with a host"
 
 
@@ -82,17 +75,14 @@ URL_WITH_CREDENTIALS: Final = "the URL contains credentials"
 
 
 def plain_http_to_other_host(url: str) -> str:
-    """What `AddressError` says."""
     return f"{url!r} is plain http to another host; configure the provisioner to serve reports over https"
 
 
 def https_needs_certificates(url: str) -> str:
-    """What `AddressError` says."""
     return f"{url!r} requires --reports-ca, --reports-cert and --reports-key"
 
 
 def not_a_url(url: str, error: Exception) -> str:
-    """What `AddressError` says."""
     return f"{url!r} is not a URL: {error}"
 
 
@@ -102,7 +92,6 @@ CLIENT_CA_WITHOUT_CERTIFICATE: Final = "--tls-client-ca requires --tls-cert and 
 
 
 def bind_is_not_loopback(address: str) -> str:
-    """What `ValueError` says."""
     return (
         f"--bind {address} is not loopback, so any client could read the plans and delay kube-scheduler; bind "
         "to 127.0.0.1, or set --tls-cert, --tls-key and --tls-client-ca"
@@ -113,7 +102,6 @@ REPORTS_CERTIFICATE_WITHOUT_KEY: Final = "--reports-cert and --reports-key must 
 
 
 def invalid_prefix_flag(prefix: str) -> str:
-    """What `ValueError` says."""
     return f"--prefix {prefix!r} must begin with / and must not end with /"
 
 

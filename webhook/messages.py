@@ -11,7 +11,6 @@ FAILED_TO_PROCESS_ADMISSION_REVIEW: Final = "Failed to process an admission revi
 
 
 def too_many_values_in_pod(most: int) -> str:
-    """What `ReviewError` says."""
     return f"the pod may have more than {most} fields and list items, too many to be decoded"
 
 
@@ -85,7 +84,6 @@ REVIEW_WITHOUT_UID: Final = "the ConversionReview has no request with a uid"
 
 
 def not_a_review_with_uid(version: str) -> str:
-    """What `ReviewError` says."""
     return f"expected a ConversionReview of {version} with a request that has a uid"
 
 
@@ -93,17 +91,14 @@ def not_a_review_with_uid(version: str) -> str:
 
 
 def not_the_webhooks_url(url: str) -> str:
-    """What `RegistrationError` says."""
     return f"the webhook's URL must look like https://HOST:PORT, got {url!r}"
 
 
 def url_with_more_parts(url: str) -> str:
-    """What `RegistrationError` says."""
     return f"the webhook's URL must have no user, query or fragment: {url!r}"
 
 
 def not_a_url(url: str, error: Exception) -> str:
-    """What `RegistrationError` says."""
     return f"{url!r} is not a URL: {error}"
 
 
@@ -111,7 +106,6 @@ def not_a_url(url: str, error: Exception) -> str:
 
 
 def other_admission_review(version: str, found: str) -> str:
-    """What `ReviewError` says."""
     return f"expected an AdmissionReview of {version}, got {found}"
 
 
@@ -119,12 +113,10 @@ ADMISSION_REVIEW_WITHOUT_UID: Final = "the AdmissionReview has no request with a
 
 
 def not_an_admission_review(error: Exception) -> str:
-    """What `ReviewError` says."""
     return f"not an AdmissionReview: {error}"
 
 
 def not_a_pod(error: Exception) -> str:
-    """What `ReviewError` says."""
     return f"not a pod: {error}"
 
 

@@ -94,7 +94,6 @@ def too_few_capacity_types(path: str, wanted: int, listed: int) -> str:
 
 
 def not_a_number_of_pods(key: str, value: str) -> str:
-    """What `PoolLimitError` says."""
     return (
         f"metadata.annotations[{key}]: {value!r} is not a whole number from 1 to 9999; remove the annotation "
         "for any number of pods"
@@ -102,7 +101,6 @@ def not_a_number_of_pods(key: str, value: str) -> str:
 
 
 def not_an_amount_of_money(key: str, value: str) -> str:
-    """What `PoolLimitError` says."""
     return (
         f"metadata.annotations[{key}]: {value!r} is not a decimal number above 0, such as 12.5; to launch no "
         "nodes, set a limit of 0 on cpu"
@@ -250,27 +248,22 @@ def no_nodes_for_it(text: str) -> str:
 
 
 def plan_too_long(size: int, limit: int) -> str:
-    """What `PlanTooLargeError` says."""
     return f"the plan has {size} bytes, more than the limit of {limit} for an annotation"
 
 
 def plan_text_too_long(limit: int, size: int) -> str:
-    """What `PlanError` says."""
     return f"the plan has {size} bytes; the maximum is {limit}"
 
 
 def unknown_plan_version(version: int, known: int) -> str:
-    """What `PlanError` says."""
     return f"the plan has version {version}; this program reads version {known}"
 
 
 def not_a_plan(error: Exception) -> str:
-    """What `PlanError` says."""
     return f"not a plan: {error}"
 
 
 def plan_hold_is_no_time(seconds: float) -> str:
-    """What `PlanError` says."""
     return f"holdSeconds is {seconds:g}; it must be a finite number of seconds, 0 or more"
 
 
@@ -285,7 +278,6 @@ def plan_time_is_too_late(at: datetime) -> str:
 
 
 def plan_entry_contradicts(position: int, count: int, uids: int) -> str:
-    """What `PlanError` says."""
     return f"pods[{position}]: count {count} with {uids} uids"
 
 
@@ -293,7 +285,6 @@ def plan_entry_contradicts(position: int, count: int, uids: int) -> str:
 
 
 def command_too_long(size: int, limit: int) -> str:
-    """What `CommandTooLargeError` says."""
     return f"the record of the command has {size} bytes, more than the limit of {limit} for an annotation"
 
 
@@ -301,17 +292,14 @@ def command_too_long(size: int, limit: int) -> str:
 
 
 def cannot_be_converted(name: str, given: object, kind: str, version: str) -> str:
-    """What `ConversionError` says."""
     return f"{name}: {given} {kind} cannot be converted to {version}"
 
 
 def no_other_version(name: str, version: object, kind: object) -> str:
-    """What `ConversionError` says."""
     return f"{name}: {version} {kind} has no other version"
 
 
 def kept_fields_do_not_fit(name: str, problems: str, key: str, version: str) -> str:
-    """What `ConversionError` says."""
     return (
         f"{name}: {problems}: the annotation {key} keeps fields of {version} that do not go with the rest; "
         f"edit the object at {version}, or remove the annotation"
@@ -540,27 +528,22 @@ def not_a_valid_label_value(value: str) -> str:
 
 
 def body_too_long(most: int, size: int) -> str:
-    """What `ReportsError` says."""
     return f"the body has {size} bytes; the maximum is {most}"
 
 
 def too_many_reports(most: int, count: int) -> str:
-    """What `ReportsError` says."""
     return f"the body has {count} reports; the maximum is {most}"
 
 
 def not_reports(error: Exception) -> str:
-    """What `ReportsError` says."""
     return f"not reports: {error}"
 
 
 def report_uid_invalid(position: int, length: int, most: int) -> str:
-    """What `ReportsError` says."""
     return f"reports[{position}].uid has {length} characters; it must have 1 to {most}"
 
 
 def report_node_too_long(position: int, length: int, most: int) -> str:
-    """What `ReportsError` says."""
     return f"reports[{position}].node has {length} characters; the maximum is {most}"
 
 
@@ -568,7 +551,6 @@ def report_node_too_long(position: int, length: int, most: int) -> str:
 
 
 def not_a_share(text: str) -> str:
-    """What `ValueError` says."""
     return f"{text!r} is neither a percentage from 0% to 100% nor a number of pods"
 
 

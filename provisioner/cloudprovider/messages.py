@@ -35,17 +35,14 @@ PRICE_AND_ADJUSTMENT: Final = "cannot set both 'price' and 'priceAdjustment'"
 
 
 def resource_of_the_provider(restricted: str) -> str:
-    """What `OverlayError` says."""
     return f"{restricted} is set by the provider and cannot be changed"
 
 
 def not_an_adjustment(adjustment: str) -> str:
-    """What `OverlayError` says."""
     return f"{adjustment!r} is neither an amount with its sign (+0.5) nor a percentage (-10%), or more than a billion"
 
 
 def not_a_price(price: str) -> str:
-    """What `OverlayError` says."""
     return f"{price!r} is not an amount in USD per hour, such as 0.25, of at most a billion"
 
 
@@ -53,15 +50,12 @@ def not_a_price(price: str) -> str:
 
 
 def launch_in_progress(claim_name: str) -> str:
-    """What `LaunchUnderWayError` says."""
     return f"the launch of NodeClaim {claim_name} is in progress"
 
 
 def no_capacity(claim_name: str, problem: str) -> str:
-    """What `InsufficientCapacityError` says."""
     return f"no capacity for NodeClaim {claim_name}: {problem}"
 
 
 def node_class_not_ready(kind: str, self: str, problem: str) -> str:
-    """What `NodeClassNotReadyError` says."""
     return f"{kind} {self} is not ready: {problem}"

@@ -1,4 +1,7 @@
-"""Texts that `controllers` publishes, by the module that does; docs/reference/messages.md is generated from them."""
+"""Texts that `controllers` publishes, by the module that does; docs/reference/messages.md is generated from them.
+
+Where nothing else is said, a function tells why the program is not ready, or ends.
+"""
 
 from typing import Final
 
@@ -51,7 +54,6 @@ HOUSEKEEPING_FAILED: Final = "Housekeeping failed; retrying"
 
 
 def objects_unreadable(count: int, named: str, more: str) -> str:
-    """Why the program is not ready, or ends."""
     return f"{count} objects cannot be read completely: {named}{more}"
 
 
@@ -59,17 +61,14 @@ def objects_unreadable(count: int, named: str, more: str) -> str:
 
 
 def cache_not_synced(resource: object) -> str:
-    """Why the program is not ready, or ends."""
     return f"the cache of {resource} is not synced"
 
 
 def watch_is_silent(resource: object, age: float, why: str) -> str:
-    """Why the program is not ready, or ends."""
     return f"the watch of {resource} received nothing for {age:.0f} s{why}"
 
 
 def watch_lags(resource: object, lag: float) -> str:
-    """Why the program is not ready, or ends."""
     return f"the watch of {resource} is at least {lag:.0f} s behind the API server"
 
 
@@ -77,7 +76,6 @@ def watch_lags(resource: object, lag: float) -> str:
 
 
 def election_failed(error: object) -> str:
-    """Why the program is not ready, or ends."""
     return f"leader election failed: {error}"
 
 
@@ -87,7 +85,6 @@ ELECTION_ENDED: Final = "leader election has ended"
 
 
 def controllers_not_started(error: object) -> str:
-    """Why the program is not ready, or ends."""
     return f"failed to start the controllers: {error}"
 
 

@@ -1,4 +1,7 @@
-"""Texts that `disruption` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure."""
+"""Texts that `disruption` makes and others publish, by the module that uses them; docs/reference/messages.md is generated from here. Pure.
+
+Where nothing else is said, a text is why a node is not disrupted, or why a command does not go on.
+"""
 
 from typing import Final
 
@@ -7,12 +10,10 @@ NO_CHEAPER_NODE: Final = "Can't replace with a cheaper node"
 
 
 def saving_too_small(saving: float, pods: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"Saving ${saving:.2f} per hour does not justify moving {pods} pods"
 
 
 def score_below_threshold(pool: str, score: float, threshold: float) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" balances savings with disruption: score {score:.2f} < threshold {threshold:.2f}'
 
 
@@ -20,7 +21,6 @@ def score_below_threshold(pool: str, score: float, threshold: float) -> str:
 
 
 def budget_spent(reason: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"No allowed disruptions for disruption reason {reason} due to blocking budget"
 
 
@@ -28,7 +28,6 @@ def budget_spent(reason: str) -> str:
 
 
 def ceiling_reached(reason: str, most: int, consuming: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return (
         f"No allowed disruptions for disruption reason {reason} because --max-disrupting-nodes is {most}, "
         f"and {consuming} {'node is' if consuming == 1 else 'nodes are'} being disrupted or not Ready"
@@ -39,7 +38,6 @@ def ceiling_reached(reason: str, most: int, consuming: int) -> str:
 
 
 def pod_is_annotated(annotation: str, pod: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Pod has "{annotation}" annotation (Pod={pod})'
 
 
@@ -63,17 +61,14 @@ NOMINATED: Final = "Node is nominated for a pending pod"
 
 
 def blocked_by_annotation(annotation: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Disruption is blocked through the "{annotation}" annotation'
 
 
 def label_is_missing(label: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Node does not have label "{label}"'
 
 
 def pool_not_found(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"NodePool not found (NodePool={pool})"
 
 
@@ -81,7 +76,6 @@ SEVERAL_BUDGETS: Final = "Eviction does not support multiple PDBs"
 
 
 def budget_prevents_evictions(budget: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"Pdb prevents pod evictions (PodDisruptionBudget={budget})"
 
 
@@ -89,17 +83,14 @@ def budget_prevents_evictions(budget: str) -> str:
 
 
 def type_not_found(instance_type: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Instance Type "{instance_type}" not found'
 
 
 def consolidation_disabled(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" has consolidation disabled'
 
 
 def only_when_empty(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" has consolidation policy WhenEmpty, but node is not empty'
 
 
@@ -107,7 +98,6 @@ LAUNCHED_RECENTLY: Final = "Node was recently launched for the pods that it runs
 
 
 def several_replacements_needed(count: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"Can't remove without creating {count} candidates"
 
 
@@ -115,7 +105,6 @@ def several_replacements_needed(count: int) -> str:
 
 
 def buffer_pods(node: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Node "{node}" has buffer pods'
 
 
@@ -123,12 +112,10 @@ def buffer_pods(node: str) -> str:
 
 
 def planned_claim(number: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"planned claim {number}"
 
 
 def replacement_would_wait(pod: str, node: str, reason: str) -> str:
-    """What `StuckEviction` says."""
     return (
         f'Evicting pod {pod} from Node "{node}" would leave its replacement without a node while the Node drains, because a '
         f"draining node remains a topology domain: {reason}"
@@ -139,7 +126,6 @@ def replacement_would_wait(pod: str, node: str, reason: str) -> str:
 
 
 def loop_found(owner: str, cycles: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return (
         f"Nodes for pods of {owner} were launched and removed {cycles} times within an hour; the node is not "
         "disrupted until an hour after the first time"
@@ -147,7 +133,6 @@ def loop_found(owner: str, cycles: int) -> str:
 
 
 def owner_with_uid(uid: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"the owner with UID {uid}"
 
 
@@ -155,7 +140,6 @@ def owner_with_uid(uid: str) -> str:
 
 
 def too_many_unhealthy(percent: int, where: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"More than {percent}% of the nodes {where} are unhealthy"
 
 
@@ -163,12 +147,10 @@ def too_many_unhealthy(percent: int, where: str) -> str:
 
 
 def settings_not_read(configmap: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'the provisioner has not read ConfigMap "{configmap}" yet'
 
 
 def waits_for_settings(unread: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"Disruption is suspended because {unread}; its Role must allow listing and watching it"
 
 
@@ -178,12 +160,10 @@ def waits_for_karpenter(beside: str) -> str:
 
 
 def paused_by_settings(key: str, configmap: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Disruption is paused by the key "{key}" of ConfigMap "{configmap}"'
 
 
 def paused_by_annotation(annotation: str, pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'Disruption is paused by the annotation "{annotation}" of NodePool "{pool}"'
 
 
@@ -191,27 +171,22 @@ def paused_by_annotation(annotation: str, pool: str) -> str:
 
 
 def claim_is_gone(one: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"NodeClaim {one} no longer exists"
 
 
 def claim_is_being_deleted(one: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"NodeClaim {one} is being deleted"
 
 
 def claim_is_being_interrupted(one: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"NodeClaim {one} is being interrupted"
 
 
 def claim_has_no_node(one: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"NodeClaim {one} has no Node, or shares it with another NodeClaim"
 
 
 def replacement_never_created(claim: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"replacement NodeClaim {claim} was never created"
 
 
@@ -220,7 +195,6 @@ SPOT_TO_SPOT_DISABLED: Final = "SpotToSpotConsolidation is disabled, can't repla
 
 
 def too_few_spot_types(wanted: int, found: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return (
         f"SpotToSpotConsolidation requires {wanted} cheaper instance type options than the current candidate "
         f"to consolidate, got {found}"
@@ -233,7 +207,6 @@ MIN_VALUES_NOT_MET: Final = "Filtering by price: minValues requirement is not me
 
 
 def more_pods(count: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f" and {count} more pods"
 
 
@@ -247,7 +220,6 @@ AFFINITY_TO_OTHERS: Final = (
 
 
 def reservation_held_by_other(reservation: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"capacity reservation {reservation} is held for another replacement"
 
 
@@ -319,7 +291,6 @@ INTERRUPTION_TO_COME: Final = "the interruption of the instance has been announc
 
 
 def pod_fits_nowhere(pod: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"pod {pod} fits on no other node"
 
 
@@ -329,17 +300,14 @@ def no_longer_drifted(claim: str) -> str:
 
 
 def place_not_ready(node: str, pod: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"node {node}, on which pod {pod} is to run, is not ready"
 
 
 def several_budgets_of_pod(pod: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"Eviction does not support multiple PDBs (Pod={pod})"
 
 
 def unreadable_object(name: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"an object that cannot be read may be a running pod: {name}"
 
 
@@ -347,7 +315,6 @@ PODS_ARE_PLANNED: Final = "pods are planned for the node"
 
 
 def pod_runs_there(pod: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f"pod {pod} runs on the node"
 
 
@@ -358,7 +325,6 @@ SAVES_TOO_LITTLE: Final = "Moving its pods does not save enough to justify the d
 
 
 def several_nodes_needed(nodes: int) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return (
         f"Replacing this node takes {nodes} nodes; waiting until no other nodes of its NodePool are being "
         "launched or terminated"
@@ -369,17 +335,14 @@ def several_nodes_needed(nodes: int) -> str:
 
 
 def no_type_meets_requirements(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'No instance type meets the requirements of NodePool "{pool}"'
 
 
 def pool_not_ready(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" is not Ready'
 
 
 def pool_reached_its_limit(pool: str) -> str:
-    """Why a node is not disrupted, or a command does not go on."""
     return f'NodePool "{pool}" has reached its limit for nodes'
 
 
@@ -392,7 +355,6 @@ def would_save(saving: float, lost: str) -> str:
 
 
 def weight_given_up(pool: str, weight: int, other: str) -> str:
-    """Part of `would_save`."""
     return (
         f'they would leave NodePool "{pool}" for a new node of NodePool "{other}", whose weight is less than {weight}; '
         "to allow this, give both NodePools the same weight"
@@ -400,12 +362,10 @@ def weight_given_up(pool: str, weight: int, other: str) -> str:
 
 
 def wish_given_up(pod: str, wish: str) -> str:
-    """Part of `would_save`."""
     return f"pod {pod} would lose its {wish}; to allow this, remove the preference or set --preference-policy=Ignore"
 
 
 def whole_device_given_up(pod: str, resource: str) -> str:
-    """Part of `would_save`."""
     return (
         f"pod {pod} has a whole device of {resource} and would get a part of one; "
         "to allow this, delete the pod: where its successor runs is decided anew"
@@ -413,7 +373,6 @@ def whole_device_given_up(pod: str, resource: str) -> str:
 
 
 def wishes_uncounted(pod: str) -> str:
-    """Part of `would_save`."""
     return (
         f"pod {pod} may lose a preference: the pods that would move have too many preferences about other pods to compare them all; "
         "to allow this, remove some of them or set --preference-policy=Ignore"
@@ -421,25 +380,20 @@ def wishes_uncounted(pod: str) -> str:
 
 
 def node_affinity_wished(asked: str) -> str:
-    """Part of `wish_given_up`."""
     return f"preferred node affinity ({asked})"
 
 
 def no_taint_wished(taint: str) -> str:
-    """Part of `wish_given_up`."""
     return f"place without the taint {taint}, which it does not tolerate"
 
 
 def pod_affinity_wished(key: str) -> str:
-    """Part of `wish_given_up`."""
     return f"preferred pod affinity over {key}"
 
 
 def pod_anti_affinity_wished(key: str) -> str:
-    """Part of `wish_given_up`."""
     return f"preferred pod anti-affinity over {key}"
 
 
 def spread_wished(key: str) -> str:
-    """Part of `wish_given_up`."""
     return f"topology spread (ScheduleAnyway) over {key}"

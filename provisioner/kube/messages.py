@@ -47,12 +47,10 @@ def karpenter_runs(namespace: str) -> str:
 
 
 def server_is_no_url(url: str) -> str:
-    """What `ConfigError` says."""
     return f"server {url!r} is not an http or https URL"
 
 
 def no_kubeconfig_found(named: str) -> str:
-    """What `ConfigError` says."""
     return (
         f"no kubeconfig found: the process does not run in a pod and {named!r} is not a file; set "
         "--kubeconfig or $KUBECONFIG"
@@ -60,35 +58,29 @@ def no_kubeconfig_found(named: str) -> str:
 
 
 def cannot_get_token(error: object) -> str:
-    """What `ConnectionFailed` says."""
     return f"cannot get a token: {error}"
 
 
 def kubeconfig_does_not_exist(kubeconfig: str) -> str:
-    """What `ConfigError` says."""
     return (
         f"kubeconfig {kubeconfig!r} does not exist or is not a file; set --kubeconfig to the path of a kubeconfig file"
     )
 
 
 def source_cannot_be_used(source: object, error: object) -> str:
-    """What `ConfigError` says."""
     return f"{source} cannot be used: {error}"
 
 
 def no_usable_credentials(source: object) -> str:
-    """What `ConfigError` says."""
     return f"{source} contains no usable credentials: no token, no client certificate and no exec plugin"
 
 
 def exec_plugin_gives_no_credentials(source: object, command: str, install_hint: str, *, missing: bool) -> str:
-    """What `ConfigError` says."""
     fact = "is not installed" if missing else "did not return a token or a client certificate; run it to see why"
     return f"{source} cannot be used: its exec plugin {command!r} {fact}{f'. {install_hint}' if install_hint else ''}"
 
 
 def auth_provider_gives_no_token(source: object, provider: str) -> str:
-    """What `ConfigError` says."""
     plugins = {
         "gcp": "install gke-gcloud-auth-plugin and run `gcloud container clusters get-credentials CLUSTER`",
         "azure": "install kubelogin and run `kubelogin convert-kubeconfig`",
@@ -103,7 +95,6 @@ NOT_THE_LEADER: Final = "this process is not the leader"
 
 
 def not_a_lease(error: Exception) -> str:
-    """What `DecodeError` says."""
     return f"not a Lease: {error}"
 
 
@@ -111,7 +102,6 @@ def not_a_lease(error: Exception) -> str:
 
 
 def no_answer_within(wait_seconds: float) -> str:
-    """What `ApiError` says."""
     return f"no answer arrived within {wait_seconds:.0f} s"
 
 
@@ -122,7 +112,6 @@ PROBE_FAILED: Final = "Failed to read the current resource version; retrying"
 
 
 def stream_is_garbled(error: object) -> str:
-    """What `ConnectionFailed` says."""
     return f"the stream is garbled: {error}"
 
 
@@ -130,7 +119,6 @@ STREAM_ENDED_EARLY: Final = "the stream ended before the initial list was comple
 
 
 def bookmark_unreadable(error: object) -> str:
-    """What `ConnectionFailed` says."""
     return f"a bookmark cannot be read: {error}"
 
 

@@ -25,22 +25,18 @@ CONSTRAINTS_ARE_NO_LIST: Final = "must have a list as podTopologySpread.defaultC
 
 
 def max_skew_is_no_number(where: str) -> str:
-    """What `ValueError` says."""
     return f"must have a whole number above 0 as {where}.maxSkew"
 
 
 def topology_key_is_no_label(where: str) -> str:
-    """What `ValueError` says."""
     return f"must have a label name as {where}.topologyKey"
 
 
 def when_unsatisfiable_is_unknown(where: str) -> str:
-    """What `ValueError` says."""
     return f"must have DoNotSchedule or ScheduleAnyway as {where}.whenUnsatisfiable"
 
 
 def no_fields(where: str) -> str:
-    """What `ValueError` says."""
     return f"must have fields in {where}"
 
 
@@ -49,17 +45,14 @@ NOT_A_CA_BUNDLE: Final = "must be a CA bundle in base64"
 
 
 def gate_without_value(gate: str) -> str:
-    """What `ValueError` says."""
     return f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {gate!r}'
 
 
 def neither_yaml_nor_json(error: str) -> str:
-    """What `ValueError` says."""
     return f"must be YAML or JSON ({error})"
 
 
 def unknown_constraint_field(name: str, where: str, known: str) -> str:
-    """What `ValueError` says."""
     return f"must not have {name!r} in {where}; only {known} is read"
 
 
@@ -68,7 +61,6 @@ IDLE_LONGER_THAN_MAX: Final = "--batch-idle-duration must not be longer than --b
 
 
 def not_a_flag(word: str) -> str:
-    """What `OptionsError` says."""
     return f"{word!r} is not a flag; flags begin with --"
 
 
@@ -76,17 +68,14 @@ NOT_AN_ADDRESS: Final = "must be an IP address of this host, or empty for all ad
 
 
 def gate_is_no_boolean(name: str) -> str:
-    """What `ValueError` says."""
     return f"must set feature gate {name} to true or false"
 
 
 def port_used_twice(flag: str, other: str, port: int) -> str:
-    """What `OptionsError` says."""
     return f"{flag} and {other} are both set to {port}; set them to different ports"
 
 
 def value_is_missing(flag: str) -> str:
-    """What `OptionsError` says."""
     return f"flag --{flag} requires a value"
 
 

@@ -9,12 +9,10 @@ NOT_EVERY_POD_ONCE: Final = "its plan does not contain every pod exactly once"
 
 
 def nothing_readable(error: Exception) -> str:
-    """What `ProtocolError` says."""
     return f"its answer cannot be read: {error}"
 
 
 def moves_pods_to_pool(pool: str) -> str:
-    """What `ProtocolError` says."""
     return f"its plan moves pods to NodePool {pool!r}"
 
 

@@ -11,12 +11,10 @@ def pod_template_refused(refusal: str) -> str:
 
 
 def pod_template_unreadable(error: str) -> str:
-    """What `ResolutionError` says."""
     return f"the pod template cannot be read: {error}"
 
 
 def invalid_limits(error: Exception) -> str:
-    """What `ResolutionError` says."""
     return f"spec.limits: {error}"
 
 
@@ -25,12 +23,10 @@ NEGATIVE_REQUEST: Final = "spec.containers.resources.requests: negative amount"
 
 
 def max_skew_not_positive(where: str) -> str:
-    """What `FilterError` says."""
     return f"{where}.maxSkew: must be greater than zero"
 
 
 def topology_key_missing(where: str) -> str:
-    """What `FilterError` says."""
     return f"{where}.topologyKey: is required"
 
 
@@ -38,7 +34,6 @@ def topology_key_missing(where: str) -> str:
 
 
 def field_key_not_supported(where: str, key: str, supported: str) -> str:
-    """What `FilterError` says."""
     return f"{where}.key: {key!r} is not supported, only {supported}"
 
 
@@ -46,12 +41,10 @@ def field_key_not_supported(where: str, key: str, supported: str) -> str:
 
 
 def invalid_operator(where: str, number: int, operator: str) -> str:
-    """What `FilterError` says."""
     return f"{where}.matchExpressions[{number}].operator: {operator!r} is not a valid operator"
 
 
 def values_not_allowed(where: str, number: int, operator: str) -> str:
-    """What `FilterError` says."""
     return f"{where}.matchExpressions[{number}].values: must be empty with operator {operator}"
 
 
@@ -59,67 +52,54 @@ def values_not_allowed(where: str, number: int, operator: str) -> str:
 
 
 def claim_unreadable(key: str, error: Exception) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key}: {error}"
 
 
 def claim_does_not_exist(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} does not exist"
 
 
 def claim_waits_to_be_bound(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} is waiting to be bound (immediate binding)"
 
 
 def claim_without_class(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} is not bound and has no StorageClass"
 
 
 def class_does_not_exist(name: str, key: str) -> str:
-    """What `VolumeError` says."""
     return f"StorageClass {name} of PersistentVolumeClaim {key} does not exist"
 
 
 def no_volume_matches(storage_class: str, key: str) -> str:
-    """What `VolumeError` says."""
     return f"no available PersistentVolume of StorageClass {storage_class} matches PersistentVolumeClaim {key}"
 
 
 def claim_of_other_pod(key: str, volume: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} was not created for this pod's ephemeral volume {volume}"
 
 
 def claim_is_being_deleted(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} is being deleted"
 
 
 def claim_lost_its_volume(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} has lost its PersistentVolume"
 
 
 def claim_not_yet_bound(key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolumeClaim {key} is not yet bound to its PersistentVolume"
 
 
 def volume_does_not_exist(volume: str, key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolume {volume} of PersistentVolumeClaim {key} does not exist"
 
 
 def volume_is_being_deleted(volume: str, key: str) -> str:
-    """What `VolumeError` says."""
     return f"PersistentVolume {volume} of PersistentVolumeClaim {key} is being deleted"
 
 
 def invalid_topologies(storage_class: str, error: Exception) -> str:
-    """What `VolumeError` says."""
     return f"StorageClass {storage_class}: allowedTopologies: {error}"
 
 
@@ -137,7 +117,6 @@ def unknown_packing(key: str, value: str, known: str) -> str:
 
 
 def not_a_node_penalty(key: str, value: str) -> str:
-    """Likewise."""
     return f"metadata.annotations[{key}]: {value!r} is not a decimal number from 0 to 9999, such as 0.01"
 
 
@@ -162,7 +141,6 @@ def kept_apart_by_pods(keys: str) -> str:
 
 
 def topology_spread_not_met(keys: str) -> str:
-    """Likewise."""
     return f"didn't match pod topology spread constraints ({keys})"
 
 
@@ -185,12 +163,10 @@ def spread_without_the_node(key: str) -> str:
 
 
 def spread_over(key: str) -> str:
-    """Likewise."""
     return f"the topology spread constraint over {key} would be violated"
 
 
 def affinity_over(key: str) -> str:
-    """Likewise."""
     return f"required pod affinity over {key} would not be met"
 
 

@@ -27,7 +27,6 @@ NO_MORE_THREADS: Final = "Failed to start a thread; the queue continues with the
 
 
 def not_host_and_port(text: str) -> str:
-    """What `ValueError` says."""
     return f"{text!r} is not HOST:PORT, such as 127.0.0.1:8443, [::1]:8443 or :8443"
 
 
@@ -35,10 +34,8 @@ def not_host_and_port(text: str) -> str:
 
 
 def unknown_log_level(level: str, known: str) -> str:
-    """What `ValueError` says."""
     return f"log level {level!r} is not one of {known}"
 
 
 def unknown_log_format(given: str) -> str:
-    """What `ValueError` says."""
     return f"log format {given!r} is not one of text, json"

@@ -6,7 +6,6 @@ from typing import Final
 
 
 def not_a_duration(shown: str) -> str:
-    """What `DurationError` says."""
     return f"{shown} is not a duration; use a value such as 720h, 1h30m, 90s, 1.5s or 100ms, under 292 years"
 
 
@@ -17,7 +16,6 @@ TEXT_NESTED_TOO_DEEPLY: Final = "the text is nested too deeply"
 
 
 def not_a_quantity(shown: str, problem: str) -> str:
-    """What `QuantityError` says."""
     return f"{shown} is not a quantity: {problem}; use a number such as 2, 1.5, 100m, 512Mi, 10G or 12e6"
 
 
@@ -25,7 +23,6 @@ QUANTITY_IS_EMPTY: Final = "it is empty"
 
 
 def longer_than(most: int) -> str:
-    """What `QuantityError` says."""
     return f"it is longer than {most} characters"
 
 
@@ -37,27 +34,22 @@ IS_A_BOOLEAN: Final = "it is a boolean"
 
 
 def matches_nothing(key: str) -> str:
-    """What `Requirement` says."""
     return f"{key} matches nothing"
 
 
 def requirements_conflict(left: object, right: object) -> str:
-    """What `Conflict` says."""
     return f"{left} conflicts with {right}"
 
 
 def label_without_values(key: str) -> str:
-    """What `Conflict` says."""
     return f"label {key} has no known values"
 
 
 def operator_needs_one_integer(operator: str, count: int) -> str:
-    """What `RequirementError` says."""
     return f"operator {operator} needs exactly one integer, got {count} values"
 
 
 def operator_needs_64_bits(operator: str, value: str) -> str:
-    """What `RequirementError` says."""
     return f"operator {operator} needs one 64-bit integer, got {value!r}"
 
 
@@ -65,22 +57,18 @@ IS_EMPTY: Final = "is empty"
 
 
 def min_values_too_small(min_values: int) -> str:
-    """What `RequirementError` says."""
     return f"is {min_values}, must be at least 1"
 
 
 def unknown_operator(operator: str, known: str) -> str:
-    """What `RequirementError` says."""
     return f"{operator!r} is unknown; use one of {known}"
 
 
 def operator_needs_values(operator: str) -> str:
-    """What `RequirementError` says."""
     return f"operator {operator} needs at least one"
 
 
 def operator_takes_no_values(operator: str, values: str) -> str:
-    """What `RequirementError` says."""
     return f"operator {operator} takes none, got {values}"
 
 
@@ -88,7 +76,6 @@ def operator_takes_no_values(operator: str, values: str) -> str:
 
 
 def not_a_schedule(shown: str, problem: str) -> str:
-    """What `ScheduleError` says."""
     return (
         f"schedule {shown}: {problem}; use five fields in UTC such as '0 9 * * mon-fri', or @hourly, @daily, @weekly..."
     )
@@ -98,12 +85,10 @@ DATE_NEVER_COMES: Final = "the date never occurs"
 
 
 def number_of_fields(count: int) -> str:
-    """What `ScheduleError` says."""
     return f"it has {count} fields"
 
 
 def out_of_bounds(value: str, unit: str, low: int, high: int) -> str:
-    """What `ScheduleError` says."""
     return f"{value!r} is not a valid {unit} ({low}-{high})"
 
 
@@ -111,17 +96,14 @@ NAME_IS_UNKNOWN: Final = "this name is unknown"
 
 
 def not_a_unit(term: str, unit: str) -> str:
-    """What `ScheduleError` says."""
     return f"{term!r} is not a valid {unit}"
 
 
 def step_of_zero(term: str) -> str:
-    """What `ScheduleError` says."""
     return f"{term!r} has a step of 0"
 
 
 def ends_before_it_begins(term: str) -> str:
-    """What `ScheduleError` says."""
     return f"{term!r} ends before it begins"
 
 
@@ -129,7 +111,6 @@ def ends_before_it_begins(term: str) -> str:
 
 
 def nested_deeper(most: int) -> str:
-    """What `DocumentError` says."""
     return f"is nested deeper than {most} levels; no Kubernetes object is"
 
 
@@ -139,17 +120,14 @@ def no_yaml(problem: str) -> str:
 
 
 def unknown_alias(name: str) -> str:
-    """What `DocumentError` says."""
     return f"*{name} stands for nothing that ends before it; define it with &{name} above"
 
 
 def unfolds_to_too_much(most: int) -> str:
-    """What `DocumentError` says."""
     return f"its aliases unfold to more than {most:,} values; write them out, in several files"
 
 
 def more_values(most: int) -> str:
-    """What `DocumentError` says."""
     return f"has more than {most:,} values; split the file"
 
 

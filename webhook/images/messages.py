@@ -14,12 +14,10 @@ NO_TOKEN: Final = "the response contains no usable token"
 
 
 def manifest_unreadable(error: Exception) -> str:
-    """What `DocumentError` says."""
     return f"the manifest cannot be read: {error}"
 
 
 def index_unreadable(error: Exception) -> str:
-    """What `DocumentError` says."""
     return f"the index cannot be read: {error}"
 
 
@@ -27,12 +25,10 @@ ENTRY_WITHOUT_PLATFORM: Final = "an entry of the index names no platform"
 
 
 def configuration_unreadable(error: Exception) -> str:
-    """What `DocumentError` says."""
     return f"the configuration cannot be read: {error}"
 
 
 def token_unreadable(error: Exception) -> str:
-    """What `DocumentError` says."""
     return f"the response with the token cannot be read: {error}"
 
 
@@ -42,12 +38,10 @@ PULL_SECRET_UNREADABLE: Final = "the pull secret cannot be read"
 
 
 def not_a_host_name(text: str) -> str:
-    """What `UnusableReferenceError` says."""
     return f"{text!r} is not a host name"
 
 
 def no_valid_port(text: str) -> str:
-    """What `UnusableReferenceError` says."""
     return f"{text!r} has no valid port"
 
 
@@ -60,12 +54,10 @@ INVALID_REPOSITORY: Final = "the name of the repository is not valid"
 
 
 def url_without_tls(host: object) -> str:
-    """What `LookupFailedError` says."""
     return f"the registry names a URL of {host} that is not HTTPS"
 
 
 def url_unusable(host: object) -> str:
-    """What `LookupFailedError` says."""
     return f"the registry names a URL of {host} that cannot be used"
 
 
@@ -73,17 +65,14 @@ DIGEST_DIFFERS: Final = "the registry sent a document that does not match the di
 
 
 def registry_not_listed(registry: object) -> str:
-    """What `LookupFailedError` says."""
     return f"registry {registry} is not in --image-registries"
 
 
 def access_denied(registry: object) -> str:
-    """What `LookupFailedError` says."""
     return f"registry {registry} denies access: no credentials"
 
 
 def token_host_not_allowed(registry: object, host: object) -> str:
-    """What `LookupFailedError` says."""
     return f"registry {registry} requests tokens from {host}, which --image-registries does not allow"
 
 
@@ -91,7 +80,6 @@ URL_UNREADABLE: Final = "the registry names a URL that cannot be read"
 
 
 def redirect_not_allowed(registry: object, host: object) -> str:
-    """What `LookupFailedError` says."""
     return f"registry {registry} redirects to {host}, which --image-registries does not allow"
 
 
@@ -99,7 +87,6 @@ def redirect_not_allowed(registry: object, host: object) -> str:
 
 
 def address_not_public(host: object, address: object) -> str:
-    """What `RefusedError` says."""
     return f"{host} has the address {address}, which is not public and not in --image-registry-networks"
 
 
@@ -107,7 +94,6 @@ LOOKUP_TIMED_OUT: Final = "the lookup timed out"
 
 
 def answer_too_large(most: int) -> str:
-    """What `TooLargeError` says."""
     return f"the response is larger than {most} bytes"
 
 
@@ -118,22 +104,18 @@ CONNECTION_ENDED: Final = "the connection ended before the response was complete
 
 
 def network_never_used(entry: str) -> str:
-    """What `TrustError` says."""
     return f"{entry!r} holds link-local, metadata, translated or multicast addresses, which are never used"
 
 
 def not_an_account(entry: str) -> str:
-    """What `TrustError` says."""
     return f"{entry!r} is not an AWS account ID of 12 digits"
 
 
 def invalid_registry(error: Exception) -> str:
-    """What `TrustError` says."""
     return f"{error}; use HOST, HOST:PORT or *.DOMAIN, with =HOST for each host that it may redirect to"
 
 
 def not_a_network(entry: str) -> str:
-    """What `TrustError` says."""
     return f"{entry!r} is not a network such as 10.0.0.0/8"
 
 
@@ -141,5 +123,4 @@ def not_a_network(entry: str) -> str:
 
 
 def in_flag(flag: str, error: object) -> str:
-    """What `TrustError` says."""
     return f"{flag}: {error}"

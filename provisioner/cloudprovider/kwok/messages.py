@@ -11,87 +11,70 @@ FAILED_TO_RESUME_NODECLAIM: Final = "Failed to resume a NodeClaim"
 
 
 def instance_types_file(path: str, problem: str) -> str:
-    """What `CatalogueError` says."""
     return f"instance types file {path}: {problem}"
 
 
 def entry_ignored(path: str, entry: int, named: str, field: str, problem: str) -> str:
-    """What `BadEntry` says."""
     return f"instance types file {path}: entry [{entry}]{named} is ignored: {field}{problem}"
 
 
 def not_a_list_of_types(entries: str) -> str:
-    """What `CatalogueError` says."""
     return f"must be a JSON list of instance types, is {entries}"
 
 
 def no_usable_type(entries: int, first: str) -> str:
-    """What `CatalogueError` says."""
     return f"has no usable instance type among {entries} entries{first}"
 
 
 def resources_are_no_object(value: str) -> str:
-    """What `_FieldError` says."""
     return f'must be an object like {{"cpu": "4", "memory": "16Gi"}}, is {value}'
 
 
 def no_price(shown: object) -> str:
-    """What `_FieldError` says."""
     return f"must be USD per hour, a number from 0 to a billion, is {shown}"
 
 
 def no_boolean(available: str) -> str:
-    """What `_FieldError` says."""
     return f"must be true or false, is {available}"
 
 
 def unknown_capacity_type(key: str, known: str, capacity_type: str) -> str:
-    """What `_FieldError` says."""
     return f"{key} must be one of {known}, is {capacity_type}"
 
 
 def no_label_key(such_as: str, found: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a label key such as {such_as}, is {found}"
 
 
 def no_operator(operator: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a string such as In, is {operator}"
 
 
 def no_label_values(values: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a list of label values, is {values}"
 
 
 def no_json_object(value: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a JSON object, is {value}"
 
 
 def no_list(example: str, value: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a list with {example}, is {value}"
 
 
 def not_the_kind(what: str, rule: str, found: str) -> str:
-    """What `_FieldError` says."""
     return f"must be {what} ({rule}), is {found}"
 
 
 def cannot_be_read(strerror: object) -> str:
-    """What `CatalogueError` says."""
     return f"cannot be read: {strerror}; check INSTANCE_TYPES_FILE_PATH"
 
 
 def not_json(error: Exception) -> str:
-    """What `CatalogueError` says."""
     return f"is not JSON: {error}"
 
 
 def no_quantity(amount: str) -> str:
-    """What `_FieldError` says."""
     return f"must be a quantity like 4 or 16Gi, is {amount}"
 
 
@@ -99,12 +82,10 @@ RESOURCE_IS_MISSING: Final = "is missing; every instance type needs cpu and memo
 
 
 def not_above_zero(value: str) -> str:
-    """What `_FieldError` says."""
     return f"is {value}, must be more than 0"
 
 
 def not_fixed_to_one_value(key: str) -> str:
-    """What `_FieldError` says."""
     return f"must fix {key} to one value with operator In"
 
 
@@ -134,17 +115,14 @@ def invalid_registration_delay(error: Exception) -> str:
 
 
 def invalid_requirements(error: Exception) -> str:
-    """What `CreateError` says."""
     return f"spec.requirements: {error}"
 
 
 def invalid_requests(error: Exception) -> str:
-    """What `CreateError` says."""
     return f"spec.resources.requests: {error}"
 
 
 def node_of_other_nodeclaim(node: str) -> str:
-    """What `CreateError` says."""
     return f"Node {node} exists already and belongs to another NodeClaim"
 
 

@@ -44,7 +44,6 @@ def not_bound_as_planned(misses: int, seconds: float, said: str) -> str:
 
 
 def scheduler_said(message: str) -> str:
-    """Part of `not_bound_as_planned`."""
     return f'its message was: "{message}"'
 
 
@@ -266,12 +265,10 @@ def disruption_blocked(why: str) -> EventMessage:
 
 
 def not_known_as_it_is(kind: str, name: str) -> str:
-    """Why a node does not end yet."""
     return f"the cache does not have the current version of {kind} {name} yet"
 
 
 def live_read_failed(error: str) -> str:
-    """Why a node does not end yet."""
     return f"its objects could not be read from the API server: {error}"
 
 
@@ -778,14 +775,12 @@ def buffer_needs_nodes(ready: int, units: int) -> ConditionMessage:
 
 
 def pod_template_not_found(name: str) -> str:
-    """Part of `buffer_not_resolved`."""
     return (
         f'PodTemplate "{name}" does not exist in the namespace of the buffer; create it, or correct spec.podTemplateRef'
     )
 
 
 def workload_not_found(kind: str, name: str) -> str:
-    """Part of `buffer_not_resolved`."""
     return f'{kind} "{name}" does not exist in the namespace of the buffer; create it, or correct spec.scalableRef'
 
 
@@ -1000,7 +995,6 @@ IGNORING_NODEPOOL_OF_UNKNOWN_TYPES: Final = "Ignoring a NodePool because its ins
 
 
 def no_unused_name(pool: str, tries: int) -> str:
-    """What `NoFreeNameError` says."""
     return f"found no unused name for a NodeClaim of NodePool {pool!r} in {tries} attempts"
 
 
@@ -1008,17 +1002,14 @@ def no_unused_name(pool: str, tries: int) -> str:
 
 
 def claim_is_being_deleted(claim: str) -> str:
-    """Part of a reason."""
     return f"NodeClaim {claim} is being deleted"
 
 
 def node_has_a_successor(node: str) -> str:
-    """What `NotFound` says."""
     return f"Node {node} was deleted, and a new Node has its name"
 
 
 def claim_is_leaving(claim: str) -> str:
-    """What `NotFound` says."""
     return f"NodeClaim {claim} is being deleted or no longer exists"
 
 
@@ -1029,7 +1020,6 @@ PLANNER_NOT_ASKED: Final = "the provisioner could not ask it, or not read its an
 
 
 def planner_wrote_too_much(size: int) -> str:
-    """What `ProtocolError` says."""
     return f"it wrote an answer of {size} bytes"
 
 
@@ -1038,12 +1028,10 @@ PLANNER_CLOSED_PIPES: Final = "it closed its pipes"
 
 
 def planner_needed_memory(mib: int) -> str:
-    """Part of a reason."""
     return f"it needed more than {mib} MiB of address space"
 
 
 def planner_not_started(error: Exception) -> str:
-    """Part of a reason."""
     return f"it could not be started: {error}"
 
 
@@ -1052,12 +1040,10 @@ PLANNER_ANSWERED_LATE: Final = "it did not answer in time"
 
 
 def planner_ended_by_signal(signal: int) -> str:
-    """Part of a reason."""
     return f"it was ended by signal {signal}"
 
 
 def planner_ended_with_status(status: int) -> str:
-    """Part of a reason."""
     return f"it ended with status {status}"
 
 
@@ -1070,7 +1056,6 @@ def reports_need_certificates(host: str) -> str:
 
 
 def only_one_may_report(wanted: str) -> str:
-    """Part of a reason."""
     return f"only {wanted} may send reports\n"
 
 
@@ -1078,22 +1063,18 @@ def only_one_may_report(wanted: str) -> str:
 
 
 def unreadable_node(node: object, error: str) -> str:
-    """Part of a reason."""
     return f"Node {node}, which cannot be read ({error})"
 
 
 def pod_on_unreadable_node(pod: object, node: str, error: str) -> str:
-    """Part of a reason."""
     return f"pod {pod} on node {node}, which cannot be read ({error})"
 
 
 def pods_of_nodes(count: int, node: str) -> str:
-    """Part of a reason."""
     return f"pods of {count} nodes, among them {node}"
 
 
 def pod_on_node(pod: str, node: str) -> str:
-    """Part of a reason."""
     return f"pod {pod} on node {node}"
 
 
@@ -1102,5 +1083,4 @@ DELETING_UNNEEDED_NODECLAIM: Final = "Deleting NodeClaim because its pods were s
 
 
 def claim_not_written(claim: str, error: Exception) -> str:
-    """What `Conflict` says."""
     return f"NodeClaim {claim}: {error}"

@@ -101,7 +101,6 @@ def component_is_missing(namespace: str, marker: str) -> str:
 
 
 def zonal_shift_active(zone: str, zone_id: str) -> EventMessage:
-    """To each NodePool that may use the zone."""
     return EventMessage(
         "Warning",
         "ZonalShiftActive",
@@ -110,7 +109,6 @@ def zonal_shift_active(zone: str, zone_id: str) -> EventMessage:
 
 
 def zonal_shift_cleared(zone: str, zone_id: str) -> EventMessage:
-    """To each NodePool that may use the zone."""
     return EventMessage(
         "Normal",
         "ZonalShiftCleared",

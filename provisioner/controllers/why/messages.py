@@ -15,12 +15,10 @@ TOO_MANY_PERMISSIONS: Final = "too many permissions are being reviewed; try agai
 
 # pods.py and nodes.py
 def no_pod(namespace: str, name: str) -> str:
-    """What `NoSuchObjectError` says."""
     return f"there is no pod {namespace}/{name}"
 
 
 def no_node(name: str) -> str:
-    """What `NoSuchObjectError` says."""
     return f"there is no Node and no NodeClaim {name}"
 
 
@@ -39,5 +37,4 @@ def without_a_place(pod: str, why: str) -> str:
 
 # visibility.py
 def names_left(namespaces: int) -> str:
-    """What `NotHiddenError` says."""
     return f"an answer would have named objects in {namespaces} namespaces that the user may not see"

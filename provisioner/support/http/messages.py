@@ -22,7 +22,6 @@ LENGTH_REQUIRED: Final = "bodies with Transfer-Encoding are not supported; send 
 
 
 def body_too_long(most: int) -> str:
-    """What `RefusedError` says."""
     return f"the body is longer than {most} bytes"
 
 
@@ -30,15 +29,12 @@ def body_too_long(most: int) -> str:
 
 
 def cannot_listen(where: str, port: int, strerror: object) -> str:
-    """What `OSError` says."""
     return f"cannot listen on {where}:{port}: {strerror}"
 
 
 def server_has_ended(server: str) -> str:
-    """What `ConnectionError` says."""
     return f"the server {server} has ended"
 
 
 def server_closed_connection(server: str) -> str:
-    """What `ConnectionError` says."""
     return f"the server {server} closed the connection without a response"

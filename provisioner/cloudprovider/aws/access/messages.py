@@ -5,7 +5,6 @@
 
 
 def page_token_repeated(operation: str) -> str:
-    """What `ValueError` says."""
     return f"{operation} answered the same page token twice"
 
 
@@ -13,10 +12,8 @@ def page_token_repeated(operation: str) -> str:
 
 
 def other_element(name: str, tag: str) -> str:
-    """What `WireError` says."""
     return f"expected {name}, got {tag}"
 
 
 def no_xml(name: str, error: Exception) -> str:
-    """What `WireError` says."""
     return f"expected {name}, got no XML: {error}"

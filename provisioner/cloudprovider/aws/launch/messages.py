@@ -41,7 +41,6 @@ RECORD_NOT_CONFIRMED: Final = "the API server did not confirm that the launch wa
 
 
 def capacity_was_short(short_wait: float) -> str:
-    """Why a NodeClaim is not launched."""
     return f"capacity for its instance types was short; a smaller batch is launched first, retrying in {short_wait:g} s"
 
 
@@ -49,12 +48,10 @@ FLEET_QUOTA_USED_UP: Final = "the EC2 Fleet quota of this Region is used up"
 
 
 def launch_not_recorded(why: str) -> str:
-    """Why a NodeClaim is not launched."""
     return f"the launch could not be recorded on the NodeClaim: {why}"
 
 
 def repeated_call_left_out_instances(fleet: str) -> str:
-    """What `_NotToldError` says."""
     return (
         f"EC2 answered a repeated CreateFleet with fleet {fleet} but without its instances; looking for "
         "instances by batch tag"
@@ -62,12 +59,10 @@ def repeated_call_left_out_instances(fleet: str) -> str:
 
 
 def no_recent_capacity(short_wait: float) -> str:
-    """Why a NodeClaim is not launched."""
     return f"no recent capacity for its instance types; other launches test them first, retrying in {short_wait:g} s"
 
 
 def instance_not_determined(error: Exception) -> str:
-    """What `InstanceError` says."""
     return f"could not determine which instance was launched for the NodeClaim: {error}"
 
 
@@ -85,7 +80,6 @@ NODECLASS_IS_BEING_DELETED: Final = "it is being deleted"
 
 
 def nodeclass_readiness_unknown(kind: str, name: str) -> str:
-    """What `CreateError` says."""
     return f"the readiness of {kind} {name} is not known yet"
 
 
@@ -95,22 +89,18 @@ NO_FREE_ADDRESSES: Final = (
 
 
 def no_image_runs_on(instance_types: str) -> str:
-    """What `CreateError` says."""
     return f"no image of the EC2NodeClass runs on {instance_types}"
 
 
 def invalid_requirements(error: Exception) -> str:
-    """What `CreateError` says."""
     return f"spec.requirements: {error}"
 
 
 def invalid_requests(error: Exception) -> str:
-    """What `CreateError` says."""
     return f"spec.resources.requests: {error}"
 
 
 def invalid_user_data(error: Exception) -> str:
-    """What `CreateError` says."""
     return f"user data: {error}"
 
 
@@ -118,12 +108,10 @@ def invalid_user_data(error: Exception) -> str:
 
 
 def min_values_not_met(max_types: int, short: str) -> str:
-    """What `InsufficientCapacityError` says."""
     return f"the {max_types} cheapest instance types do not meet minValues: {short}"
 
 
 def no_type_left(name: str) -> str:
-    """What `InsufficientCapacityError` says."""
     return f"no instance type is left after the filter {name}"
 
 
@@ -136,12 +124,10 @@ YAML_IS_NO_MAPPING: Final = "its first document is not a mapping"
 
 
 def not_a_node_config(problem: str) -> str:
-    """Why an EC2NodeClass is not valid."""
     return f"nodeadm cannot read a part of type application/node.eks.aws, and nodes would not join: {problem}"
 
 
 def part_not_unpacked(error: Exception) -> str:
-    """Why an EC2NodeClass is not valid."""
     return f"nodeadm cannot decompress a part of type application/node.eks.aws, and nodes would not join: {error}"
 
 
@@ -154,7 +140,6 @@ def other_than_a_node_config(said: str, api_version: str, kind: str) -> str:
 
 
 def node_config_refused(problem: str) -> str:
-    """Why an EC2NodeClass is not valid."""
     return f"nodeadm refuses the NodeConfig, and nodes would not join: {problem}"
 
 
@@ -203,7 +188,6 @@ NODE_LABELS_ARE_NO_TABLE: Final = "settings.kubernetes.node-labels is not a tabl
 
 
 def not_toml(error: object) -> str:
-    """What `UserDataError` says."""
     return f"not valid TOML: {error}"
 
 
@@ -212,7 +196,6 @@ TOML_NESTED_TOO_DEEPLY: Final = "the TOML is nested too deeply"
 
 
 def setting_is_no_table(name: str) -> str:
-    """What `UserDataError` says."""
     return f"settings.{name} is not a table"
 
 
@@ -220,7 +203,6 @@ def setting_is_no_table(name: str) -> str:
 
 
 def mime_not_ended(boundary: str) -> str:
-    """What `UserDataError` says."""
     return f"the multipart MIME document does not end with --{boundary}--"
 
 
@@ -228,7 +210,6 @@ MIME_WITHOUT_TYPE: Final = "the MIME document has no Content-Type"
 
 
 def mime_not_multipart(content_type: str) -> str:
-    """What `UserDataError` says."""
     return f"the MIME document is {content_type}, not multipart"
 
 
@@ -236,7 +217,6 @@ MIME_WITHOUT_BOUNDARY: Final = "the multipart MIME document names no boundary"
 
 
 def mime_headers_unreadable(error: object) -> str:
-    """What `UserDataError` says."""
     return f"the headers of the MIME document cannot be read: {error}"
 
 
@@ -252,12 +232,10 @@ def header_too_long(limit: int) -> str:
 
 
 def differs_from_the_cluster(where: str, what: str, value: str, ours: str) -> str:
-    """Why a NodeClaim is not launched."""
     return f'{where} has the {what} "{value}", that of this cluster is "{ours}"'
 
 
 def other_than_the_cluster(where: str, what: str) -> str:
-    """Why a NodeClaim is not launched."""
     return f"{where} has another {what} than this cluster"
 
 
@@ -265,10 +243,8 @@ def other_than_the_cluster(where: str, what: str) -> str:
 
 
 def not_a_launch_mark(text: str) -> str:
-    """What `MarkError` says."""
     return f"{text!r} is not <batch>/<attempt>/<ordinal>"
 
 
 def attempt_below_one(text: str) -> str:
-    """What `MarkError` says."""
     return f"{text!r}: the attempt must be 1 or more"

@@ -26,7 +26,6 @@ TIME_IS_MISSING: Final = "until must be a date or a time"
 
 
 def ledger_without_key(where: str, key: str, keys: str) -> str:
-    """What `ValueError` says."""
     return f"discount ledger: {where} has no key {key}, only {keys}"
 
 
@@ -34,7 +33,6 @@ ROW_IS_NO_MAPPING: Final = "must be a mapping"
 
 
 def unknown_ledger_field(field: str, known: str) -> str:
-    """What `ValueError` says."""
     return f"unknown field {field}; known are {known}"
 
 
@@ -46,12 +44,10 @@ COMMITMENT_NEEDS_PRICE: Final = "hourly_commitment needs a usd_per_hour above 0"
 
 
 def not_a_string(name: str) -> str:
-    """What `ValueError` says."""
     return f"{name} must be a string"
 
 
 def not_a_number(name: str) -> str:
-    """What `ValueError` says."""
     return f"{name} must be a number of 0 or more"
 
 
@@ -70,7 +66,6 @@ def ledger_row_ignored(row: int, error: Exception) -> str:
 
 
 def not_a_time(value: str) -> str:
-    """What `ValueError` says."""
     return f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
 
 

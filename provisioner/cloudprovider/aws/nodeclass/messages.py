@@ -1,6 +1,7 @@
 """Texts that `cloudprovider/aws/nodeclass` publishes: conditions and warnings of EC2NodeClasses, and logs.
 
-docs/reference/messages.md is generated from here. A warning is published as an event NodeClassWarning. Pure.
+docs/reference/messages.md is generated from here. A warning is published as an event NodeClassWarning. Where nothing
+else is said, a function tells what is wrong with a field of an EC2NodeClass, or not known yet. Pure.
 """
 
 from typing import Final
@@ -22,7 +23,6 @@ def no_images(minor: int, sought: str) -> ConditionMessage:
 
 
 def looked_for(absent: str) -> str:
-    """Part of `no_images`."""
     return f"; looked for {absent}"
 
 
@@ -262,7 +262,6 @@ FAILED_TO_RESTORE_ROLE: Final = "Failed to restore the role of an instance profi
 
 
 def not_yet_known(facts: str) -> str:
-    """What `NotKnownYet` says."""
     return f"not yet known about the cluster: {facts}"
 
 
@@ -277,7 +276,6 @@ FAMILY_NOT_KNOWN: Final = (
 
 
 def parameter_without_image(name: str, value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"SSM parameter {name} contains {value!r}, which is not an image ID"
 
 
@@ -285,62 +283,50 @@ def parameter_without_image(name: str, value: str) -> str:
 
 
 def expected_duration(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected a duration such as 30s, found {value}"
 
 
 def expected_quantity(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected a quantity, found {value}"
 
 
 def threshold_not_a_percentage(text: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{text} is not a percentage from 0% to 100%"
 
 
 def taints_cannot_be_set(field: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}: cannot be set because the provisioner sets the taints of nodes from their NodePool"
 
 
 def threshold_without_grace_period(signal: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"evictionSoft[{signal}]: evictionSoftGracePeriod has no grace period for this signal"
 
 
 def grace_period_without_threshold(signal: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"evictionSoftGracePeriod[{signal}]: evictionSoft has no threshold for this signal"
 
 
 def unknown_eviction_signal(field: str, signal: str, known: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}[{signal}]: the signal must be one of {known}"
 
 
 def threshold_negative(text: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{text} is negative"
 
 
 def high_not_above_low(higher: str, high: str, lower: str, low: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{higher}: {high} must be greater than {lower}, {low}"
 
 
 def not_supported_by_family(field: str, family: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}: not supported with AMI family {family}; use AL2023, or userData"
 
 
 def pods_per_core_not_supported(family: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"podsPerCore: not supported with AMI family {family}; use maxPods"
 
 
 def one_cluster_dns_only(family: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"clusterDNS: AMI family {family} supports only one address"
 
 
@@ -348,82 +334,66 @@ KUBELET_NESTED_TOO_DEEPLY: Final = "spec.kubelet is nested too deeply"
 
 
 def expression_not_supported(path: str, text: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f'{path}: "{text}" is an expression, which is not supported; use a value'
 
 
 def kubelet_field_available_since(path: str, minor: int, since: int) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{path}: unknown to the kubelet of Kubernetes 1.{minor} (available since 1.{since})"
 
 
 def kubelet_field_unknown(path: str, minor: int) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
 
 
 def expected_list(path: str, value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{path}: expected a list, found {value}"
 
 
 def expected_object(path: str, value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{path}: expected an object, found {value}"
 
 
 def expected_boolean(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected true or false, found {value}"
 
 
 def expected_string(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected a string, found {value}"
 
 
 def expected_number(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected a number, found {value}"
 
 
 def expected_integer(value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"expected an integer, found {value}"
 
 
 def out_of_range(value: int, kind: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{value} is out of range for {kind}"
 
 
 def grace_period_problem(signal: str, problem: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"evictionSoftGracePeriod[{signal}]: {problem}"
 
 
 def not_between_0_and_100(field: str, value: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}: {value} is not between 0 and 100"
 
 
 def value_negative(field: str, value: int) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}: {value} is negative"
 
 
 def grace_period_negative(signal: str, text: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"evictionSoftGracePeriod[{signal}]: {text} is negative"
 
 
 def resource_cannot_be_reserved(field: str, resource: str, known: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}[{resource}]: only {known} can be reserved"
 
 
 def reserved_amount_negative(field: str, resource: str, amount: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{field}[{resource}]: {amount} is negative"
 
 
@@ -431,7 +401,6 @@ def reserved_amount_negative(field: str, resource: str, amount: str) -> str:
 
 
 def reservation_not_supported(name: str, kind: str, criteria: str) -> str:
-    """What is wrong with a field of an EC2NodeClass, or not known yet."""
     return f"{name} is of type {kind!r} with match criteria {criteria!r}, which is not supported"
 
 
