@@ -236,9 +236,8 @@ def command(context: click.Context) -> None:
     status = main(context.args)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        status
-    )  # threads of ours may still wait for an answer; the interpreter's own end would take its time, and may wait for them
+    # threads of ours may still wait for an answer; the interpreter's own end would take its time, and may wait for them
+    os._exit(status)
 
 
 def main(arguments: list[str]) -> int:

@@ -323,9 +323,8 @@ class Consolidation:
             (
                 *self._found.blocked,
                 *self._blocked,
-                *(
-                    one for key, one in self._refused.items() if key not in self._gone
-                ),  # alone it stays; with others it goes
+                # alone it stays; with others it goes
+                *(one for key, one in self._refused.items() if key not in self._gone),
                 *self.allowance.blocked,
             ),
             soonest(self._found.recheck_at, *self._rechecks),

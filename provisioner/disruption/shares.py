@@ -196,9 +196,8 @@ def decide(view: View) -> Decision:
         attempts=spent + 1, toward=toward, newest=newest, at=view.now, share=str(view.share), pod=member.pod.uid
     )
     brothers = (one.pod for one in view.members if one is not member)
-    bearer = min(
-        brothers, key=lambda pod: (pod.created, pod.name)
-    )  # a drift beyond the tolerance has three pods at least
+    # a drift beyond the tolerance has three pods at least
+    bearer = min(brothers, key=lambda pod: (pod.created, pod.name))
     on_demand = sum(side is Side.ON_DEMAND for side in sides)
     return Evict(member, bearer, attempt, on_demand, on_demand - too_many)
 

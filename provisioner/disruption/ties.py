@@ -164,9 +164,8 @@ def tied_shapes(
 
 
 def _counts(pod: Pod, by_default: bool) -> tuple[Count, ...] | None:
-    if (
-        pod.shape.unjudged
-    ):  # it may look at any pod of its namespace; were it tied to all others, a tenant could hold everybody's drains
+    # it may look at any pod of its namespace; were it tied to all others, a tenant could hold everybody's drains
+    if pod.shape.unjudged:
         own = Peers(frozenset((pod.namespace,)), ())
         return (Count(ZONE_LABEL, (own,), owners=False, spread=False, eligibility=None),)
     if by_default and not pod.shape.spread:

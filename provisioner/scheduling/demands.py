@@ -416,9 +416,8 @@ class Ties:
         if not constraints:
             return ()
         keys = tuple(sorted(self._hard_keys.union([one.key for one in constraints])))
-        eligible: dict[
-            tuple[bool, bool, bool], Eligibility | None
-        ] = {}  # most are alike, and one for all is quicker to tell
+        # most are alike, and one for all is quicker to tell
+        eligible: dict[tuple[bool, bool, bool], Eligibility | None] = {}
         found = []
         for one in constraints:
             stated = one.stated

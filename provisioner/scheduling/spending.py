@@ -105,9 +105,8 @@ def _priced(one: InstanceType, requirements: Requirements) -> InstanceType:
         if offering.requirements.conflict(requirements) is None
         and offering.price > 0
         and isfinite(offering.price)
-        and (
-            offering.available or offering.price < NO_INSTANCES_PRICE
-        )  # a zone that does not sell the type has no price
+        # a zone that does not sell the type has no price
+        and (offering.available or offering.price < NO_INSTANCES_PRICE)
     ]
     return _with(one, USD, max(prices, default=0.0))
 

@@ -101,9 +101,8 @@ class Cluster:
         self._pending: Ordered[str, Pod] = Ordered()
         self._sights = Sights(grace)
         self._waiting: Ordered[str, Pod] = Ordered()
-        self._preempting: dict[
-            str, tuple[str, float]
-        ] = {}  # of those that wait, by UID: the node that is nominated, since when
+        # of those that wait, by UID: the node that is nominated, since when
+        self._preempting: dict[str, tuple[str, float]] = {}
         self._less: tuple[tuple[Pod, ...], frozenset[str], tuple[Pod, ...]] = (), frozenset(), ()
         self._usage = PoolUsage()
         self._leaving = Leaving(self._protection, self._plans.needs_no_place)
@@ -286,9 +285,8 @@ class Cluster:
             return []
         with self._lock:
             self._usage.pool_changed(old, new)
-            if (
-                old is None or new is None or old.spec.limits != new.spec.limits
-            ):  # what claims are charged with depends on it
+            # what claims are charged with depends on the limits
+            if old is None or new is None or old.spec.limits != new.spec.limits:
                 self._dirty.update(view.key for view in self._views.frozen() if view.pool == pool.metadata.name)
             return []
 

@@ -68,9 +68,8 @@ class Commands:
         if known is not None and known.written and known.record == record:
             return _NOTHING
         others = {self._holder_of.get(one, name) for one in record.candidate_names}
-        if (
-            others != {name} or self._refused.get(name) == record.id
-        ):  # of two that want a candidate the first one known counts
+        # of two that want a candidate the first one known counts
+        if others != {name} or self._refused.get(name) == record.id:
             self._refused[name] = record.id
             return self._drop(name) if known is not None and known.written else _NOTHING
         self._refused.pop(name, None)

@@ -19,6 +19,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
 from provisioner.support import logs
+from provisioner.values.message import ConditionMessage
 
 _log = logs.get_logger(__name__)
 
@@ -190,6 +191,14 @@ def _rebased(claim: NodeClaim, wanted: tuple[Condition, ...], current: NodeClaim
         )
     except ConditionChangedError as error:
         raise Conflict(409, "Conflict", messages.claim_not_written(claim.name, error)) from error
+
+
+def with_conditions(claim: NodeClaim, *said: ConditionMessage, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a claim once these are said of it now; the same tuple where that changes nothing."""
+    conditions = claim.status.conditions
+    for one in said:
+        conditions = CLAIM_CONDITIONS.set(conditions, *one, generation=claim.metadata.generation, now=now)
+    return conditions
 
 
 def age_seconds(since: datetime | None, now: datetime) -> float:

@@ -30,13 +30,13 @@ from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.interruption import INSTANCE_TERMINATED, interruption_of
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.controllers.core.growth import HeldBackError
 from provisioner.controllers.core.live_reads import Postponed, never
@@ -378,9 +378,8 @@ class CommandQueue:
             replacements = command.record.replacement_names
             if isinstance(error, REFUSALS):
                 memory.failed.update(replacements)
-            return self._call_off(
-                command, memory, str(error), blamed=replacements
-            )  # its record is not there, nor would it be
+            # its record is not there, nor would it be
+            return self._call_off(command, memory, str(error), blamed=replacements)
         if isinstance(error, NotFound | Conflict):
             return Result(requeue_after=AGAIN_SECONDS)  # by then the watch has told what another writer did
         # what was bought waits until the timeout; what is not written has bought nothing
@@ -584,15 +583,8 @@ class CommandQueue:
                 self._taints.close(node)
             claim = self._cluster.claim(name)
             if claim is not None:
-                self._writer.status(claim, self._with_reason(claim, record.reason))
-
-    def _with_reason(self, claim: NodeClaim, reason: str) -> tuple[Condition, ...]:
-        return CLAIM_CONDITIONS.set(
-            claim.status.conditions,
-            *messages.disruption_reason(reason),
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
+                reason = messages.disruption_reason(record.reason)
+                self._writer.status(claim, with_conditions(claim, reason, now=self._clock.now()))
 
     def _create(self, record: CommandRecord, memory: _Memory, those: Iterable[str]) -> None:
         """Create replacements; a name that is taken by one of this very command is a success."""
@@ -838,9 +830,8 @@ class CommandQueue:
         if claim is None or not self._is_left_over(key):
             return DONE
         try:
-            claim = self._writer.read(
-                claim
-            )  # a command of whoever led before may be written that no watch has told yet
+            # a command of whoever led before may be written that no watch has told yet
+            claim = self._writer.read(claim)
             if not self._is_left_over(key):
                 return DONE
             if is_marked(claim):

@@ -4,12 +4,11 @@ import random
 import threading
 
 from provisioner.apis import names
-from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.references import reference_of
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -78,14 +77,9 @@ class Consistency:
         found = shortfalls(claim, node)
         for text in found:
             self._recorder.publish(reference_of(claim), *messages.failed_consistency_check(text))
-        conditions = CLAIM_CONDITIONS.set(
-            claim.status.conditions,
-            *(messages.inconsistent("; ".join(found)) if found else messages.CONSISTENT),
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
+        said = messages.inconsistent("; ".join(found)) if found else messages.CONSISTENT
         try:
-            self._writer.status(claim, conditions)
+            self._writer.status(claim, with_conditions(claim, said, now=self._clock.now()))
         except (NotFound, Conflict):
             return Result(requeue_after=1.0)
         return Result(requeue_after=PERIOD_SECONDS)

@@ -24,7 +24,7 @@ from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, consolidation_type
 from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, Passes, Stillness
 from provisioner.controllers.core.rebuilding import Rebuilding
@@ -783,12 +783,7 @@ class Disruption:
             return conditions
         if not holds:
             return CLAIM_CONDITIONS.clear(conditions, names.CONSOLIDATABLE)
-        return CLAIM_CONDITIONS.set(
-            conditions,
-            *messages.CONSOLIDATABLE,
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
+        return with_conditions(claim, messages.CONSOLIDATABLE, now=self._clock.now())
 
     def _say_protections(self, snapshot: Snapshot) -> None:
         """Say of each pod once what its do-not-disrupt means, and when that has ended. Looks every ten seconds."""

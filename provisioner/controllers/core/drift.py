@@ -13,7 +13,7 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.observability.conditions import Conditioned
 from provisioner.disruption.drift import pool_drift, type_drift
 from provisioner.kube.errors import Conflict, NotFound
@@ -117,13 +117,7 @@ class DriftController:
             self._writer.status(claim, CLAIM_CONDITIONS.clear(claim.status.conditions, names.DRIFTED))
             _log.info(messages.NODECLAIM_NO_LONGER_DRIFTED, nodeclaim=claim.name)
             return
-        conditions = CLAIM_CONDITIONS.set(
-            claim.status.conditions,
-            *messages.drifted(reason),
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
-        self._writer.status(claim, conditions)
+        self._writer.status(claim, with_conditions(claim, messages.drifted(reason), now=self._clock.now()))
         _log.info(messages.NODECLAIM_HAS_DRIFTED, nodeclaim=claim.name, reason=reason)
 
 

@@ -154,9 +154,8 @@ class Intake:
                 continue  # it was marked anew
             del self._deferred[uid]
             pod = self._cluster.pod(uid)
-            if (
-                pod is not None and is_pending(pod) and awaits_images(pod)
-            ):  # else it was answered, is gone or gated again
+            # else it was answered, is gone or gated again
+            if pod is not None and is_pending(pod) and awaits_images(pod):
                 self._window.add(uid, now)
         return self._deferrals[0][0] if self._deferrals else None
 

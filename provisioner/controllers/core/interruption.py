@@ -105,9 +105,8 @@ class Interruptions:
         Raises:
             ApiError: it is not written.
         """
-        with self._locks[
-            hash(claim.name) % len(self._locks)
-        ]:  # two notices of one instance are merged, not overwritten
+        # two notices of one instance are merged, not overwritten
+        with self._locks[hash(claim.name) % len(self._locks)]:
             claim = self._cluster.claim(claim.name) or claim
             known = interruption_of(claim.metadata.annotations)
             wanted = interruption if moved and self._earlier(known, interruption) else merged(known, interruption)

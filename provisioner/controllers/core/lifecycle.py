@@ -244,16 +244,9 @@ class Lifecycle:
         labels = {key: value for key, value in launched.labels.items() if key not in claim.metadata.labels}
         if labels or launched.annotations:
             claim = self._writer.metadata(claim, labels=labels, annotations=dict(launched.annotations))
-        conditions = self._with(claim, messages.LAUNCHED)
-        conditions = CLAIM_CONDITIONS.set(
-            conditions,
-            *messages.NODE_NOT_REGISTERED,
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
         self._writer.status(
             claim,
-            conditions,
+            self._with(claim, messages.LAUNCHED, messages.NODE_NOT_REGISTERED),
             providerID=launched.provider_id,
             imageID=launched.image_id,
             capacity=launched.capacity.to_wire(),
@@ -432,11 +425,13 @@ class Lifecycle:
 
     # ------------------------------------------------------------------ helpers
 
-    def _with(self, claim: NodeClaim, message: ConditionMessage) -> tuple[Condition, ...]:
+    def _with(self, claim: NodeClaim, *said: ConditionMessage) -> tuple[Condition, ...]:
         now, generation = self._clock.now(), claim.metadata.generation
         created = claim.metadata.creation_timestamp or now
         conditions = CLAIM_CONDITIONS.initialise(claim.status.conditions, generation=generation, created=created)
-        return CLAIM_CONDITIONS.set(conditions, *message, generation=generation, now=now)
+        for one in said:
+            conditions = CLAIM_CONDITIONS.set(conditions, *one, generation=generation, now=now)
+        return conditions
 
     def _event(self, claim: NodeClaim, message: EventMessage) -> None:
         self._recorder.publish(reference_of(claim), *message)

@@ -281,9 +281,8 @@ class PoolController:
             if why:
                 self._recorder.publish(reference_of(pool), *messages.launches_failed(why), ttl=LAUNCHES_FAILED_SECONDS)
             elif known is not None and known.status == names.FALSE:
-                return ConditionMessage(
-                    known.type, known.status, known.reason, known.message
-                )  # an earlier leader knew why
+                # an earlier leader knew why
+                return ConditionMessage(known.type, known.status, known.reason, known.message)
             return messages.registration_unhealthy(why)
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 

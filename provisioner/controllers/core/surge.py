@@ -67,9 +67,8 @@ class Surges:
         self._cluster, self._client, self._writer, self._plans = cluster, client, writer, plans
         self._recorder, self._clock = recorder, clock
         self._lock = threading.Lock()
-        self._owners: dict[
-            str, tuple[float, bool, OwnerReference | None]
-        ] = {}  # by UID: read when, asks, its Deployment
+        # by UID: read when, asks, its Deployment
+        self._owners: dict[str, tuple[float, bool, OwnerReference | None]] = {}
         self._pods: dict[str, _Memory] = {}  # by UID
 
     def holds(self, pod: Pod, claim: NodeClaim | None, deadline: datetime | None) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import ec2, names
-from provisioner.apis.conditions import CLAIM_CONDITIONS, ConditionSet
+from provisioner.apis.conditions import ConditionSet
 from provisioner.apis.ec2 import EC2NodeClass, EC2NodeClassStatus
 from provisioner.apis.ec2_hash import FORMER_VERSION, claim_stamp, class_stamp
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -35,7 +35,7 @@ from provisioner.cloudprovider.aws.nodeclass.validation import (
 )
 from provisioner.cloudprovider.aws.nodeclass.verdicts import Finding
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
@@ -174,13 +174,8 @@ class NodeClassController:
             return
         former = claim.metadata.annotations.get(ec2.HASH_VERSION_ANNOTATION) == FORMER_VERSION
         if former and ec2.HASH_ANNOTATION not in stamp and not drifted and is_true(conditions, names.LAUNCHED):
-            marked = CLAIM_CONDITIONS.set(
-                conditions,
-                *messages.nodeclass_drift(node_class.name),
-                generation=claim.metadata.generation,
-                now=self._clock.now(),
-            )
-            claim = self._writer.status(claim, marked)
+            marked = messages.nodeclass_drift(node_class.name)
+            claim = self._writer.status(claim, with_conditions(claim, marked, now=self._clock.now()))
         self._writer.metadata(claim, annotations=stamp)
 
     def _bundle(self) -> str | None:

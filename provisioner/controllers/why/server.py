@@ -151,9 +151,8 @@ class WhyServer:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, 2.0, leader=self._holder())
 
     def _answered(self, about: Asked, user: User, instant: Instant) -> Response:
-        wait = max(
-            self._questions.take(user.name), self._user_time.wait(user.name), self._whole_time.wait()
-        )  # before any review: they are everybody's
+        # before any review: they are everybody's
+        wait = max(self._questions.take(user.name), self._user_time.wait(user.name), self._whole_time.wait())
         if wait:
             return _refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many questions", wait)
         kinds = self._rights(about, user)

@@ -123,6 +123,7 @@ def test_the_same_question_gets_the_same_answer(asked: Problem) -> None:
 
 ELSEWHERE = """
 import hashlib, random
+from tests.support.question import solve
 from tests.support.rich import Stock
 
 stock, chance, digest = Stock(20260404), random.Random(7), hashlib.sha256()
