@@ -4,36 +4,32 @@ What the state keeps by increments (joins, sums, orders, views, who waits) must 
 the same facts at once. Slow: O(cluster) an event. For tests, and for hunting a defect with `--check-state`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import TypeVar
 
-from provisioner.apis.command import CommandRecord, command_on
-from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
-from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.pods import Pod
-from provisioner.state.admission import Admitting
+from provisioner.apis.command import command_on
 from provisioner.state.assignments import Assignments
 from provisioner.state.cluster import HOLD_TTL, PLAN_TTL, Cluster, TypesOf
 from provisioner.state.daemon_sets import DaemonSets
-from provisioner.state.effects import Effect
 from provisioner.state.keys import NodeKey
-from provisioner.state.snapshot import Snapshot
-from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.support.clock import Clock
 
 _PARTS = (
-    "nodes",
-    "pools",
-    "daemons",
-    "pending",
-    "waiting",
-    "leaving",
-    "around",
-    "avoided",
-    "stopped",
-    "pod_budgets",
-    "commands",
+    *("nodes", "pools", "daemons", "pending", "waiting", "leaving"),
+    *("around", "avoided", "stopped", "pod_budgets", "commands"),
 )
+
+_EVENTS = (
+    *("settle", "pod_changed", "node_changed", "node_written", "node_deleted"),
+    *("claim_changed", "claim_written", "claim_deleted", "announce", "claim_failed"),
+    *("command_begun", "command_dropped", "pool_changed", "daemonset_changed", "admission_changed"),
+    *("csi_node_changed", "budget_changed", "surrounding_changed", "assign", "expire", "snapshot"),
+)
+"""Methods of a `Cluster` after which it is compared."""
+
+R = TypeVar("R")
 
 
 class StateDriftError(AssertionError):
@@ -163,105 +159,16 @@ class CheckedCluster(Cluster):
                 raise StateDriftError(text)
             self._drifted(text)
 
-    def settle(self) -> list[Effect]:
-        effects = super().settle()
-        self.check()
-        return effects
 
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> list[Effect]:
-        effects = super().pod_changed(old, new)
+def _checked(event: Callable[..., R]) -> Callable[..., R]:
+    @functools.wraps(event)
+    def then_compared(self: CheckedCluster, *args: object, **kwargs: object) -> R:
+        answer = event(self, *args, **kwargs)
         self.check()
-        return effects
+        return answer
 
-    def node_changed(self, old: Node | None, new: Node | None) -> list[Effect]:
-        effects = super().node_changed(old, new)
-        self.check()
-        return effects
+    return then_compared
 
-    def node_written(self, node: Node) -> list[Effect]:
-        effects = super().node_written(node)
-        self.check()
-        return effects
 
-    def node_deleted(self, node: Node) -> list[Effect]:
-        effects = super().node_deleted(node)
-        self.check()
-        return effects
-
-    def claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> list[Effect]:
-        effects = super().claim_changed(old, new)
-        self.check()
-        return effects
-
-    def claim_written(self, claim: NodeClaim) -> list[Effect]:
-        effects = super().claim_written(claim)
-        self.check()
-        return effects
-
-    def claim_deleted(self, claim: NodeClaim) -> list[Effect]:
-        effects = super().claim_deleted(claim)
-        self.check()
-        return effects
-
-    def announce(self, claim: NodeClaim, pods: Iterable[Pod]) -> bool | None:
-        done = super().announce(claim, pods)
-        self.check()
-        return done
-
-    def claim_failed(self, name: str) -> list[Effect]:
-        effects = super().claim_failed(name)
-        self.check()
-        return effects
-
-    def command_begun(self, record: CommandRecord) -> bool:
-        begun = super().command_begun(record)
-        self.check()
-        return begun
-
-    def command_dropped(self, record: CommandRecord) -> list[Effect]:
-        effects = super().command_dropped(record)
-        self.check()
-        return effects
-
-    def pool_changed(self, old: NodePool | None, new: NodePool | None) -> list[Effect]:
-        effects = super().pool_changed(old, new)
-        self.check()
-        return effects
-
-    def daemonset_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> list[Effect]:
-        effects = super().daemonset_changed(old, new)
-        self.check()
-        return effects
-
-    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
-        changed = super().admission_changed(old, new)
-        self.check()
-        return changed
-
-    def csi_node_changed(self, old: CSINode | None, new: CSINode | None) -> bool:
-        changed = super().csi_node_changed(old, new)
-        self.check()
-        return changed
-
-    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
-        super().budget_changed(old, new)
-        self.check()
-
-    def surrounding_changed(self, take: Callable[[SurroundingsKeeper], None]) -> None:
-        super().surrounding_changed(take)
-        self.check()
-
-    def assign(self, key: NodeKey, pods: Iterable[Pod]) -> list[Pod]:
-        refused = super().assign(key, pods)
-        self.check()
-        return refused
-
-    def expire(self) -> list[Effect]:
-        effects = super().expire()
-        self.check()
-        return effects
-
-    def snapshot(self) -> Snapshot:
-        taken = super().snapshot()
-        self.check()
-        return taken
+for _event in _EVENTS:
+    setattr(CheckedCluster, _event, _checked(getattr(Cluster, _event)))
