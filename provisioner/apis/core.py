@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import field
 
+from provisioner.apis import names
 from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta, OwnerReference
 from provisioner.values.taints import Taint, Toleration
 
@@ -271,6 +272,11 @@ class Node(Object, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def registered(self) -> bool:
+        """Whether its NodeClaim has let it in, as its label says; no proof, see `registration.was_registered`."""
+        return self.metadata.labels.get(names.REGISTERED_LABEL) == "true"
 
 
 # --- controllers of pods ---------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.live_reads import Postponed
 from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.poller import Poller
-from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
@@ -115,7 +114,6 @@ class KwokTerm:
         collector = InstanceCollector(
             provider.instances,
             sort_out,
-            lambda: parts.client.list(resources.NODECLAIMS),
             lambda provider_id: parts.terminator.end_orphan(provider_id, provider.end),
             parts.cluster,
             parts.client,

@@ -63,10 +63,15 @@ def disruption_cost(claim: NodeClaim, pods: Iterable[Pod], now: datetime) -> flo
     return sum(map(eviction_cost, pods)) * lifetime_remaining(claim, now)
 
 
-def price_of(labels: Mapping[str, str], instance_type: InstanceType | None) -> float:
-    """USD per hour of a node with these labels; 0 where its offering is not known."""
+def known_price(labels: Mapping[str, str], instance_type: InstanceType | None) -> float | None:
+    """USD per hour of a node with these labels; None where its type, its offering or the price is not known."""
     if instance_type is None:
-        return 0.0
+        return None
     zone, capacity_type = labels.get(names.ZONE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")
     price = offering_price(instance_type, zone, capacity_type)
-    return 0.0 if price is None or math.isnan(price) else price
+    return None if price is None or math.isnan(price) else price
+
+
+def price_of(labels: Mapping[str, str], instance_type: InstanceType | None) -> float:
+    """Likewise; 0 where it is not known."""
+    return known_price(labels, instance_type) or 0.0

@@ -2,7 +2,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from provisioner.apis import ec2 as api
 from provisioner.apis.interruption import interruption_of
-from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
 from provisioner.cloudprovider.aws.access.errors import Kind as ErrorKind
 from provisioner.cloudprovider.aws.access.errors import classify_exception
@@ -31,7 +30,6 @@ from provisioner.controllers.ec2.health import DENIED_SECONDS, HealthPoller, rea
 from provisioner.controllers.ec2.interruption_queue import QueueReader
 from provisioner.controllers.ec2.reservations import expiring_blocks, read_reservations
 from provisioner.controllers.ec2.tagging import missing_tags
-from provisioner.kube import resources
 from provisioner.support.clock import SystemClock
 from provisioner.support.workers import pool
 from tests.support.clock import FakeClock
@@ -297,7 +295,6 @@ class Collecting:
         self.collector = InstanceCollector(
             self.inventory.refresh,
             sort_out,
-            self._claims,
             lambda one: self.server.terminator().end_orphan(one, cloud.instances.terminate),
             self.server.world.cluster,
             self.server.client,
@@ -305,9 +302,6 @@ class Collecting:
             look_again=self.again.append,
             orphan_after=timedelta(minutes=5),
         )
-
-    def _claims(self) -> Sequence[NodeClaim]:
-        return self.server.client.list(resources.NODECLAIMS)
 
     def after(self, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -72,7 +72,6 @@ class InstanceCollector(Generic[InstanceT]):
     Args:
         list_instances: every instance of the cluster, asked for now; raises CloudError.
         sort_out: deals instances to claims, as the provider marks them; pure.
-        list_claims: every claim, asked of the API server now; raises ApiError.
         end: drains an instance and ends it, by provider ID; raises ApiError and CloudError.
         look_again: a claim, by name, whose instance is there.
         orphan_after: how long an instance must have been nobody's.
@@ -83,7 +82,6 @@ class InstanceCollector(Generic[InstanceT]):
         self,
         list_instances: Callable[[], Sequence[InstanceT]],
         sort_out: Callable[[Iterable[InstanceT], Iterable[NodeClaim]], SortedOut[InstanceT]],
-        list_claims: Callable[[], Sequence[NodeClaim]],
         end: Callable[[str], Ending],
         cluster: Cluster,
         client: Client,
@@ -93,8 +91,7 @@ class InstanceCollector(Generic[InstanceT]):
         orphan_after: timedelta,
         beside: Callable[[], str] = lambda: "",
     ) -> None:
-        self._list_instances, self._sort_out = list_instances, sort_out
-        self._list_claims, self._terminate = list_claims, end
+        self._list_instances, self._sort_out, self._terminate = list_instances, sort_out, end
         self._cluster, self._client, self._clock = cluster, client, clock
         self._look_again, self._orphan_after, self._beside = look_again, orphan_after, beside
         self._since: dict[str, float] = {}
@@ -116,7 +113,9 @@ class InstanceCollector(Generic[InstanceT]):
             return FIRST_SECONDS
         self._since = {one.id: self._since.get(one.id, now) for one in found.orphans}
         due = [one for one in found.orphans if now - self._since[one.id] >= self._orphan_after.total_seconds()]
-        again = [self._end(one) for one in self._sort_out(due, self._list_claims()).orphans] if due else []
+        # the API server is asked: a cache may not know a claim yet
+        orphans = self._sort_out(due, self._client.list(resources.NODECLAIMS)).orphans if due else ()
+        again = [self._end(one) for one in orphans]
         self._polls += 1
         return min([FIRST_SECONDS if self._polls <= FIRST_POLLS else POLL_SECONDS, *again])
 
@@ -125,11 +124,7 @@ class InstanceCollector(Generic[InstanceT]):
         try:
             ending = self._terminate(orphan.provider_id)
         except (CloudError, ApiError) as error:
-            _log.warning(
-                messages.FAILED_TO_TERMINATE_ORPHAN,
-                instance=orphan.id,
-                error=str(error),
-            )
+            _log.warning(messages.FAILED_TO_TERMINATE_ORPHAN, instance=orphan.id, error=str(error))
             return POLL_SECONDS
         if ending.state is State.HELD:
             _log.info(messages.DRAINING_ORPHAN, instance=orphan.id, reason=ending.why)
@@ -148,11 +143,7 @@ class InstanceCollector(Generic[InstanceT]):
         except NotFound:
             return
         except ApiError as error:
-            _log.warning(
-                messages.FAILED_TO_DELETE_NODE_OF_ORPHAN,
-                node=node.metadata.name,
-                error=str(error),
-            )
+            _log.warning(messages.FAILED_TO_DELETE_NODE_OF_ORPHAN, node=node.metadata.name, error=str(error))
 
     def _node_of(self, orphan: InstanceT) -> Node | None:
         for view in self._cluster.snapshot().nodes:

@@ -112,4 +112,4 @@ class Hydration:
 
 def _lacks(claim: NodeClaim, node: Node) -> bool:
     """One that is not registered gets the claim's labels when it is."""
-    return node.metadata.labels.get(names.REGISTERED_LABEL) == "true" and bool(missing_labels(claim, node))
+    return node.registered and bool(missing_labels(claim, node))

@@ -195,9 +195,7 @@ def was_registered(claim: NodeClaim, node: Node) -> bool:
     The label alone is no proof: its kubelet may set it, and would join without the taints of its pool. The owner reference that
     the same write adds has the UID of the claim, which no kubelet can read before.
     """
-    return node.metadata.labels.get(names.REGISTERED_LABEL) == "true" and any(
-        owner.uid == claim.metadata.uid for owner in node.metadata.owner_references
-    )
+    return node.registered and any(owner.uid == claim.metadata.uid for owner in node.metadata.owner_references)
 
 
 def merged(path: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -351,7 +351,7 @@ class Terminator:
             every.provider_of[name] = provider_id
             if provider_id:
                 every.of[provider_id].append(name)
-            if one.metadata.labels.get(names.REGISTERED_LABEL) != "true":
+            if not one.registered:
                 every.unregistered.append(one)
         return every
 

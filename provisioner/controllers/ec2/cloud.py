@@ -264,8 +264,8 @@ class AwsCloud:
 
     def _heard(self, change: Change) -> None:
         match change:
-            case NodeChanged(old=old, new=Node() as node) if is_registered(node):
-                if old is None or not is_registered(old):
+            case NodeChanged(old=old, new=Node() as node) if node.registered:
+                if old is None or not old.registered:
                     self._learn(node)
             case _:
                 return
@@ -327,7 +327,6 @@ class AwsTerm:
             Ec2(
                 cloud.aws,
                 settings,
-                cloud.provider,
                 cloud.instances,
                 cloud.inventory,
                 cloud.shortages,
@@ -398,11 +397,6 @@ def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> 
 def is_in_zone(claim: NodeClaim, zone_ids: Container[str]) -> bool:
     """Whether the claim's instance is in one of these zones."""
     return claim.metadata.labels.get(labels.ZONE_ID, "") in zone_ids
-
-
-def is_registered(node: Node) -> bool:
-    """Whether its NodeClaim has let the Node in."""
-    return node.metadata.labels.get(names.REGISTERED_LABEL) == "true"
 
 
 def classes_concerned(change: Change) -> tuple[str, ...]:

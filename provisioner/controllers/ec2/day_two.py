@@ -5,8 +5,9 @@ Interruptions, health, garbage, tags, reservations and zonal shifts; each is a m
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodePool
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.instances import Instances
@@ -18,18 +19,16 @@ from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.cloudprovider.types import CloudProvider
 from provisioner.controllers.changes import Change
 from provisioner.controllers.clouds import Parts
 from provisioner.controllers.core.garbage import InstanceCollector
 from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import health, reservations
 from provisioner.controllers.ec2.interruption_queue import QueueReader
-from provisioner.controllers.ec2.label_sync import CapacityTypeSync, PartitionSync, Relabeller
+from provisioner.controllers.ec2.label_sync import PartitionSync, Relabeller, sync_capacity_types
 from provisioner.controllers.ec2.tagging import TaggingController
 from provisioner.controllers.ec2.zonal_shift import ZonalShiftController
 from provisioner.controllers.poller import Poller
-from provisioner.kube import resources
 from provisioner.support.ending import stop_all
 from provisioner.support.workers import Pool
 
@@ -52,7 +51,6 @@ class Ec2:
 
     aws: Clients
     settings: AwsSettings
-    provider: CloudProvider
     instances: Instances
     inventory: Inventory
     shortages: Shortages
@@ -128,14 +126,10 @@ class DayTwo:
         changed: Callable[[], None],
     ) -> dict[str, Callable[[], float]]:
         cluster, client, writer, clock = parts.cluster, parts.client, parts.writer, parts.clock
-
-        def fresh_claims() -> Sequence[NodeClaim]:
-            return client.list(resources.NODECLAIMS)
-
         relabeller = Relabeller(cluster, client, writer)
         polls: dict[str, Callable[[], float]] = {
             "instance-health": health.HealthPoller(
-                lambda: health.read_statuses(ec2.aws),
+                partial(health.read_statuses, ec2.aws),
                 self.interruptions,
                 cluster,
                 parts.recorder,
@@ -145,7 +139,6 @@ class DayTwo:
             "instance-garbage": InstanceCollector(
                 ec2.inventory.refresh,
                 sort_out,
-                fresh_claims,
                 lambda provider_id: parts.terminator.end_orphan(provider_id, ec2.instances.terminate),
                 cluster,
                 client,
@@ -159,10 +152,9 @@ class DayTwo:
             ).poll,
         }
         if ec2.reserved:
-            polls["capacity-type"] = CapacityTypeSync(cluster.claims, ec2.inventory.listed, relabeller).poll
-            polls["capacity-blocks"] = reservations.BlockExpiry(
-                lambda ids: reservations.read_reservations(ec2.aws, ids), self.interruptions, cluster, clock
-            ).poll
+            polls["capacity-type"] = partial(sync_capacity_types, relabeller, ec2.inventory.listed)
+            read = partial(reservations.read_reservations, ec2.aws)
+            polls["capacity-blocks"] = partial(reservations.mark_expiring, read, self.interruptions, cluster, clock)
         if ec2.shifts is not None:
             polls["zonal-shift"] = ZonalShiftController(
                 ec2.shifts.refresh,

@@ -5,6 +5,7 @@ Differs: the label that says a reservation may be taken back falls with the othe
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
@@ -48,22 +49,23 @@ def changes(present: Mapping[str, str], wanted: Mapping[str, str | None]) -> dic
     return {key: value for key, value in wanted.items() if present.get(key) != value}
 
 
+@dataclass(frozen=True)
 class Relabeller:
     """Writes labels of a claim to its Node and to itself."""
 
-    def __init__(self, cluster: Cluster, client: Client, writer: ClaimWriter) -> None:
-        self._cluster, self._client, self._writer = cluster, client, writer
+    cluster: Cluster
+    client: Client
+    writer: ClaimWriter
 
     def relabel(self, claim: NodeClaim, wanted: Mapping[str, str | None]) -> bool:
         """Whether both have the labels now; otherwise it should be asked for again. A Node that has not registered gets them then."""
-        node = self._cluster.node_of(claim)
-        registered = node is not None and node.metadata.labels.get(names.REGISTERED_LABEL) == "true"
+        node = self.cluster.node_of(claim)
         try:
-            if node is not None and registered and (lacking := changes(node.metadata.labels, wanted)):
+            if node is not None and node.registered and (lacking := changes(node.metadata.labels, wanted)):
                 body = {"metadata": {"uid": node.metadata.uid, "labels": lacking}}
-                self._client.patch(resources.NODES, node.metadata.name, body)
+                self.client.patch(resources.NODES, node.metadata.name, body)
             # last: it is what brings us back
-            self._writer.metadata(claim, labels=changes(claim.metadata.labels, wanted))
+            self.writer.metadata(claim, labels=changes(claim.metadata.labels, wanted))
         except NotFound:
             return True
         except ApiError as error:
@@ -72,28 +74,12 @@ class Relabeller:
         return True
 
 
-class CapacityTypeSync:
-    """Relabels instances that have left their reservation.
-
-    Args:
-        claims: every claim.
-        instances: the instances as they were listed last.
-    """
-
-    def __init__(
-        self,
-        claims: Callable[[], Iterable[NodeClaim]],
-        instances: Callable[[], Iterable[Instance]],
-        relabeller: Relabeller,
-    ) -> None:
-        self._claims, self._instances, self._relabeller = claims, instances, relabeller
-
-    def poll(self) -> float:
-        """Look once; seconds until the next look."""
-        for claim in left_reservations(self._claims(), self._instances()):
-            if self._relabeller.relabel(claim, ON_DEMAND):
-                _log.info(messages.INSTANCE_LEFT_CAPACITY_RESERVATION, nodeclaim=claim.name)
-        return RESERVATION_SECONDS
+def sync_capacity_types(relabeller: Relabeller, instances: Callable[[], Iterable[Instance]]) -> float:
+    """Relabel what has left its reservation, among the instances as they were listed last; seconds until the next look."""
+    for claim in left_reservations(relabeller.cluster.claims(), instances()):
+        if relabeller.relabel(claim, ON_DEMAND):
+            _log.info(messages.INSTANCE_LEFT_CAPACITY_RESERVATION, nodeclaim=claim.name)
+    return RESERVATION_SECONDS
 
 
 class PartitionSync:

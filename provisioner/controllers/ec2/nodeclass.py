@@ -119,12 +119,8 @@ class NodeClassController:
         self._client, self._around, self._discovery = client, around, discovery
         self._profiles, self._rehearsal, self._writer = profiles, rehearsal, writer
         self._recorder, self._clock, self._templates = recorder, clock, templates
-        self._subnet_refresh, self._isolated, self._reserved, self._changed = (
-            subnet_refresh,
-            isolated_vpc,
-            reserved,
-            changed,
-        )
+        self._subnet_refresh, self._isolated = subnet_refresh, isolated_vpc
+        self._reserved, self._changed = reserved, changed
         self._set = ec2.NODECLASS_CONDITIONS if reserved else ec2.NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS
 
     def reconcile(self, name: str) -> Result:

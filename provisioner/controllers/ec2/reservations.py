@@ -44,39 +44,28 @@ def read_reservations(aws: Clients, ids: Sequence[str]) -> list[Mapping[str, Any
     return list(answer.get("CapacityReservations", ()))
 
 
-class BlockExpiry:
-    """Marks the instances of capacity blocks that end soon.
+def mark_expiring(
+    read: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]],
+    interruptions: Interruptions,
+    cluster: Cluster,
+    clock: Clock,
+) -> float:
+    """Mark the instances of capacity blocks that end soon; seconds until the next look. `read` tells rows of reservations by id.
 
-    Args:
-        read: rows of reservations by id.
+    Raises:
+        Exception: EC2 did not answer.
     """
-
-    def __init__(
-        self,
-        read: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]],
-        interruptions: Interruptions,
-        cluster: Cluster,
-        clock: Clock,
-    ) -> None:
-        self._read, self._interruptions, self._cluster, self._clock = read, interruptions, cluster, clock
-
-    def poll(self) -> float:
-        """Look once; seconds until the next look.
-
-        Raises:
-            Exception: EC2 did not answer.
-        """
-        claims = [claim for claim in self._cluster.claims() if labels.RESERVATION_ID in claim.metadata.labels]
-        ids = sorted({claim.metadata.labels[labels.RESERVATION_ID] for claim in claims})
-        if not ids:
-            return POLL_SECONDS
-        ends = expiring_blocks(self._read(ids), self._clock.now())
-        for claim in claims:
-            end = ends.get(claim.metadata.labels[labels.RESERVATION_ID])
-            if end is None:
-                continue
-            try:
-                self._interruptions.mark(claim, notices.block_ends(end))
-            except ApiError as error:
-                _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
+    claims = [claim for claim in cluster.claims() if labels.RESERVATION_ID in claim.metadata.labels]
+    ids = sorted({claim.metadata.labels[labels.RESERVATION_ID] for claim in claims})
+    if not ids:
         return POLL_SECONDS
+    ends = expiring_blocks(read(ids), clock.now())
+    for claim in claims:
+        end = ends.get(claim.metadata.labels[labels.RESERVATION_ID])
+        if end is None:
+            continue
+        try:
+            interruptions.mark(claim, notices.block_ends(end))
+        except ApiError as error:
+            _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
+    return POLL_SECONDS

@@ -51,13 +51,8 @@ class ZonalShiftController:
         changed: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         self._can_ask = can_ask
-        self._refresh, self._zones, self._pools, self._recorder, self._changed = (
-            refresh,
-            zones,
-            pools,
-            recorder,
-            changed,
-        )
+        self._refresh, self._zones, self._pools = refresh, zones, pools
+        self._recorder, self._changed = recorder, changed
         self._shifted: frozenset[str] = frozenset()
 
     def poll(self) -> float:

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.pods import is_daemon
-from provisioner.cloudprovider.types import InstanceType, offering_price
+from provisioner.cloudprovider.types import InstanceType
+from provisioner.disruption.costs import known_price
 from provisioner.state.snapshot import NodeView
 from provisioner.support.exposition import family, labels_text
 from provisioner.values.quantity import QuantityError
@@ -121,14 +122,6 @@ class _Sums:
             (self.daemon_limits if daemon else self.pod_limits).update(pod.shape.limits)
 
 
-def price_of(view: NodeView, types: Mapping[str, InstanceType]) -> float | None:
-    """USD per hour of the offering that a node is; None where its type or offering is not known."""
-    kind = types.get(view.labels.get(names.INSTANCE_TYPE_LABEL, ""))
-    if kind is None:
-        return None
-    return offering_price(kind, view.labels.get(names.ZONE_LABEL, ""), view.labels.get(names.CAPACITY_TYPE_LABEL, ""))
-
-
 def cost_lines(
     views: Iterable[NodeView], pools: Iterable[str], types_of: Callable[[str], Mapping[str, InstanceType]]
 ) -> tuple[list[str], frozenset[str]]:
@@ -138,7 +131,7 @@ def cost_lines(
     for view in views:
         if view.claim is None or view.pool not in costs or not view.provider_id:
             continue
-        price = price_of(view, types_of(view.pool))
+        price = known_price(view.labels, types_of(view.pool).get(view.labels.get(names.INSTANCE_TYPE_LABEL, "")))
         if price is None:
             unknown.add(str(view.key))
         else:

@@ -162,11 +162,6 @@ def _is_due(claim: NodeClaim, pool: NodePool) -> bool:
     return claim.metadata.deletion_timestamp is None and not has_drifted(claim) and bool(pool_drift(claim, pool))
 
 
-def is_drifted(one: Candidate) -> bool:
-    """Likewise, of a candidate."""
-    return has_drifted(one.claim)
-
-
 def in_order(some: Iterable[Candidate]) -> list[Candidate]:
     """Empty ones first, then by the time since when they are drifted, then by name."""
 

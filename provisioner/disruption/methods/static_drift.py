@@ -10,10 +10,11 @@ from provisioner.cloudprovider.types import InstanceType, by_price, price_of_way
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
 from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
-from provisioner.disruption.methods.drift import has_drifted, in_order, is_drifted, unjudged
+from provisioner.disruption.methods.drift import has_drifted, in_order, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.static_capacity import room_of
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
+from provisioner.scheduling.node_claims import template_labels
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.snapshot import Snapshot
 from provisioner.values.requirement import RequirementError, Requirements
@@ -52,7 +53,7 @@ def propose(view: View) -> MethodAnswer:
     blocked = [told for one in mine if (told := one.blocked) is not None]
     quiet = {one.node.key.name: one.verdict for one in mine if one.blocked is None}
     for name, pool in sorted(pools.items()):
-        those = in_order(one for one in found.eligible if one.node.pool == name and is_drifted(one))
+        those = in_order(one for one in found.eligible if one.node.pool == name and has_drifted(one.claim))
         eligible += len(those)
         if not those:
             continue
@@ -81,7 +82,7 @@ def propose(view: View) -> MethodAnswer:
             else:
                 allowance.take(one.node)
                 room = None if room is None else room - 1
-                proposals.append(_proposal(one, template))
+                proposals.append(Proposal(names.REASON_DRIFTED, METHOD, (one.key,), (template,)))
     quiet.update((one.key, allowance.why(one.node.pool)) for one in short)
     return MethodAnswer(
         tuple(proposals),
@@ -100,10 +101,6 @@ def concerns(snapshot: Snapshot) -> bool:
     )
 
 
-def _proposal(one: Candidate, claim: PlannedClaim) -> Proposal:
-    return Proposal(names.REASON_DRIFTED, METHOD, (one.key,), (claim,))
-
-
 def _count(view: View, pool: str) -> int:
     """Nodes of the pool that are not deleted yet, those that a command replaces among them."""
     mine = (one.claim for one in view.snapshot.nodes if one.pool == pool and one.claim is not None)
@@ -112,12 +109,7 @@ def _count(view: View, pool: str) -> int:
 
 def _claim(pool: NodePool, types: tuple[InstanceType, ...]) -> PlannedClaim | str:
     """A node of the pool's template, planned as the cheapest that it admits; the provider chooses among all types. Else why there is none."""
-    reference = pool.node_class_ref
-    labels = {
-        **pool.labels,
-        names.NODEPOOL_LABEL: pool.metadata.name,
-        names.nodeclass_label(reference.group, reference.kind): reference.name,
-    }
+    labels = template_labels(pool)
     try:
         asked = requirements_of(pool.spec.template.spec.requirements)
     except RequirementError as error:

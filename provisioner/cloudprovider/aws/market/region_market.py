@@ -409,7 +409,7 @@ def is_plausible(memory: int, advertised: int | None) -> bool:
 
 def seen_on(node: Node, claim: NodeClaim, node_class: EC2NodeClass, now: datetime) -> Seen | None:
     """What a Node shows about the memory of its type with its image; None before it is registered, and where it shows nothing."""
-    if node.metadata.labels.get(names.REGISTERED_LABEL) != "true" or not claim.status.image_id:
+    if not node.registered or not claim.status.image_id:
         return None
     try:
         memory = Resources.parse(node.status.capacity).get(MEMORY, 0)

@@ -14,7 +14,6 @@ from provisioner.cloudprovider.aws.instances.orphans import sort_out
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.types import LaunchedInstance
 from provisioner.controllers.core.garbage import MISSED_SECONDS, POLL_SECONDS, ClaimCollector, InstanceCollector
-from provisioner.kube import resources
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
 
@@ -36,7 +35,6 @@ class Stage:
         self.collector = InstanceCollector(
             lambda: self.instances,
             sort_out,
-            self._fresh,
             lambda one: self.server.terminator().end_orphan(one, self._terminate),
             self.world.cluster,
             self.server.client,
@@ -45,9 +43,6 @@ class Stage:
             orphan_after=timedelta(minutes=5),
             beside=lambda: self.beside,
         )
-
-    def _fresh(self) -> Sequence[NodeClaim]:
-        return self.server.client.list(resources.NODECLAIMS)
 
     def _terminate(self, provider_id: str) -> None:
         if self.broken is not None:

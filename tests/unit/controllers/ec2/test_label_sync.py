@@ -11,7 +11,7 @@ from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance
 from provisioner.cloudprovider.aws.instances.partitions import PATIENCE_SECONDS, PartitionHook
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.controllers.ec2.label_sync import CapacityTypeSync, PartitionSync, Relabeller, left_reservations
+from provisioner.controllers.ec2.label_sync import PartitionSync, Relabeller, left_reservations, sync_capacity_types
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node
 from tests.support.tinyserver import TinyServer
@@ -49,7 +49,7 @@ def test_who_has_left(one: Any, instance: Instance, left: bool) -> None:
 
 def sync(server: TinyServer) -> None:
     relabeller = Relabeller(server.world.cluster, server.client, server.writer)
-    CapacityTypeSync(server.world.cluster.claims, lambda: [LEFT], relabeller).poll()
+    sync_capacity_types(relabeller, lambda: [LEFT])
 
 
 def test_all_labels_of_the_reservation_fall_from_node_and_claim() -> None:

@@ -9,7 +9,7 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.controllers.ec2.reservations import BlockExpiry, expiring_blocks
+from provisioner.controllers.ec2.reservations import expiring_blocks, mark_expiring
 from provisioner.support.workers import Pool, pool
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim
@@ -63,9 +63,8 @@ def test_instances_of_a_block_that_ends_are_marked_once(workers: Pool) -> None:
         return [reservation(39)]
 
     interruptions = server.interruptions(workers)
-    expiry = BlockExpiry(read, interruptions, server.world.cluster, server.world.clock)
     for _ in range(2):
-        expiry.poll()
+        mark_expiring(read, interruptions, server.world.cluster, server.world.clock)
     assert asked == [["cr-1"], ["cr-1"]]
     mark = interruption_of(server.claim("a").metadata.annotations)
     assert mark is not None
@@ -81,4 +80,4 @@ def test_without_reservations_nobody_is_asked(workers: Pool) -> None:
         raise AssertionError
 
     interruptions: Any = None
-    BlockExpiry(read, interruptions, server.world.cluster, server.world.clock).poll()
+    mark_expiring(read, interruptions, server.world.cluster, server.world.clock)
