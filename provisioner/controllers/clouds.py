@@ -104,11 +104,7 @@ class Cloud(Protocol):
 
 
 class KwokTerm:
-    """What only kwok has: who looks for Nodes of no claim.
-
-    Attributes:
-        garbage: that.
-    """
+    """What only kwok has: who looks for Nodes of no claim."""
 
     def __init__(self, provider: KwokProvider, parts: Parts) -> None:
         collector = InstanceCollector(

@@ -24,11 +24,9 @@ class Leadership:
     """Stands for election, leads, and ends the process with its term.
 
     Args:
-        elector: of the Lease.
         term: begins when we lead; every writer asks it.
         client: what writes under this term.
         begin: starts the work of the leader; where it raises, the process ends.
-        process: what is ended.
         clock: for the wait for the last writes.
     """
 

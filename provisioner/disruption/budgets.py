@@ -25,7 +25,6 @@ class PoolBudget:
     """One pool's budget for one reason at one instant, in nodes.
 
     Attributes:
-        pool: its name.
         nodes: that count.
         limit: how many of them the budgets let go at once; Karpenter's metrics call this what is allowed.
         allowed: how many more may go now, by the limit over all pools too.

@@ -72,7 +72,6 @@ class Refused:
     """A node that is no candidate; `str` is the event's message.
 
     Attributes:
-        node: it.
         obstacle: why, for programs.
         message: why, for people.
         until: when the clock alone lifts it; None when only an event can.
@@ -107,9 +106,6 @@ class Candidate:
     """A node that may be disrupted.
 
     Attributes:
-        node: it.
-        claim: its NodeClaim.
-        pool: its NodePool.
         pods: those that need another place, by name.
         instance_type: None where its pool's catalogue has none of that name.
         usd_per_hour: what it costs; 0 where unknown.

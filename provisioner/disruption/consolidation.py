@@ -44,8 +44,6 @@ class Move:
     """Nodes that could go together.
 
     Attributes:
-        some: they.
-        result: where their pods go.
         saving: USD per hour.
         gain: see `acceptance.Rule.gain`.
     """

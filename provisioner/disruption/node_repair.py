@@ -24,7 +24,6 @@ class Repair:
     Attributes:
         key: name of its NodeClaim.
         condition: the Node condition that has lasted too long.
-        status: its status.
     """
 
     key: str

@@ -111,7 +111,6 @@ class Next:
     """A step.
 
     Attributes:
-        step: what to do.
         names: with which candidates or replacements; of a roll-back, the replacements that it is for.
         why: for events and logs; says why it is called off, or what it waits for.
     """

@@ -16,7 +16,6 @@ class Score:
     """What a move is worth to a Balanced pool.
 
     Attributes:
-        pool: its name.
         value: savings by disruption; infinite where nothing is disrupted.
         savings: share of the pool's price that is saved, from 0 to 1.
         disruption: share of the pool's disruption that the move takes.

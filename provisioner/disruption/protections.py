@@ -19,7 +19,6 @@ class Protection:
     """One event about a pod.
 
     Attributes:
-        pod: it.
         reason: the event's.
         value: the annotation's, cut.
         end: of the protection; None where the annotation is invalid.

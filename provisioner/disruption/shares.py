@@ -74,7 +74,6 @@ class Member:
     """One pod of an owner, which is not done.
 
     Attributes:
-        pod: it.
         side: what it counts as; None where nobody knows.
         seated: the webhook put it there.
         leaving: its node is being drained, or is not known.
@@ -126,9 +125,7 @@ class Evict:
     """Write the attempt on `bearer`, then evict the pod.
 
     Attributes:
-        member: whose pod it is.
         bearer: the oldest of its brothers.
-        attempt: this one.
         on_demand: pods that run on demand now.
         wanted: pods that must.
     """

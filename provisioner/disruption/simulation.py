@@ -60,9 +60,6 @@ class Simulation:
     have a place blocks nothing.
 
     Args:
-        view: the instant.
-        prepared: its world.
-        budgets: its PodDisruptionBudgets.
         closed: names of nodes that take no pod of a candidate; nodes that are not initialized are closed besides.
         last: names of nodes in the order in which they would rather go: the first of them takes pods after all other nodes.
 

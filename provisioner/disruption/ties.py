@@ -35,7 +35,6 @@ class Mover:
     """Pods that ties cannot tell apart and that move alike.
 
     Attributes:
-        kind: of the pods.
         crosses: labels whose value is another where they go, or is not known.
     """
 

@@ -89,7 +89,6 @@ class View:
     """What a method may look at, at one instant.
 
     Attributes:
-        snapshot: the instant.
         prepared: its world, ready for questions; None where none could be made, then only methods that ask nothing propose.
         allowed: by name of a pool and reason (Empty, Drifted, Underutilized), how many of its nodes may still be disrupted for it;
             a method takes off by itself what it proposes.
@@ -108,7 +107,6 @@ class View:
         loops: whose nodes are left alone, since they were launched and removed again and again.
         buffered: whether a node, by its key, keeps room for a CapacityBuffer; it is not empty then.
         expired: says that the time of the pass is up; what was found until then is the answer.
-        settings: what the flags say.
         types_of: the provider's instance types of a pool that takes no new nodes (static, not Ready); those of the others are in `prepared`.
         prices: what offerings were like before they changed.
         improved: looks for a cheaper fleet; None where nobody does, or not now.

@@ -155,7 +155,6 @@ class Market:
     """What the bound is about: every pod that has a place, every way to give it one.
 
     Attributes:
-        names: of the dimensions.
         free: by kind of existing nodes, their room together.
         supplies: by reservation, how many instances are left of it.
         budgets: by limit, what all nodes may count together.
@@ -184,8 +183,6 @@ class Model:
     Attributes:
         slots, items: of the pods that are planned again.
         nodes: what scheduling made for them.
-        kept: claims that stay.
-        market: for the bound.
         familiar: whether `nodes` are possible with these slots; not where scheduling made spot nodes that hardly any other type could
             take the place of, or used minValues up to the last value.
         limits: that nodes must keep together.

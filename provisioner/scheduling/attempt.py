@@ -53,7 +53,6 @@ class Attempt:
         classes: in the order in which they are tried.
 
     Attributes:
-        placing: the places.
         waiting: classes of which pods are left, and the number of the first of them.
         delayed: classes that had to wait until the others were placed.
         in_use: volume claims for one pod only that some pod uses.

@@ -45,7 +45,6 @@ class Template:
     """What one unit of a buffer looks like.
 
     Attributes:
-        pod: the template.
         name: of the PodTemplate; "" for a workload's.
         generation: of the PodTemplate or the workload.
         replicas: of the workload; None for a PodTemplate.

@@ -60,7 +60,6 @@ class PodClass(msgspec.Struct, eq=False, frozen=True, gc=False):
     Attributes:
         shape: of every pod.
         ladder: what they demand, most wishes first; the last without any.
-        volumes: what their volumes demand.
         elsewhere: matches every node but those that they keep off by name; these count for their spread all the same.
         owner: UID of their controller, where a NodePool counts pods by it; else "".
     """

@@ -497,7 +497,6 @@ class Facts:
 
     Attributes:
         ties: what it shares with shapes of other sizes.
-        requests: of one pod.
         order: sort key of its class: priority, cpu, memory, each descending; of equals those first that can go to few
             places, last those that keep others away from whole domains. Ties go by the age of the first pod.
         filter, pod, ports, plain: of `ties`.

@@ -90,7 +90,6 @@ class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
 
     Attributes:
         terms: any one must match; none at all means that nothing matches.
-        tolerations: of taints.
         soft_taints: whether PreferNoSchedule keeps the pods off too (until that wish is given up).
         easy: whether taints alone decide; follows from the terms.
     """

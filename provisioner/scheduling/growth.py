@@ -56,7 +56,6 @@ class HeldBack:
         limit: which limit binds.
         seconds: until it allows one more, if nothing else is created; None where only a node that goes makes room.
         resource: of which a NodePool has too little left; "" for the other limits.
-        pool: that NodePool.
         unpriced: whether it has to wait because nobody knows its price.
     """
 

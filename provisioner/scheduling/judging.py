@@ -62,7 +62,6 @@ class Design:
     """Where pods are to be.
 
     Attributes:
-        nodes: to make.
         existing: pods by name of the existing node that is to take them.
     """
 

@@ -175,7 +175,6 @@ class Place(msgspec.Struct, eq=False, gc=False):
         head: by dimension, what is left, where that is one vector; then `heads` is empty.
         heads: what is left by frontier point that still fits.
         used: by dimension, what its pods take; only kept where there is no `head`.
-        placed: its pods.
         charge: what its pool's ledger counts it with; only where limits are near.
         attached: volumes that are attached; None where nobody asked.
         held: the reservation that it draws from.

@@ -150,7 +150,6 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """A pod that got no place.
 
     Attributes:
-        pod: it.
         why: its reasons, or who finds them.
     """
 

@@ -58,7 +58,6 @@ class LabelSet:
     """What selectors see of a pod; equal ones are one object as a rule, so that comparing them costs nothing.
 
     Attributes:
-        namespace: of the pod.
         labels: all that are known.
         unjudged: they are not known: any selector may match.
     """

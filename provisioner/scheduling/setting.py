@@ -73,7 +73,6 @@ class Terms:
     """How a question is asked.
 
     Attributes:
-        work: that may be done.
         effort: lots that may be drawn where somebody is left without a place; with 0, nothing is attempted twice.
         max_new: most claims; None for any number.
         stop: a pod without a place is answer enough.
@@ -90,7 +89,6 @@ class Setting:
     """What all attempts at one question share.
 
     Attributes:
-        classes: of pods.
         needs: of each class, what one pod takes.
         pods, load: how many pods there are, and what they take together.
         sizes: how many different needs there are.

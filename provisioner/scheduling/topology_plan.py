@@ -226,7 +226,6 @@ class Run(msgspec.Struct, eq=False, gc=False):
     """One class with one demand, while its pods are being placed.
 
     Attributes:
-        pods: the class.
         filter: of nodes, by its wishes and its volumes.
         required: the same without wishes.
         question, widest: numbers of the questions "where does such a pod fit", by `filter` and by `required`.

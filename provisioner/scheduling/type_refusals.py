@@ -43,7 +43,6 @@ class PoolTypes:
     """What a NodePool could launch for one pod alone.
 
     Attributes:
-        pool: its name.
         fitting: instance types that would take the pod, sorted; ties to other pods (spread, affinity) and to volumes left aside.
         refused: the others.
     """

@@ -41,7 +41,6 @@ class OpenNode:
         labels: of its Node.
         allocatable: what pods and daemons may use of it.
         room: what its planned pods may use.
-        planned: pods.
         taints: of its Node, as far as they will not fall.
     """
 

@@ -73,7 +73,6 @@ class Unreadable:
     """Something in a NodePool that cannot be read.
 
     Attributes:
-        pool: it.
         error: the field's path, and what is wrong with it.
         left_out: the pool takes no part; else it does as if the field were not there. The others always do.
     """
@@ -88,7 +87,6 @@ class Gathered:
     """What a snapshot says to scheduling.
 
     Attributes:
-        world: to be prepared.
         unreadable: what pools say that nobody understands.
     """
 

@@ -20,8 +20,6 @@ class Assignment:
     """Room that one node keeps for one planned pod.
 
     Attributes:
-        key: the node.
-        family: of the pod.
         uid: of the pod; "" while it is gone and an equal one may take over.
         shape: the pod's; None where it was never seen.
         made_at: when it was planned, or (by another leader) read.

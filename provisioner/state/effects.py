@@ -29,7 +29,6 @@ class PodSettled:
 
     Attributes:
         key: the node that it was planned on.
-        uid: of the pod.
         outcome: PLANNED (it runs there), ABSORBED (it runs elsewhere), DISPLACED (others took its room, or its images do not run there), EXPIRED (its time
             is over), LOST (its node or claim went), MISSED (kube-scheduler did not bind it there, see `PodMissed`) or REPLANNED (a later batch
             has a place for it).

@@ -95,8 +95,6 @@ class Plans:
     """See the module.
 
     Args:
-        joining: Nodes and claims.
-        pods: every pod.
         commands: the disruption commands under way.
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.

@@ -17,7 +17,6 @@ class BudgetLedger:
     What commands have taken is in every snapshot; what others take counts from `take` until the snapshot shows it.
 
     Args:
-        cluster: of whose nodes.
         most: nodes of all pools together that may be disrupted at once; 0 for no such limit.
     """
 

@@ -45,7 +45,6 @@ class ClaimCreator:
         created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
         growth: says what may come to be.
-        chance: draws names.
     """
 
     def __init__(

@@ -193,13 +193,10 @@ class Disruption:
     The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
 
     Args:
-        commands: begins and carries out.
-        ledger: of the budgets.
         worlds: what methods simulate in; without, only those that simulate nothing propose.
         stale: which watch is behind, in words; nothing is disrupted, nor healed, before all have caught up.
         methods: in the order in which they are asked.
         consolidations: likewise, in the other thread.
-        settings: what the flags say.
         pause: whose nodes are left alone for now.
         buffers: whose room is kept; none without.
         rebuilding: has somebody look for cheaper fleets; nobody does without.

@@ -66,7 +66,6 @@ class ForcefulDisruption:
         policies: which conditions mean a broken node; none where the gate NodeRepair is off.
         stale: which watch is behind, in words; nothing is deleted before all have caught up.
         pause: whose nodes are left alone for now.
-        postponed: see `live_reads`.
     """
 
     def __init__(

@@ -160,7 +160,6 @@ class ClaimCollector:
 
     Args:
         uncertain: of which claims nobody can say now whether their instance is there.
-        postponed: see `live_reads`.
     """
 
     def __init__(

@@ -65,7 +65,6 @@ class Intake:
     before the answer, or before it has been looked up for long enough.
 
     Args:
-        cluster: knows the pods.
         gathering: is told how many members an open window has; says how many seconds their planning needs. It may take a while.
     """
 

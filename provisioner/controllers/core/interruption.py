@@ -44,12 +44,10 @@ class Interruptions:
     """Marks instances and does, every second, what is due about the marked ones.
 
     Args:
-        taints: closes Nodes.
         workers: for this alone, so that nothing else holds it up.
         ledger: of the budgets, which an interruption that has time keeps like everybody else.
         plan: asks the provisioner for a run; its argument names what for.
         patience: seconds that a pass waits for its calls.
-        postponed: see `live_reads`.
     """
 
     def __init__(

@@ -89,7 +89,6 @@ class Lifecycle:
         register: takes the name of a claim whose Node has come.
         health: notes whether an instance of a pool came up, and why it did not, where that is known.
         elsewhere: whether all pods that wait for a claim would find other places now.
-        timeouts: see `Timeouts`.
         nodes_are_stale: whether the watch of Nodes is behind, so that what it does not show says nothing.
         beside: that another Karpenter leads, as a sentence: nothing is launched or given up then; "" where none does.
 

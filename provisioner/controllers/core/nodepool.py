@@ -116,7 +116,6 @@ class PoolController:
 
     Args:
         class_generation: of the NodeClass of that name; None where there is none.
-        recorder: for events on NodePools.
     """
 
     def __init__(

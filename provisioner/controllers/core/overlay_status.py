@@ -37,7 +37,6 @@ class OverlayStatus:
     """One key is a NodeOverlay's name.
 
     Args:
-        overlays: judges them.
         objects: the watch of NodeOverlays; None while the feature gate NodeOverlay is off, then nothing is said.
     """
 

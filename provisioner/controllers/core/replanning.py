@@ -39,8 +39,6 @@ class Replanning:
     """Looks at one batch after another. One thread.
 
     Args:
-        worlds: of the provisioner.
-        improve: as the provisioner's.
         effects: carries out what the state wants done.
         hold_seconds: for so long at most a NodeClaim is not launched because its pods are planned again.
     """

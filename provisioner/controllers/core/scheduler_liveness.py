@@ -68,8 +68,6 @@ class SchedulerLiveness:
 
     Args:
         waiting: every unbound, ungated, living pod.
-        recorder: for the pods' events.
-        clock: measures the silence.
         client: deletes pods that opted in.
         is_unanswered: whether the node of a pod, by UID, has come and opened, and its scheduler has said nothing since.
     """

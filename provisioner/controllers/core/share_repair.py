@@ -152,7 +152,6 @@ class ShareRepair:
         recorder: for events of pods and owners.
         clock: measures how long pods stay as they are.
         stale: which watch is behind, in words; "" where none is. Nothing is done meanwhile.
-        pause: what is paused.
     """
 
     def __init__(

@@ -89,7 +89,6 @@ class StaticCapacity:
         stale: which watch is behind, in words; nothing is done before all have caught up.
         ledger: of the budgets; it is told of deletions, not asked.
         pause: whose nodes are left alone for now; missing ones are created all the same.
-        postponed: see `live_reads`.
     """
 
     def __init__(

@@ -133,9 +133,7 @@ class Terminator:
 
     Args:
         provider: of which everybody else sees all but `delete`.
-        claims: every known NodeClaim.
         evictions: asks live pods to leave.
-        taints: closes Nodes.
         volume_of: name of the PersistentVolume of a PersistentVolumeClaim, by "namespace/name"; "" where unknown.
     """
 

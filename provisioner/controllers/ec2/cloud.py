@@ -73,9 +73,6 @@ class AwsCloud:
     Args:
         options: with provider "aws".
         connection: to the API server; its authority is what instances trust.
-        client: over that connection.
-        caches: the watches.
-        clock: for everything.
 
     Raises:
         OptionsError: the region cannot be found out.
@@ -283,7 +280,6 @@ class AwsTerm:
 
     Args:
         cloud: what lives longer than the term.
-        parts: what the leader lends.
     """
 
     def __init__(self, cloud: AwsCloud, parts: Parts) -> None:

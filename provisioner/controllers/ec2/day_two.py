@@ -65,7 +65,6 @@ class DayTwo:
     """The controllers of one term.
 
     Args:
-        pools: every NodePool.
         changed: called when zonal shifts change, so that offerings are worked out anew.
     """
 

@@ -69,7 +69,6 @@ class QueueReader:
     """One thread that waits for messages.
 
     Args:
-        queue: where they come from.
         shortages: told of spot capacity that is taken back.
         reservations: told of reservations that are taken back.
     """

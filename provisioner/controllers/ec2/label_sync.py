@@ -86,7 +86,6 @@ class PartitionSync:
     """Labels instances with the partition of their placement group, where EC2 has chosen it.
 
     Args:
-        claims: every claim.
         get_all: those of some instances that are there, by provider ID, as EC2 says now; raises CloudError.
         hook: keeps their Nodes waiting; is told whose group has no partitions.
     """

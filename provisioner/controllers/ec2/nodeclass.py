@@ -69,8 +69,6 @@ class Around:
 
     Attributes:
         node_class: the class of that name.
-        claims: all.
-        pools: all.
         cluster: that instances join; raises `NotKnownYet`.
     """
 
@@ -84,15 +82,9 @@ class NodeClassController:
     """The reconciler of EC2NodeClasses.
 
     Args:
-        client: to the API server.
-        around: caches.
-        discovery: finds what selectors select.
-        profiles: makes instance profiles.
         templates: the launch templates that go with their class.
         rehearsal: makes dry runs; None where they are turned off.
         writer: of NodeClaims, for their hashes.
-        recorder: of events.
-        clock: for conditions.
         subnet_refresh: seconds after which subnets are looked up again.
         isolated_vpc: IAM cannot be reached: profiles are neither made nor deleted.
         reserved: whether the feature gate ReservedCapacity is on.

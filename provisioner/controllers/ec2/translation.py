@@ -101,8 +101,6 @@ class Translator:
     """One round after another over all Provisioners and AWSNodeTemplates.
 
     Args:
-        client: of the leader.
-        recorder: for events.
         clock: for the times of conditions.
         namespace: of the component.
         cluster: name of the cluster.

@@ -35,7 +35,6 @@ class ZonalShiftController:
     Args:
         refresh: asks, and says which zone ids are shifted now.
         zones: names of zones by id.
-        pools: every NodePool.
         can_ask: whether it is known which cluster to ask about; it is looked at every second until then.
         changed: called with the zones that are shifted now, when they are others than before.
     """

@@ -85,8 +85,6 @@ class WhyServer:
         port: of the loopback; 0 takes a free one, see `port`.
         instant: the leader's present; None where this process does not lead.
         holder: the identity of whoever leads, as far as this process knows; "" for nobody.
-        access: who may what.
-        clock: for the limits.
 
     Raises:
         OSError: the port is taken.
