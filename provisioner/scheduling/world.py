@@ -198,22 +198,9 @@ def without(snapshot: Snapshot, claim_name: str) -> tuple[Snapshot, tuple[Pod, .
 
     Other claims that have no node yet are no place to go either: they may wait for the same.
     """
-    gone = next((view for view in snapshot.nodes if view.claim is not None and view.claim.name == claim_name), None)
-    if gone is None:
-        return snapshot, ()
-    rest = replace(
-        snapshot,
-        nodes=tuple(
-            view
-            for view in snapshot.nodes
-            if view is not gone and (view.claim is None or view.claim.status.provider_id)
-        ),
-        pools=tuple(
-            replace(view, used=view.used - gone.charge) if view.pool.metadata.name == gone.pool else view
-            for view in snapshot.pools
-        ),
-    )
-    return rest, gone.assigned
+    rest, pods = taken_back(snapshot, (claim_name,))
+    there = tuple(view for view in rest.nodes if view.claim is None or view.claim.status.provider_id)
+    return replace(rest, nodes=there), pods
 
 
 def taken_back(snapshot: Snapshot, claims: Collection[str]) -> tuple[Snapshot, tuple[Pod, ...]]:
