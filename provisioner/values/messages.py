@@ -115,7 +115,6 @@ def nested_deeper(most: int) -> str:
 
 
 def no_yaml(problem: str) -> str:
-    """What `DocumentError` says."""
     return f"is no YAML: {problem}; correct it there"
 
 

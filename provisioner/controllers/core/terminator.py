@@ -349,7 +349,7 @@ class Terminator:
             every.provider_of[name] = provider_id
             if provider_id:
                 every.of[provider_id].append(name)
-            if not one.registered:
+            if one.metadata.labels.get(names.REGISTERED_LABEL) != "true":
                 every.unregistered.append(one)
         return every
 
