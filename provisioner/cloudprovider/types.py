@@ -287,6 +287,11 @@ def cheapest_first(types: Iterable[InstanceType], requirements: Requirements = N
     return tuple(dict.fromkeys(instance_type for instance_type, _ in by_price(types, requirements)))
 
 
+def manages(provider: CloudProviderView, reference: NodeClassReference) -> bool:
+    """Whether who refers to this node class is the provider's."""
+    return (reference.group, reference.kind) in provider.node_class_kinds()
+
+
 def offering_price(instance_type: InstanceType, zone: str, capacity_type: str) -> float | None:
     """USD per hour of an instance in that zone and of that capacity type, available or not; None where nobody knows.
 

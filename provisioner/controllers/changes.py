@@ -66,49 +66,33 @@ class Changed(Generic[T_co]):
 class PodChanged(Changed[Pod]):
     """A pod."""
 
-    __slots__ = ()
-
 
 class NodeChanged(Changed[Node]):
     """A Node, of ours or not."""
-
-    __slots__ = ()
 
 
 class NodeClaimChanged(Changed[NodeClaim]):
     """A NodeClaim."""
 
-    __slots__ = ()
-
 
 class NodePoolChanged(Changed[NodePool]):
     """A NodePool."""
-
-    __slots__ = ()
 
 
 class NodeClassChanged(Changed[Conditioned]):
     """A NodeClass of the provider's own kind."""
 
-    __slots__ = ()
-
 
 class NodeOverlayChanged(Changed[NodeOverlay]):
     """A NodeOverlay; never while the feature gate is off."""
-
-    __slots__ = ()
 
 
 class CapacityBufferChanged(Changed[CapacityBuffer]):
     """A CapacityBuffer; never while the feature gate is off."""
 
-    __slots__ = ()
-
 
 class SurroundingChanged(Changed[Surrounding]):
     """One of the objects around pods that decide where they may run."""
-
-    __slots__ = ()
 
 
 Change: TypeAlias = (

@@ -9,7 +9,7 @@ from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.kwok.orphans import sort_out
 from provisioner.cloudprovider.kwok.provider import KwokProvider
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
 from provisioner.controllers.changes import Change
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -140,9 +140,7 @@ class KwokCloud:
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The catalogue; nothing of a pool that is another provider's."""
-        reference = pool.node_class_ref
-        mine = (reference.group, reference.kind) in self.provider.node_class_kinds()
-        return self.provider.instance_types(pool) if mine else ()
+        return self.provider.instance_types(pool) if manages(self.provider, pool.node_class_ref) else ()
 
     def start(self) -> None:
         """Nothing to do."""

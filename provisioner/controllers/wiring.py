@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Generic, ParamSpec, TypeVar
 
-from provisioner.apis.karpenter import NodeClaim, NodePool
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.metering import metered
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
@@ -306,9 +306,6 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
     )
     calls.register.connect(registrar.offer)
 
-    def pools_are_ready() -> None:
-        calls.plan_again("pools")
-
     pools = PoolController(
         cluster,
         client,
@@ -319,7 +316,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         class_generation=caches.class_generation,
         recorder=base.recorder,
         health=health,
-        ready=pools_are_ready,
+        ready=lambda: calls.plan_again("pools"),
     )
     return Joining(
         threads,
@@ -407,20 +404,13 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
     """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
-    def launch(claim: NodeClaim) -> None:
-        calls.claim_again(claim.name)
-
-    def serves(pool: NodePool) -> bool:
-        reference = pool.node_class_ref
-        return (reference.group, reference.kind) in base.provider.node_class_kinds()
-
     growth = GrowthLedger(cluster, limits_of(options), caches.types_of, clock, caches.beside)
     creator = ClaimCreator(
         base.client,
         cluster,
         writing.plans,
         effects=calls.carry_out,
-        created=launch,
+        created=lambda claim: calls.claim_again(claim.name),
         chance=random.Random(),
         growth=growth,
     )
@@ -477,7 +467,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
         clock,
         enabled=options.feature_gates.static_capacity,
         pool=caches.pools.store.get,
-        manages=serves,
+        manages=lambda pool: manages(base.provider, pool.node_class_ref),
         stale=caches.static_pools_are_stale,
         chance=random.Random(),
         ledger=ledger,

@@ -13,7 +13,7 @@ from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RegistrationHook, RepairPolicy
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RegistrationHook, RepairPolicy, manages
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 
@@ -187,6 +187,6 @@ class AwsProvider:
         return None if found is None else with_kept_kubelet(found, pool.metadata.annotations)
 
     def _class_of(self, reference: NodeClassReference) -> EC2NodeClass | None:
-        if (reference.group, reference.kind) not in self.node_class_kinds():
+        if not manages(self, reference):
             return None
         return self._node_class(reference.name)

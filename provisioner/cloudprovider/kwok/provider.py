@@ -34,6 +34,7 @@ from provisioner.cloudprovider.types import (
     RegistrationHook,
     RepairPolicy,
     by_price,
+    manages,
 )
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
@@ -298,7 +299,7 @@ class KwokProvider:
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
         node_class = self._node_classes.get(reference.name)
-        if (reference.group, reference.kind) not in self.node_class_kinds() or node_class is None:
+        if not manages(self, reference) or node_class is None:
             return nodeclass_not_found(reference.kind, reference.name)[1:]
         if node_class.metadata.deletion_timestamp is not None:
             return nodeclass_terminating(reference.kind, reference.name)[1:]
@@ -423,9 +424,8 @@ class KwokProvider:
     # ------------------------------------------------------------------ after a restart
 
     def _was_interrupted(self, claim: NodeClaim) -> bool:
-        reference = claim.spec.node_class_ref
         return (
-            (reference.group, reference.kind) in self.node_class_kinds()
+            manages(self, claim.spec.node_class_ref)
             and claim.metadata.deletion_timestamp is None
             and claim.status.provider_id.startswith(ID_PREFIX)
             and not is_true(claim.status.conditions, names.REGISTERED)

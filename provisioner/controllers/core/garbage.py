@@ -14,7 +14,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
-from provisioner.cloudprovider.types import CloudProviderView
+from provisioner.cloudprovider.types import CloudProviderView, manages
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -207,8 +207,7 @@ class ClaimCollector:
         return MISSED_SECONDS if self._missed or young else POLL_SECONDS
 
     def _is_candidate(self, claim: NodeClaim) -> bool:
-        reference = claim.spec.node_class_ref
-        if (reference.group, reference.kind) not in self._provider.node_class_kinds():
+        if not manages(self._provider, claim.spec.node_class_ref):
             return False
         if claim.metadata.deletion_timestamp is not None or not is_true(claim.status.conditions, names.LAUNCHED):
             return False

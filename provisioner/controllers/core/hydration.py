@@ -9,7 +9,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.references import node_reference, reference_of
@@ -63,8 +63,7 @@ class Hydration:
 
     def seen(self, claim: NodeClaim) -> None:
         """A claim, or the Node of a claim, as it is now; those that lack nothing cost a look."""
-        reference = claim.spec.node_class_ref
-        if claim.metadata.uid and (reference.group, reference.kind) in self._provider.node_class_kinds():
+        if claim.metadata.uid and manages(self._provider, claim.spec.node_class_ref):
             node = self._cluster.node_of(claim)
             if missing_labels(claim, claim) or (node is not None and _lacks(claim, node)):
                 self.queue.add(claim.metadata.name)

@@ -24,7 +24,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance
+from provisioner.cloudprovider.types import CloudProviderView, LaunchedInstance, manages
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -135,7 +135,7 @@ class Lifecycle:
             with self._falling:
                 self._fallback.gone(name)
             return DONE
-        if not claim.metadata.uid or not self._manages(claim):
+        if not claim.metadata.uid or not manages(self._provider, claim.spec.node_class_ref):
             return DONE
         try:
             if claim.metadata.deletion_timestamp is not None:
@@ -162,10 +162,6 @@ class Lifecycle:
             return Result(requeue_after=1.0)
         self._waits_since.pop(name, None)
         return DONE
-
-    def _manages(self, claim: NodeClaim) -> bool:
-        reference = claim.spec.node_class_ref
-        return (reference.group, reference.kind) in self._provider.node_class_kinds()
 
     # ------------------------------------------------------------------ launch
 

@@ -14,7 +14,7 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import Condition, condition
 from provisioner.apis.pool_limits import MICROS, PoolLimitError, spending_limit
 from provisioner.apis.validation import pool_problems, reserved_taints
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -143,8 +143,7 @@ class PoolController:
             metrics.pool(name, {}, {})
             self._health.forget(name)
             return DONE
-        reference = pool.node_class_ref
-        if (reference.group, reference.kind) not in self._provider.node_class_kinds():
+        if not manages(self._provider, pool.node_class_ref):
             return DONE
         try:
             pool = self._hash(pool)

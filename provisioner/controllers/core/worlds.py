@@ -1,7 +1,7 @@
 """Makes the `World` that scheduling is asked about from a snapshot and the provider's instance types, and logs what it had to leave out."""
 
 from provisioner.apis.karpenter import NodePool
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
+from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
 from provisioner.controllers.core import messages
 from provisioner.scheduling.problem import SpreadDefaults, World
 from provisioner.scheduling.spending import PricedTypes, lowest, within
@@ -47,8 +47,7 @@ class Worlds:
 
     def manages(self, pool: NodePool) -> bool:
         """Whether a NodePool's node class is one of the provider's."""
-        reference = pool.node_class_ref
-        return (reference.group, reference.kind) in self._provider.node_class_kinds()
+        return manages(self._provider, pool.node_class_ref)
 
     def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The provider's instance types of a NodePool; none where it cannot tell them."""
