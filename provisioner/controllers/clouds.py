@@ -121,11 +121,9 @@ class KwokTerm:
         self.garbage = Poller("instance-garbage", collector.poll)
 
     def start(self) -> None:
-        """Begin to look."""
         self.garbage.start()
 
     def stop(self) -> None:
-        """Look no more."""
         self.garbage.stop()
 
     def heard(self, change: Change) -> None:
@@ -150,7 +148,6 @@ class KwokCloud:
         return False
 
     def lead(self, parts: Parts) -> Term:
-        """The collector."""
         return KwokTerm(self.provider, parts)
 
     def stop(self) -> None:

@@ -188,7 +188,6 @@ class AwsCloud:
     # ------------------------------------------------------------------ the cloud
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """What instances of the pool have; prices may be old."""
         return self.provider.known_types(pool)
 
     def start(self) -> None:
@@ -203,13 +202,11 @@ class AwsCloud:
         return is_in_zone(claim, self._shifted())
 
     def lead(self, parts: Parts) -> Term:
-        """The controllers of a term."""
         self._plan_again = parts.plan_again
         self._keeper.start()
         return AwsTerm(self, parts)
 
     def stop(self) -> None:
-        """End everything."""
         self.launcher.stop()
         self._keeper.stop()
         self.market.stop()
@@ -359,7 +356,6 @@ class AwsTerm:
         stop_all((*(poller.stop for poller in self._pollers), self._day_two.stop, self._classes.stop), STOP_SECONDS)
 
     def heard(self, change: Change) -> None:
-        """One event of a watch."""
         self._day_two.heard(change)
         for name in classes_concerned(change):
             if self._cloud.node_class(name) is not None:

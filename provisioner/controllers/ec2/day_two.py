@@ -166,20 +166,17 @@ class DayTwo:
         return polls
 
     def start(self) -> None:
-        """Begin to act."""
         self.interruptions.start()
         for one in (self._tagging, *self._pollers, self._reader):
             if one is not None:
                 one.start()
 
     def stop(self) -> None:
-        """Finish what is under way and act no more."""
         parts = (self._reader, *self._pollers, self._tagging, self.interruptions)
         stop_all((one.stop for one in parts if one is not None), STOP_SECONDS)
         stop_all((pool.close for pool in self._pools), POOLS_STOP_SECONDS)
 
     def heard(self, change: Change) -> None:
-        """One event of a watch."""
         self._tagging.heard(change)
 
 

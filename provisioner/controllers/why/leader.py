@@ -36,15 +36,12 @@ class LeaderTypes:
 
     @property
     def well_known_labels(self) -> frozenset[str]:
-        """The provider's."""
         return frozenset(self._provider.well_known_labels)
 
     def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """Those of one pool; none where the provider cannot tell."""
         return self._worlds.types_of(pool)
 
     def manages(self, pool: NodePool) -> bool:
-        """Whether the pool is the provider's."""
         return self._worlds.manages(pool)
 
 
@@ -75,7 +72,6 @@ class LeaderInstant:
 
     @property
     def types(self) -> LeaderTypes:
-        """Of its NodePools."""
         return self.known.types
 
     @functools.cached_property
@@ -85,7 +81,6 @@ class LeaderInstant:
 
     @property
     def pause(self) -> Pause:
-        """What is paused."""
         return self.known.caches.pause()
 
     @functools.cached_property
@@ -112,7 +107,6 @@ class LeaderInstant:
 
     @property
     def seconds(self) -> float:
-        """Longest time of one plan, and of one pass."""
         return SECONDS
 
     def view(self, key: str) -> View:
@@ -123,20 +117,16 @@ class LeaderInstant:
         )
 
     def budgets(self) -> AllowanceLedger:
-        """What disruption budgets leave."""
         return self.known.ledger.at(self.snapshot)
 
     @functools.cached_property
     def repairs(self) -> RepairDecision:
-        """What is to be done about broken nodes."""
         return self.known.forceful.decide_repairs(self.snapshot)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """One pod."""
         return self.known.caches.pods.store.get(f"{namespace}/{name}")
 
     def node(self, name: str) -> Node | None:
-        """One Node."""
         return self.known.caches.nodes.store.get(name)
 
     def attached(self, node: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's argument
