@@ -118,10 +118,10 @@ WEIGHTS: Final = np.array([[1, 1, 0.3, 1], [1, 0.35, 0.2, 1], [0.35, 1, 0.2, 1],
 """How much a share of cpu, memory, pods and anything else counts when pods are put in order; a row each."""
 
 
-def weights_of(names: Sequence[str], rows: NDArray[np.float32] = WEIGHTS) -> Floats:
+def weights_of(names: Sequence[str]) -> Floats:
     """The rows of weights for dimensions of these names."""
     place = {"cpu": 0, "memory": 1, "pods": 2}
-    return rows[:, [place.get(name, 3) for name in names]]
+    return WEIGHTS[:, [place.get(name, 3) for name in names]]
 
 
 @dataclass(frozen=True, slots=True)

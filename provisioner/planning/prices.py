@@ -19,7 +19,7 @@ from provisioner.planning.model import Market, Slot
 from provisioner.scheduling.bits import members
 
 _DIGITS: Final = 10**9
-_Sets = dict[frozenset[int], list[Slot]]
+SlotsByGroups = dict[frozenset[int], list[Slot]]
 """Slots by the groups that they take."""
 
 
@@ -52,7 +52,7 @@ def prices_of(market: Market) -> Prices:
     names = range(len(market.names))
     if not market.groups:
         return Prices((), 0.0)
-    sets = _slots_by_groups(market)
+    sets = slots_by_groups(market)
     # rates in units of what is there at most, so that the numbers of the program are of one size
     unit = [max([1, *(slot.room[d] for slot in market.slots), *(room[d] for room in market.free)]) for d in names]
     solved, tolls = _solved(market, sets, unit)
@@ -61,18 +61,16 @@ def prices_of(market: Market) -> Prices:
         for d in names:
             if not group.demand[d]:
                 own[d] = Fraction(0)
-    return _proved(market, sets, rates, [Fraction(one) for one in tolls])
+    return proved(market, sets, rates, [Fraction(one) for one in tolls])
 
 
-def proved(market: Market, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()) -> Prices:
-    """Rates scaled down until they are dual feasible in exact arithmetic, and the bound that follows.
+def proved(
+    market: Market, sets: SlotsByGroups, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction] = ()
+) -> Prices:
+    """Rates scaled down until they are dual feasible in exact arithmetic, and the bound that follows; `sets` as of `slots_by_groups`.
 
     What existing nodes and reservations can take is given for nothing, or for its price: it is taken off what the pods are worth.
     """
-    return _proved(market, _slots_by_groups(market), rates, tolls)
-
-
-def _proved(market: Market, sets: _Sets, rates: Sequence[Sequence[Fraction]], tolls: Sequence[Fraction]) -> Prices:
     worst = Fraction(1)
     for groups, slots in sets.items():
         highest = _highest(rates, groups)
@@ -109,7 +107,7 @@ def _highest(rates: Sequence[Sequence[Fraction]], groups: frozenset[int]) -> lis
     return [max(some) for some in zip(*own, strict=True)] if own else [Fraction(0)] * len(rates[0])
 
 
-def _slots_by_groups(market: Market) -> _Sets:
+def slots_by_groups(market: Market) -> SlotsByGroups:
     """Slots by the groups that they take; of equal ones one, and none that costs more and has less than another."""
     found: defaultdict[frozenset[int], dict[tuple[object, ...], Slot]] = defaultdict(dict)
     taking: list[list[int]] = [[] for _ in market.slots]
@@ -125,7 +123,7 @@ def _slots_by_groups(market: Market) -> _Sets:
     return {groups: list(some.values()) for groups, some in found.items()}
 
 
-def _solved(market: Market, sets: _Sets, unit: Sequence[int]) -> tuple[list[list[float]], list[float]]:
+def _solved(market: Market, sets: SlotsByGroups, unit: Sequence[int]) -> tuple[list[list[float]], list[float]]:
     """The rates of each group by the linear program, in units of `unit`, and the toll of each limit; nearly feasible."""
     width = len(market.names)
     kinds = [frozenset(n for n, g in enumerate(market.groups) if g.free >> k & 1) for k in range(len(market.free))]

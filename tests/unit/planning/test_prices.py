@@ -10,7 +10,7 @@ import pytest
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.planning.model import Group, Market, Slot, models_of
-from provisioner.planning.prices import Prices, prices_of, proved
+from provisioner.planning.prices import Prices, prices_of, proved, slots_by_groups
 from provisioner.scheduling.prepared import prepare
 from tests.support import priced_fleets
 from tests.support.problems import instance_type, node, pods, pool, problem, shape
@@ -153,7 +153,7 @@ def test_what_existing_nodes_can_take_is_for_nothing() -> None:
 def test_rates_that_are_too_high_are_scaled_down_until_they_are_exactly_feasible() -> None:
     slots = (Slot(0, 0, "", "", Fraction("0.3"), (3, 7)), Slot(0, 1, "", "", Fraction("0.5"), (10, 1)))
     market = Market(("cpu", "memory"), slots, (Group((30, 10), 0b11, 0), Group((1, 5), 0b01, 0)), (), ())
-    prices = proved(market, [[Fraction(1, 7), Fraction(1, 3)], [Fraction(1, 5), Fraction(0)]])
+    prices = proved(market, slots_by_groups(market), [[Fraction(1, 7), Fraction(1, 3)], [Fraction(1, 5), Fraction(0)]])
     mixed = [max(a, b) for a, b in zip(*prices.rates, strict=True)]
     assert mixed[0] * 3 + mixed[1] * 7 <= Fraction("0.3")
     assert prices.rates[0][0] * 10 + prices.rates[0][1] <= Fraction("0.5")
