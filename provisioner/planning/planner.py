@@ -76,6 +76,14 @@ class Plan:
         """Of all claims."""
         return self.result.usd_per_hour
 
+    @property
+    def gap(self) -> float:
+        """How much dearer than the bound it is, as a fraction of the bound; infinite over a bound of 0."""
+        usd, least = self.usd_per_hour, self.usd_at_least
+        if usd <= least:
+            return 0.0
+        return usd / least - 1 if least > 0 else float("inf")
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

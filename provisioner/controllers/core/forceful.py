@@ -121,7 +121,7 @@ class ForcefulDisruption:
         self._repairs = {one.key: one for one in repairs.repair}
         for blocked in repairs.blocked:
             self._say(blocked.key, messages.not_repaired(blocked.event, str(blocked)))
-        expired = self._attempt(lambda: decide_expirations(snapshot), ())
+        expired = self._attempt(lambda: decide_expirations(snapshot), tuple[str, ...]())
         claims = [node.claim for node in snapshot.nodes if node.claim is not None]
         old = self._attempt(
             lambda: frozenset(one.name for one in claims if self._has_old_deadline(one)), frozenset[str]()
