@@ -127,7 +127,6 @@ class Candidate:
 
     @property
     def spot(self) -> bool:
-        """Whether it is a spot instance."""
         return self.node.labels.get(names.CAPACITY_TYPE_LABEL) == names.CAPACITY_SPOT
 
 

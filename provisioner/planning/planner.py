@@ -73,7 +73,6 @@ class Plan:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all claims."""
         return self.result.usd_per_hour
 
     @property

@@ -218,7 +218,6 @@ class Layers(Generic[K, V]):
         self._over: Final = {} if over is None else over
 
     def get(self, key: K) -> V | None:
-        """The value of a key."""
         over = self._over
         return over[key] if key in over else self._base.get(key)
 

@@ -95,7 +95,6 @@ class Crowds:
         self._known: Final[dict[str, Crowd]] = {}
 
     def of(self, owner: str) -> Crowd:
-        """The pods of one owner."""
         found = self._known.get(owner)
         if found is None:
             found = self._known[owner] = Crowd(self._tops, self._crowding.running(owner))

@@ -73,7 +73,6 @@ class Count(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
         return self.key == HOSTNAME_LABEL
 
     def include(self, pod: LabelSet, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """Whether a pod with these labels is one of the peers."""
         if pod.unjudged and self.surely:
             return False
         peers = self.peers

@@ -70,7 +70,6 @@ class Design:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """All of them."""
         parts = [*(one.pods for one in self.nodes), *self.existing.values()]
         return tuple([pod for some in parts for pod in some])
 

@@ -37,7 +37,6 @@ class NewClaim(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the claim."""
         return self.claim.metadata.name
 
     @property

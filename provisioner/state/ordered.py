@@ -32,7 +32,6 @@ class Ordered(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None where there is none."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None else None
 

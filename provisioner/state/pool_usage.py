@@ -20,7 +20,6 @@ class PoolUsage:
         self._frozen: tuple[PoolView, ...] | None = ()
 
     def pool(self, name: str) -> NodePool | None:
-        """A pool by name."""
         return self._pools.get(name)
 
     def pool_changed(self, old: NodePool | None, new: NodePool | None) -> None:

@@ -88,7 +88,6 @@ class CapacityBuffers:
         self.queue.stop(STOP_SECONDS)
 
     def heard(self, change: Change) -> None:
-        """One change of a watch."""
         if isinstance(change, CapacityBufferChanged):
             self.queue.add(key_of(change.latest.metadata))
 
@@ -250,7 +249,6 @@ class CapacityBuffers:
         self._client.patch(resources.CAPACITYBUFFERS, meta.name, body, meta.namespace, subresource="status")
 
     def _room(self, key: str, problem: ResolutionError | None, units: int) -> ConditionMessage:
-        """The condition Provisioning."""
         with self._lock:
             found = self._kept or NOTHING_KEPT
         if problem is not None:

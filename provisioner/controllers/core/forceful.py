@@ -91,7 +91,6 @@ class ForcefulDisruption:
         self._thread = threading.Thread(target=self._loop, name="forceful-disruption", daemon=True)
 
     def start(self) -> None:
-        """Start the loop."""
         self.queue.start()
         self._thread.start()
 

@@ -77,7 +77,6 @@ class Interruptions:
         self._thread = threading.Thread(target=self._loop, name="interruption", daemon=True)
 
     def start(self) -> None:
-        """Start the loop."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -284,7 +284,6 @@ class Registrar:
         self._thread = threading.Thread(target=self._loop, name="registration", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -80,11 +80,9 @@ class ReportServer:
         self.url = f"{scheme}://{host_and_port(*(parse(address) if address else own))}{PATH}"
 
     def start(self) -> None:
-        """Serve in threads of its own."""
         self._server.start()
 
     def stop(self) -> None:
-        """Stop serving."""
         self._server.stop(grace=0.0)
 
     @property

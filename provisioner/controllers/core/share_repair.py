@@ -134,7 +134,6 @@ class _Group:
 
     @property
     def reference(self) -> ObjectReference:
-        """For events."""
         owner = self.owner
         return ObjectReference(
             api_version=owner.api_version, kind=owner.kind, name=owner.name, namespace=self.namespace, uid=owner.uid

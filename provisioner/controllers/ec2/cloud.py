@@ -177,7 +177,6 @@ class AwsCloud:
         return found
 
     def classes(self) -> list[EC2NodeClass]:
-        """Every class."""
         found: list[EC2NodeClass] = self.caches.classes.store.list()
         return found
 

@@ -92,7 +92,6 @@ class QueueReader:
         self._thread = threading.Thread(target=self._loop, name="interruption-queue", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

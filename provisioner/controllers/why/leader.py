@@ -59,7 +59,6 @@ class Known:
     clock: Clock
 
     def now(self) -> "LeaderInstant":
-        """This instant."""
         return LeaderInstant(self, self.caches.cluster.snapshot())
 
 

@@ -106,19 +106,15 @@ class WhyServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return self._server.port
 
     def start(self) -> None:
-        """Serve in threads of its own."""
         self._server.start()
 
     def stop(self) -> None:
-        """Stop serving."""
         self._server.stop(grace=0.0)
 
     def handle(self, request: Request) -> Response:
-        """The answer to one request."""
         response = self._handled(request)
         _REQUESTS.labels(str(int(response.status))).inc()
         return response
