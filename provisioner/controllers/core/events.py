@@ -90,7 +90,7 @@ def _is_foreign(one: Reason | str) -> bool:
 
 
 def _cut(parts: list[str], count: int) -> str:
-    return messages.unschedulable_cut("; ".join(parts[:count]), len(parts) - count)
+    return messages.unschedulable("; ".join(parts[:count]), len(parts) - count)
 
 
 def stopped(stop: Stop) -> str:

@@ -25,14 +25,9 @@ def failed_scheduling(text: str) -> EventMessage:
     return EventMessage("Warning", "FailedScheduling", text)
 
 
-def unschedulable(reasons: str) -> str:
-    """Every reason of a pod, joined."""
-    return f"Failed to schedule pod, {reasons}"
-
-
-def unschedulable_cut(reasons: str, more: int) -> str:
-    """The reasons that fit into an event, and how many do not."""
-    return f"Failed to schedule pod, {reasons}; and {more} more"
+def unschedulable(reasons: str, more: int = 0) -> str:
+    """The reasons of a pod that fit into an event, joined, and how many do not."""
+    return f"Failed to schedule pod, {reasons}; and {more} more" if more else f"Failed to schedule pod, {reasons}"
 
 
 def not_bound_as_planned(misses: int, seconds: float, said: str) -> str:
@@ -328,17 +323,14 @@ TERMINATING_ON_INTERRUPTION: Final = EventMessage(
 
 
 def transitioned(type: str, text: str) -> EventMessage:  # noqa: A002  (the API's word)
-    """`text` as `transition` or `transition_with_message` says it."""
+    """`text` as `transition` says it."""
     return EventMessage("Normal", type, text)
 
 
-def transition(type: str, before: str, after: str, reason: str) -> str:  # noqa: A002 - the API's word for it
-    """The status of a condition changed."""
-    return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
-
-
-def transition_with_message(type: str, before: str, after: str, reason: str, message: str) -> str:  # noqa: A002 - the API's word for it
-    """The same where the condition has a message."""
+def transition(type: str, before: str, after: str, reason: str, message: str = "") -> str:  # noqa: A002 - the API's word for it
+    """The status of a condition changed; `message` is the condition's."""
+    if not message:
+        return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}"
     return f"Status condition transitioned, Type: {type}, Status: {before} -> {after}, Reason: {reason}, Message: {message}"
 
 

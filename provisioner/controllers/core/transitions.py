@@ -38,9 +38,8 @@ class Transition:
 
     def __str__(self) -> str:
         now = self.now
-        if now.message in {"", now.reason}:
-            return messages.transition(now.type, self.was, now.status, now.reason)
-        return messages.transition_with_message(now.type, self.was, now.status, now.reason, now.message)
+        more = "" if now.message == now.reason else now.message
+        return messages.transition(now.type, self.was, now.status, now.reason, more)
 
 
 def transitions(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> Iterator[Transition]:
