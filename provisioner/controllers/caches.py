@@ -35,6 +35,7 @@ from provisioner.kube import resources
 from provisioner.kube.config import Connection
 from provisioner.kube.lag import Prober
 from provisioner.kube.resources import Identity, Resource
+from provisioner.kube.store import Store
 from provisioner.kube.watch import PAGE_SIZE, EventKind, Reflector, wait_for_sync
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
@@ -351,6 +352,11 @@ class Caches:
 
     def _daemonset(self, old: DaemonSet | None, new: DaemonSet | None) -> None:
         self.effects(self.cluster.daemonset_changed(old, new))
+
+
+def store_of(watch: Reflector[T] | None) -> Store[T] | None:
+    """What a watch has found; None where there is none."""
+    return None if watch is None else watch.store
 
 
 def _ignored(*_: object) -> None:

@@ -12,7 +12,7 @@ from typing import Generic, ParamSpec, TypeVar
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.metering import metered
 from provisioner.cloudprovider.types import CloudProvider, manages
-from provisioner.controllers.caches import Caches
+from provisioner.controllers.caches import Caches, store_of
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import ClaimCreator
@@ -365,7 +365,7 @@ def observability(base: Base) -> Observability:
         observer,
         Transitions(base.recorder, clock),
         SchedulerLiveness(cluster.waiting, base.recorder, clock, base.client, cluster.is_unanswered),
-        OverlayStatus(base.client, caches.overlays, clock, caches.overlay_objects),
+        OverlayStatus(base.client, caches.overlays, clock, store_of(caches.overlay_objects)),
     )
 
 
@@ -418,7 +418,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
     buffers = CapacityBuffers(
         base.client,
         clock,
-        caches.buffer_objects,
+        store_of(caches.buffer_objects),
         admission=caches.admission,
         facts=caches.stamping_facts,
         plan_again=calls.plan_again,

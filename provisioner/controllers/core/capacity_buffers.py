@@ -7,7 +7,7 @@ Nothing is written but the status: virtual pods are in no plan, get no event, an
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -39,18 +39,11 @@ STOP_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
 
 
-class Objects(Protocol):
-    """What of `kube.watch.Reflector` is needed."""
-
-    @property
-    def store(self) -> Store[CapacityBuffer]: ...
-
-
 class CapacityBuffers:
     """One key is a buffer's "namespace/name". Thread-safe.
 
     Args:
-        objects: the watch of CapacityBuffers; None while the feature gate CapacityBuffer is off, then there are none.
+        store: of CapacityBuffers; None while the feature gate CapacityBuffer is off, then there are none.
         admission: what the API server makes of templates now.
         facts: what the webhook goes by in a namespace, without the cluster's defaults, which are read here.
         plan_again: asks provisioning for a run; the word says why.
@@ -60,7 +53,7 @@ class CapacityBuffers:
         self,
         client: Client,
         clock: Clock,
-        objects: Objects | None,
+        store: Store[CapacityBuffer] | None,
         *,
         admission: Callable[[], Admission],
         facts: Callable[[str], Facts],
@@ -69,7 +62,7 @@ class CapacityBuffers:
         self._admission, self._facts = admission, facts
         self._defaults: Mapping[str, str] = {}
         self._defaults_read = float("-inf")
-        self._client, self._clock, self._objects, self._plan_again = client, clock, objects, plan_again
+        self._client, self._clock, self._store, self._plan_again = client, clock, store, plan_again
         self._lock = threading.Lock()
         self._resolved: dict[str, tuple[Pod, ...]] = {}
         self._virtual: tuple[Pod, ...] = ()
@@ -79,9 +72,9 @@ class CapacityBuffers:
 
     def start(self) -> None:
         """Begin with every buffer."""
-        if self._objects is not None:
+        if self._store is not None:
             self.queue.start()
-            self.queue.add_all(key_of(one.metadata) for one in self._objects.store.list())
+            self.queue.add_all(key_of(one.metadata) for one in self._store.list())
 
     def stop(self) -> None:
         """Finish the write that is under way."""
@@ -112,7 +105,7 @@ class CapacityBuffers:
 
     def keeps(self, node: str) -> bool:
         """Whether a node, by its key, keeps room for a buffer; yes while nobody knows."""
-        if self._objects is None:
+        if self._store is None:
             return False
         with self._lock:
             if self._kept is not None:
@@ -123,7 +116,7 @@ class CapacityBuffers:
 
     def reconcile(self, key: str) -> Result:
         """Resolve one buffer and say what became of it."""
-        buffer = self._objects.store.get(key) if self._objects is not None else None
+        buffer = self._store.get(key) if self._store is not None else None
         if buffer is None or not is_ours(buffer):
             if self._take(key, ()):
                 self._plan_again(f"buffer/{key}")

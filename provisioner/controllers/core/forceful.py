@@ -4,7 +4,6 @@ Both are Karpenter's forceful disruptions: they ask no budget, but every budget 
 follows a deletion keeps PodDisruptionBudgets, except on a broken node, whose terminationGracePeriod is over at once.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -25,6 +24,7 @@ from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
+from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import references_of
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
@@ -36,7 +36,7 @@ from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.state.cluster import Cluster
 from provisioner.state.snapshot import Snapshot
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.message import EventMessage
@@ -86,29 +86,21 @@ class ForcefulDisruption:
         self._ledger, self._clock, self._policies, self._stale = ledger, clock, tuple(policies), stale
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
-        self._stop = threading.Event()
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
-        self._thread = threading.Thread(target=self._loop, name="forceful-disruption", daemon=True)
+        self._poller = Poller("forceful-disruption", self._pass, POLL_SECONDS)
 
     def start(self) -> None:
         self.queue.start()
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End the loop after the pass that is under way."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        self._poller.stop()
         self.queue.stop(5.0)
 
-    def _loop(self) -> None:
-        pulse = heartbeat.pulse("forceful-disruption")
-        while not self._stop.wait(POLL_SECONDS):
-            pulse.beat()
-            try:
-                self.run_once()
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.FORCEFUL_PASS_FAILED)
+    def _pass(self) -> float:
+        self.run_once()
+        return POLL_SECONDS
 
     def run_once(self) -> None:
         """Decide on one snapshot; waits for no call. Cost: O(nodes)."""

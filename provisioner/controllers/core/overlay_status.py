@@ -1,6 +1,6 @@
 """Keeps the conditions of each NodeOverlay, which say whether it is applied. Source: core spec 1.3."""
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -26,27 +26,20 @@ STOP_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
 
 
-class Objects(Protocol):
-    """What of `kube.watch.Reflector` is needed."""
-
-    @property
-    def store(self) -> Store[NodeOverlay]: ...
-
-
 class OverlayStatus:
     """One key is a NodeOverlay's name.
 
     Args:
-        objects: the watch of NodeOverlays; None while the feature gate NodeOverlay is off, then nothing is said.
+        store: of NodeOverlays; None while the feature gate NodeOverlay is off, then nothing is said.
     """
 
-    def __init__(self, client: Client, overlays: Overlays, clock: Clock, objects: Objects | None) -> None:
-        self._client, self._overlays, self._clock, self._objects = client, overlays, clock, objects
+    def __init__(self, client: Client, overlays: Overlays, clock: Clock, store: Store[NodeOverlay] | None) -> None:
+        self._client, self._overlays, self._clock, self._store = client, overlays, clock, store
         self.queue = KeyedQueue("nodeoverlay", self.reconcile, clock)
 
     def start(self) -> None:
         """Begin with every overlay."""
-        if self._objects is not None:
+        if self._store is not None:
             self.queue.start()
             self._look_at_all(0.0)
 
@@ -69,12 +62,12 @@ class OverlayStatus:
                 return
 
     def _look_at_all(self, seconds: float) -> None:
-        for one in self._objects.store.list() if self._objects is not None else ():
+        for one in self._store.list() if self._store is not None else ():
             self.queue.add_after(one.metadata.name, seconds)
 
     def reconcile(self, name: str) -> Result:
         """Make the conditions of one overlay true."""
-        overlay = self._objects.store.get(name) if self._objects is not None else None
+        overlay = self._store.get(name) if self._store is not None else None
         if overlay is None:
             return DONE
         now, meta = self._clock.now(), overlay.metadata

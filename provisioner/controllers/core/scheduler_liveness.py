@@ -15,7 +15,7 @@ the scheduler renews its Lease and does nothing else, so it would be deleted onc
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
@@ -23,9 +23,10 @@ from provisioner.controllers.changes import Change, PodChanged
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.events import ToldPods
 from provisioner.controllers.references import pod_reference
+from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import PODS, Resource
+from provisioner.kube.resources import PODS
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
 
@@ -53,16 +54,6 @@ RECREATED = metrics.counter(
 _log = logs.get_logger(__name__)
 
 
-class Deleter(Protocol):
-    """What deletes one version of one pod; `provisioner.kube.client.Client` does."""
-
-    def delete(
-        self, resource: Resource[Any], name: str, namespace: str = "", *, uid: str = "", resource_version: str = ""
-    ) -> None:
-        """Delete it, or raise Conflict, NotFound or another ApiError."""
-        ...
-
-
 class SchedulerLiveness:
     """See the module.
 
@@ -77,7 +68,7 @@ class SchedulerLiveness:
         waiting: Callable[[], Iterable[Pod]],
         recorder: Recorder,
         clock: Clock,
-        client: Deleter,
+        client: Client,
         is_unanswered: Callable[[str], bool],
     ) -> None:
         self._waiting, self._recorder, self._clock = waiting, recorder, clock

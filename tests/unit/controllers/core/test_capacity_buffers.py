@@ -67,7 +67,7 @@ class Stage:
         self.buffers = CapacityBuffers(
             client,
             self.world.clock,
-            self.watch,
+            self.watch.store,
             admission=self.world.cluster.admission,
             facts=lambda namespace: Facts(namespace, {}),
             plan_again=self.again.append,

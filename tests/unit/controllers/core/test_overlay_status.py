@@ -34,7 +34,9 @@ class Stage:
         self.answer: FakeAnswer | None = None
         self.sent: list[Sent] = []
         client = Client(FakeApi(respond=self._respond, clock=self.judged.clock), self.judged.clock)
-        self.status = OverlayStatus(client, self.judged.overlays, self.judged.clock, self.objects if gate else None)
+        self.status = OverlayStatus(
+            client, self.judged.overlays, self.judged.clock, self.objects.store if gate else None
+        )
 
     def _respond(self, sent: Sent) -> FakeAnswer:
         self.sent.append(sent)

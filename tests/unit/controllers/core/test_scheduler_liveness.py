@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from provisioner.controllers.core.scheduler_liveness import (
     SILENCE_SECONDS,
     SchedulerLiveness,
 )
+from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict
 from provisioner.kube.resources import Resource
 from provisioner.support.metrics import REGISTRY
@@ -45,7 +46,7 @@ class Bench:
         self.seconds = 0.0  # that a deletion takes
         self.unanswered: set[str] = set()
         self.liveness = SchedulerLiveness(
-            lambda: self.pods, self.recorder, self.clock, self, self.unanswered.__contains__
+            lambda: self.pods, self.recorder, self.clock, cast(Client, self), self.unanswered.__contains__
         )
         self.liveness.look()
 
