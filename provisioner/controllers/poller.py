@@ -19,6 +19,7 @@ class Poller:
         poll: does the work; seconds until it should be done again.
         retry: seconds after a failure.
         expected: what `poll` may raise besides ApiError and CloudError without its trace being of use to anybody.
+        first: seconds before the first round.
     """
 
     def __init__(
@@ -28,14 +29,14 @@ class Poller:
         retry: float = 10.0,
         *,
         expected: tuple[type[Exception], ...] = (),
+        first: float = 0.0,
     ) -> None:
-        self._name, self._poll, self._retry = name, poll, retry
+        self._name, self._poll, self._retry, self._first = name, poll, retry, first
         self._expected: tuple[type[Exception], ...] = (ApiError, CloudError, *expected)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -55,7 +56,7 @@ class Poller:
         return self._retry
 
     def _loop(self) -> None:
-        wait = 0.0
+        wait = self._first
         pulse = heartbeat.pulse(self._name)
         pulse.rest()
         while not self._stop.wait(wait):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from provisioner.apis import names
@@ -29,6 +30,7 @@ from provisioner.controllers.core.commands import AGAIN_SECONDS, CommandQueue, c
 from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, Passes, Stillness
 from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
+from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
 from provisioner.disruption import candidates
 from provisioner.disruption import emptiness as empty
@@ -63,9 +65,10 @@ from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import Snapshot
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
-from provisioner.support.workers import DONE, KeyedQueue, Result, join_all
+from provisioner.support.ending import stop_all
+from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
@@ -248,40 +251,32 @@ class Disruption:
         self._answers: Mapping[str, tuple[str, MethodAnswer]] = {}  # by method, with its reason
         self._refusals, self._refusing = NO_REFUSALS, threading.Lock()
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
-        self._threads = (
-            threading.Thread(target=self._loop, args=("disruption", self.run_once), name="disruption", daemon=True),
-            threading.Thread(
-                target=self._loop, args=("consolidation", self.consolidate_once), name="consolidation", daemon=True
-            ),
-        )
+        passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
+        self._pollers = [
+            Poller(name, partial(self._paced, run), POLL_SECONDS, first=POLL_SECONDS) for name, run in passes.items()
+        ]
 
     def start(self) -> None:
         """Start the loops; commands that were begun before are gone on with."""
         self._tells.start()
         self._commands.start()
-        for thread in self._threads:
-            thread.start()
+        for poller in self._pollers:
+            poller.start()
 
     def stop(self) -> None:
         """End the loops after the passes that are under way."""
         self._stop.set()
         if self._rebuilding is not None:
             self._rebuilding.stop()
-        join_all([thread for thread in self._threads if thread.is_alive()], 10.0, self._clock)
+        stop_all((poller.stop for poller in self._pollers), 10.0)
         self._commands.stop()
         self._tells.stop(5.0)
 
-    def _loop(self, name: str, run: Callable[[], object]) -> None:
-        pulse = heartbeat.pulse(name)
-        pause = POLL_SECONDS
-        while not self._stop.wait(pause):
-            pulse.beat()
-            began = self._clock.monotonic()
-            try:
-                run()
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.DISRUPTION_PASS_FAILED, loop=name)
-            pause = min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
+    def _paced(self, run: Callable[[], object]) -> float:
+        """One pass, and seconds until the next: as long as it took."""
+        began = self._clock.monotonic()
+        run()
+        return min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
     def world(self, snapshot: Snapshot) -> Prepared:
         """The world of an instant, shared with the loops: whoever asks costs no memory.

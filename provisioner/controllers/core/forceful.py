@@ -87,7 +87,7 @@ class ForcefulDisruption:
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
-        self._poller = Poller("forceful-disruption", self._pass, POLL_SECONDS)
+        self._poller = Poller("forceful-disruption", self._pass, POLL_SECONDS, first=POLL_SECONDS)
 
     def start(self) -> None:
         self.queue.start()

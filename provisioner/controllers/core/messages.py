@@ -834,7 +834,6 @@ ROLLED_BACK_DISRUPTION: Final = "Rolled back a disruption that no command carrie
 DISRUPTING_NODE: Final = "Disrupting node"
 
 # disruption.py
-DISRUPTION_PASS_FAILED: Final = "A disruption pass failed; retrying with the next pass"
 DISRUPTION_METHOD_FAILED: Final = "A disruption method failed; continuing with the other methods"
 CONSOLIDATION_PASS_TIMED_OUT: Final = (
     "A consolidation pass timed out; the remaining nodes are evaluated first in the next pass"
