@@ -36,8 +36,8 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import NodeFilter, Term
 from provisioner.scheduling.judging import DesignedNode
-from provisioner.scheduling.offers import PreparedPool, State, pin
-from provisioner.scheduling.places import BOUGHT
+from provisioner.scheduling.offers import PreparedPool
+from provisioner.scheduling.places import bought
 from provisioner.scheduling.problem import Packing
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
@@ -56,7 +56,6 @@ _MANY: Final = 60
 _SMALL_SHARE: Final = 8
 _MOST_SIDES: Final = 6
 """So many sets of instance types that pods leave are told apart in a pool with minValues."""
-_EVERYTHING: Final = Term()
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +532,7 @@ class _Reader:
 
     def _with_values(self, number: int, offer: PreparedPool, zone: str, kind: str) -> Iterable[Slot]:
         """The slots of a pool with minValues: for every set of types that pods leave, those that keep them."""
-        state = _state(offer, zone, kind)
+        state = bought(offer, zone, kind)
         if state is None:
             return
         sides = {state.rows: state}
@@ -577,7 +576,7 @@ class _Reader:
         more = self._more()
         for number, offer in enumerate(self.setting.offers):
             for zone, kind in self._ways(offer, by_zone=by_zone, by_capacity=by_capacity):
-                state = _state(offer, zone, kind)
+                state = bought(offer, zone, kind)
                 if state is None:
                     continue
                 priced = offer.ranked(state).priced
@@ -618,7 +617,7 @@ class _Reader:
                 continue
             if (zone and slot_zone and slot_zone != zone) or not offer.tolerated(one.ladder[0].filter):
                 continue
-            state = _state(offer, slot_zone, kind)
+            state = bought(offer, slot_zone, kind)
             narrower = None if state is None else offer.narrowed(state, _asked(one).terms[0])
             if state is None or narrower is None or narrower.said != state.said:
                 continue
@@ -730,7 +729,7 @@ class _Reader:
             offer = self.setting.offers[number]
             if (least_weight is not None and offer.pool.weight < least_weight) or not offer.tolerated(one.filter):
                 continue
-            state = offer.base if zone == _ANY else _state(offer, zone, kind)
+            state = offer.base if zone == _ANY else bought(offer, zone, kind)
             for term in one.filter.terms:
                 narrower = None if state is None else offer.narrowed(state, term)
                 if narrower is not None:
@@ -778,14 +777,6 @@ def _exact(usd: float) -> Fraction:
 def _fits(slots: Sequence[Slot], one: Item) -> bool:
     """Whether there is a slot for a pod by itself."""
     return any(all(map(int.__ge__, slots[number].room, one.need)) for number in members(one.allowed))
-
-
-def _state(offer: PreparedPool, zone: str, kind: str) -> State | None:
-    term = BOUGHT if offer.catalogue.reserved else _EVERYTHING
-    for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, kind)):
-        if value:
-            term = term.joined(pin(key, value))
-    return offer.narrowed(offer.base, term)
 
 
 def _share(tie: _Tie, number: int) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.balancing import balanced
 from provisioner.scheduling.becoming import filled
 from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, designed
@@ -31,7 +32,7 @@ _EPSILON: Final = 1e-9  # USD per hour
 
 
 def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = bool) -> Result:
-    """The cheapest answer that giving up one claim after another leads to; for few pods, after `cheapest`.
+    """The cheapest answer that giving up one claim after another leads to; for few pods, after `cheapest`. Of the same price, one that is `balanced`.
 
     Args:
         prepared: the world that `result` is about.
@@ -43,7 +44,15 @@ def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = 
 
     Cost: for each claim what placing its pods costs, and a judgement of all where that saves; bounded by `_MOST_PLACED`.
     """
-    result = cheapest(prepared, result)
+    found = _mended(prepared, cheapest(prepared, result), expired)
+    while (other := balanced(prepared, found, expired=expired)) is not found:
+        found = _mended(prepared, other, expired)
+        if found.usd_per_hour > other.usd_per_hour - _EPSILON:
+            return other
+    return found
+
+
+def _mended(prepared: Prepared, result: Result, expired: Callable[[], bool]) -> Result:
     placed = result.placed
     if not result.claims or len(placed) > _MOST_PLACED or not say_little(placed):
         return result

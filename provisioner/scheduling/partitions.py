@@ -25,7 +25,7 @@ from provisioner.scheduling.finishing import expected_usd
 from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
 from provisioner.scheduling.offers import PreparedPool, State, pin
-from provisioner.scheduling.places import BOUGHT
+from provisioner.scheduling.places import bought
 from provisioner.scheduling.ports import TakenPorts
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
@@ -251,7 +251,7 @@ class _Search:
                 known = states[before]
             else:
                 known = [
-                    (offer, [_base(offer)])
+                    (offer, [bought(offer) or offer.base])
                     for offer in offers
                     if offer.pool.weight == item.weight and offer.tolerated(item.one.ladder[0].filter)
                 ]
@@ -347,12 +347,6 @@ class _Search:
             zone, kind = said.pop(ZONE_LABEL, ""), said.pop(CAPACITY_TYPE_LABEL, "")
             made.append(DesignedNode(block.pool, block.kind, zone, kind, tuple(pods), (), tuple(said.items())))
         return made
-
-
-def _base(offer: PreparedPool) -> State:
-    """What a node of a pool may be before it has pods; what is reserved is left to those who have it."""
-    bought = offer.narrowed(offer.base, BOUGHT) if offer.catalogue.reserved else offer.base
-    return offer.base if bought is None else bought
 
 
 def _looks(offer: PreparedPool) -> int:

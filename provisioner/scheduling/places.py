@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL
+from provisioner.apis.names import CAPACITY_RESERVED, CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Reservation
 from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.limits import Charge, LimitLedger, Slack
-from provisioner.scheduling.offers import PreparedPool, State
+from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.vectors import Need, Thresholds, Vector, most
 from provisioner.scheduling.volumes import Attachment
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -91,6 +91,15 @@ class Reservations:
 
 BOUGHT: Final = Term(Requirements.of((Requirement.of(CAPACITY_TYPE_LABEL, Operator.NOT_IN, (CAPACITY_RESERVED,)),)))
 """What is bought, not reserved."""
+
+
+def bought(offer: PreparedPool, zone: str = "", capacity_type: str = "") -> State | None:
+    """What a node of a pool may be before it has pods, where zone and capacity type are as said; what is reserved is left to those who have it."""
+    term = BOUGHT if offer.catalogue.reserved else Term()
+    for key, value in ((ZONE_LABEL, zone), (CAPACITY_TYPE_LABEL, capacity_type)):
+        if value:
+            term = term.joined(pin(key, value))
+    return offer.narrowed(offer.base, term)
 
 
 class Account:

@@ -15,7 +15,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
-from provisioner.scheduling.filters import FilterError, label_value, node_filter
+from provisioner.scheduling.filters import FilterError, Term, label_value, node_filter
 from provisioner.scheduling.nomination import is_hard, selector_of
 from provisioner.scheduling.selecting import Expressions, holds
 from provisioner.values.resources import Resources
@@ -51,7 +51,13 @@ class OpenNode:
     taints: tuple[Taint, ...] = ()
 
 
-def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = ()) -> frozenset[str]:
+Running = tuple[Mapping[str, str], Sequence[Pod]]
+"""Labels of a node that is there, and its pods: hard spreads count them."""
+
+
+def needed(
+    nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = (), running: Iterable[Running] = ()
+) -> frozenset[str]:
     """UIDs of the planned pods that need a nomination.
 
     Pods that ask for what is not modelled here (others near or far, preferences, volumes, ports) need one anyway. Of the others, those of the nodes
@@ -61,13 +67,14 @@ def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterabl
         nodes: which open together.
         withheld: UIDs of pods that may not be nominated.
         others: pods that wait without a place on these nodes, and may take room there.
+        running: the nodes that are there.
     """
     may = {pod.uid for one in nodes for pod in one.planned} - set(withheld)
-    strangers = tuple(pod for pod in others if _is_modelled(pod.shape))
+    strangers = tuple(pod for pod in others if is_modelled(pod.shape))
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
         return frozenset(may)
-    world = _World(nodes, strangers)
-    asking = {pod.uid for one in nodes for pod in one.planned if not _is_modelled(pod.shape)} & may
+    world = _World(nodes, strangers, running)
+    asking = {pod.uid for one in nodes for pod in one.planned if not is_modelled(pod.shape)} & may
     by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
     tried = -1
     for quarter in _QUARTERS:
@@ -78,11 +85,24 @@ def needed(nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterabl
         chosen = frozenset(asking | {pod.uid for number in by_size[:count] for pod in nodes[number].planned} & may)
         if len(chosen) == len(may):
             break
-        if all(world.takes(order, chosen) for order in world.orders):
+        if all(world.bound(order, chosen) is not None for order in world.orders):
             return chosen
         if world.looks > MOST_LOOKS:
             break
     return frozenset(may)
+
+
+def packed(nodes: Sequence[OpenNode], running: Iterable[Running] = ()) -> dict[str, int] | None:
+    """Where kube-scheduler would bind the planned pods of these nodes, whichever of them they are planned on, in the first order that leaves none.
+
+    Numbers of nodes by UID; None where pods are left in each order.
+    """
+    world = _World(nodes, (), running)
+    for order in (world.hardest_first, *world.orders):
+        found = world.bound(order, ())
+        if found is not None and len(found) == len(order):
+            return found
+    return None
 
 
 class _Class:
@@ -111,18 +131,19 @@ class _Class:
 
 @dataclass(slots=True)
 class _State:
-    """One order under way: rooms, pods of each class by domain of the default spread, and pods of each count by domain."""
+    """One order under way: rooms, pods of each count by domain, pods of each class by domain of the default spread, and who is bound where."""
 
     room: list[list[int]]
     used: list[list[int]]
+    counts: list[dict[str, int]]
     mine: dict[tuple[int, str], int] = field(default_factory=dict)
-    counts: list[dict[str, int]] = field(default_factory=list)
+    bound: dict[str, int] = field(default_factory=dict)
 
 
 class _World:
     """Nodes and pods, asked again and again."""
 
-    def __init__(self, nodes: Sequence[OpenNode], others: Iterable[Pod]) -> None:
+    def __init__(self, nodes: Sequence[OpenNode], others: Iterable[Pod], running: Iterable[Running]) -> None:
         self.looks = 0
         self._nodes: Final = nodes
         planned = [(pod, number) for number, one in enumerate(nodes) for pod in one.planned]
@@ -137,14 +158,29 @@ class _World:
             for number, one in enumerate(nodes)
         ]
         self._spreads: Final[dict[tuple[str, Expressions, str], int]] = {}
+        self._asking: Final[list[PodShape]] = []  # by number of a spread
         self._class: Final[dict[str, _Class]] = {}
         self._classes(pod for pod, _ in pods)
         self._where: Final = [[label_value(one.labels, key) for one in nodes] for _, _, key in self._spreads]
+        self._counts: Final = [{domain: 0 for domain in where if domain is not None} for where in self._where]
+        if self.looks <= MOST_LOOKS:
+            self._count(tuple(running))
         by_uid = sorted((pod for pod, _ in pods), key=lambda pod: pod.uid)
         self.orders: Final = tuple(
             tuple(sorted(some, key=lambda pod: -pod.shape.priority))
             for some in (sorted(by_uid, key=lambda pod: pod.created), by_uid, by_uid[::-1])
         )
+
+    @property
+    def hardest_first(self) -> tuple[Pod, ...]:
+        """Pods of hard spreads, then the others; large ones first."""
+        cpus, memory = self._size[0]
+
+        def rank(pod: Pod) -> tuple[bool, float]:
+            one = self._class[pod.uid]
+            return not one.hard, -one.cpu / cpus - one.memory / memory
+
+        return tuple(sorted(self.orders[1], key=rank))
 
     def _classes(self, pods: Iterable[Pod]) -> None:
         known: dict[tuple[object, ...], _Class] = {}
@@ -165,6 +201,8 @@ class _World:
                         what = (pod.namespace, selector, constraint.topology_key)
                         number = self._spreads.setdefault(what, len(self._spreads))
                         one.hard.append((number, constraint.max_skew))
+                        if number == len(self._asking):
+                            self._asking.append(pod.shape)
             self._class[pod.uid] = one
         for one, pod in kinds:
             if self.looks > MOST_LOOKS:
@@ -173,6 +211,20 @@ class _World:
                 self.looks += 1 + len(selector)
                 if namespace == pod.namespace and holds(selector, pod.labels):
                     one.counted.append(number)
+
+    def _count(self, running: Iterable[Running]) -> None:
+        """Count pods of nodes that are there, and these as domains; a spread looks at nodes that its own pods may be on, whatever the taints."""
+        for (namespace, selector, key), shape, counts in zip(self._spreads, self._asking, self._counts, strict=True):
+            terms = node_filter(shape).terms
+            for labels, pods in running:
+                domain = label_value(labels, key)
+                if domain is None or not _match(terms, labels):
+                    continue
+                mine = [pod for pod in pods if pod.namespace == namespace and pod.deleted is None]
+                self.looks += len(terms) + len(mine) * (1 + len(selector))
+                if self.looks > MOST_LOOKS:
+                    return
+                counts[domain] = counts.get(domain, 0) + sum(holds(selector, pod.labels) for pod in mine)
 
     def _open_to(self, shape: PodShape) -> tuple[int, ...]:
         if not _is_short(shape):
@@ -188,12 +240,11 @@ class _World:
         return tuple(
             number
             for number, one in enumerate(self._nodes)
-            if first_untolerated(asked.tolerations, one.taints) is None
-            and any(term.matches(one.labels, one.labels.get(names.HOSTNAME_LABEL, "")) for term in asked.terms)
+            if first_untolerated(asked.tolerations, one.taints) is None and _match(asked.terms, one.labels)
         )
 
-    def takes(self, order: Sequence[Pod], nominated: Collection[str]) -> bool:
-        """Whether hardly a planned pod is left, where these are bound where they are planned, and the others as they come.
+    def bound(self, order: Sequence[Pod], nominated: Collection[str]) -> dict[str, int] | None:
+        """Where pods end, by UID: those that are nominated where they are planned, the others as they come; None where more than a few planned ones are left.
 
         kube-scheduler keeps no room of a nominated pod from others of a higher priority.
         """
@@ -203,36 +254,31 @@ class _World:
                 [one.allocatable.amount(name) - one.room.amount(name) for name in (names.CPU, names.MEMORY)]
                 for one in self._nodes
             ],
-            counts=[{domain: 0 for domain in where if domain is not None} for where in self._where],
+            [dict(one) for one in self._counts],
         )
         mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}
-        may_be_left = len(self._place) // _LEFT_OF
         waiting = deque(sorted(order, key=lambda pod: (-pod.shape.priority, pod.uid not in nominated)))
         refused: dict[int, list[Pod]] = {}
-        left = 0
         while waiting:
             pod = waiting.popleft()
             one = self._class[pod.uid]
             if self.looks > MOST_LOOKS:
-                return False
+                return None
             node = self._place[pod.uid] if pod.uid in nominated else None
             if node is None or not _fits(one, state.room[node]):
                 node = self._chosen(state, one, mine[id(one)])
             if node is None:
                 if one.hard:
                     refused.setdefault(id(one), []).append(pod)
-                elif pod.uid in self._place:
-                    left += 1
-                    if left > may_be_left:
-                        return False
                 continue
             self._bind(state, one, mine[id(one)], node)
+            state.bound[pod.uid] = node
             if one.counted:
                 for others in refused.values():
                     if others:
                         waiting.append(others.pop())
-        stuck = sum(pod.uid in self._place for others in refused.values() for pod in others)
-        return left + stuck <= may_be_left
+        left = len(self._place) - len(self._place.keys() & state.bound.keys())
+        return state.bound if left <= len(self._place) // _LEFT_OF else None
 
     def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
         self.looks += 1 + len(one.counted)
@@ -285,6 +331,10 @@ class _World:
         return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
 
 
+def _match(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
+    return any(term.matches(labels, labels.get(names.HOSTNAME_LABEL, "")) for term in terms)
+
+
 def _fits(one: _Class, room: Sequence[int]) -> bool:
     return all(amount <= left or not amount for amount, left in zip(one.requests, room, strict=True))
 
@@ -296,7 +346,7 @@ def looks_at_others(shape: PodShape) -> bool:
     return near or bool(shape.spread)
 
 
-def _is_modelled(shape: PodShape) -> bool:
+def is_modelled(shape: PodShape) -> bool:
     """Whether room, labels of nodes and hard spreads are all that such a pod asks for."""
     wishes = shape.affinity is not None and (
         shape.affinity.pod_affinity is not None

@@ -204,7 +204,7 @@ class Nominations:
         if not self._steering.learns:
             return frozenset(here)
         others = [pod for pod in self._cluster.waiting() if pod.uid not in here and not pod.gated]
-        views = {view.key.name: view for view in self._cluster.snapshot().nodes if view.key.of_claim}
+        views = {view.key: view for view in self._cluster.snapshot().nodes if view.name}
         nodes = [
             OpenNode(
                 {**claim.metadata.labels, **node.metadata.labels},
@@ -214,9 +214,9 @@ class Nominations:
                 view.taints,
             )
             for claim, node in joining
-            if claim.name in planned and (view := views.get(claim.name)) is not None
+            if claim.name in planned and (view := views.get(NodeKey(claim.name))) is not None
         ]
-        return needed(nodes, withheld, others)
+        return needed(nodes, withheld, others, [(view.labels, view.pods) for view in views.values()])
 
     def lost(self, pod: Pod, claim_name: str) -> None:
         """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""

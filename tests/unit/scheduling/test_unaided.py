@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
@@ -22,6 +23,7 @@ WISH = WeightedPodAffinityTerm(weight=1, pod_affinity_term=meant(HOSTNAME, app("
 APART = of_app("apart", "1", affinity=Affinity(pod_anti_affinity=PodAffinity(preferred=(WISH,))))
 BY_ZONE = of_app("zonal", "1", topology_spread_constraints=(spread(ZONE, app("zonal")),))
 BY_HOST = of_app("even", "1", topology_spread_constraints=(spread(HOSTNAME, app("even")),))
+BY_ZONE_RUNS = pods(4, BY_ZONE, "runs")
 PINNED = of_app("pinned", "4", selector={ZONE: "b"})
 
 
@@ -35,9 +37,9 @@ def world(*nodes: tuple[str, int, Mapping[PodShape, int]]) -> list[OpenNode]:
     return made
 
 
-def asked(nodes: list[OpenNode], withheld: Any = (), others: tuple[Pod, ...] = ()) -> str:
+def asked(nodes: list[OpenNode], withheld: Any = (), others: tuple[Pod, ...] = (), running: Any = ()) -> str:
     """Whom `needed` names: nobody, everybody, or which pods."""
-    found = needed(nodes, withheld, others)
+    found = needed(nodes, withheld, others, running)
     may = {one.uid for node in nodes for one in node.planned} - set(withheld)
     assert found <= may
     if not found or found == may:
@@ -84,6 +86,21 @@ def test_who_would_be_left_is_nominated_and_nobody_else(nodes: list[OpenNode], w
 def test_pods_without_a_place_there_take_room_too() -> None:
     nodes = world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))
     assert asked(nodes, others=pods(4, SMALL, "stranger")) == "everybody"
+
+
+def test_pods_that_run_count_in_a_hard_spread() -> None:
+    """Four pods have to go to the zone that has none yet, wherever else there is room."""
+    nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
+    withheld = [one.uid for one in nodes[0].planned if one.shape is BY_ZONE]
+    assert asked(nodes, withheld) == "nobody"
+    ended = msgspec.structs.replace(BY_ZONE_RUNS[0], deleted=BY_ZONE_RUNS[0].created)
+    for running, whom in (
+        ([({ZONE: "b"}, BY_ZONE_RUNS[:4])], "everybody"),
+        ([({ZONE: "b"}, [ended] * 4)], "nobody"),
+        ([({"other": "b"}, BY_ZONE_RUNS[:4])], "nobody"),
+        ([({ZONE: "a"}, ()), ({ZONE: "c"}, ())], "everybody"),
+    ):
+        assert asked(nodes, withheld, running=running) == whom, running
 
 
 def test_pods_of_the_smallest_nodes_are_nominated_first() -> None:
