@@ -51,7 +51,7 @@ from provisioner.controllers.core.transitions import Transitions
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.observability.collector import Observer
 from provisioner.controllers.poller import Poller
-from provisioner.controllers.why.leader import Known, LeaderTypes
+from provisioner.controllers.why.leader import Known
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
@@ -552,6 +552,6 @@ def known(base: Base, ends: Ends, making: Provisioning, ending: Disruptions) -> 
         ending.ledger,
         making.growth,
         ends.live.waiting,
-        LeaderTypes(Worlds(base.provider_for("why"), base.policies), base.provider),
+        Worlds(base.provider_for("why"), base.policies),
         base.clock,
     )

@@ -95,7 +95,7 @@ class Types:
             except UserError as error:
                 self.why_not = str(error)
 
-    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The instance types of one pool, under the NodeOverlays in force; none where they are not known."""
         return self._overlaid(pool)
 
@@ -159,7 +159,7 @@ class Local:
         """The world of the instant. Cost: O(nodes + pods)."""
         gathered = world_of(
             self.snapshot,
-            self.types.of,
+            self.types.types_of,
             self.types.well_known_labels,
             self.types.manages,
             policies_of(self.options),
@@ -218,7 +218,7 @@ class Local:
             settings=settings_of(self.options),
             loops=self.loops,
             restless={name: until for name, until in still if until > snapshot.at},
-            types_of=lambda pool: self.types.of(pool) if self.types.manages(pool) else (),
+            types_of=lambda pool: self.types.types_of(pool) if self.types.manages(pool) else (),
         )
 
     def budgets(self) -> AllowanceLedger:
@@ -267,7 +267,7 @@ def local(objects: Objects, options: Options, at: datetime) -> Local:
     clock = At(at)
     types = Types(options, objects, clock)
     pools = {one.name: one for one in objects.of(resources.NODEPOOLS)}
-    by_pool = TypesByPool(pools.get, types.of)
+    by_pool = TypesByPool(pools.get, types.types_of)
 
     # kind by kind, as in `plan.questions`, where Nodes, NodeClaims and pods are changed on the way
     cluster = Cluster(by_pool.of_claim, clock, hold_ttl=options.hold_ttl, plan_ttl=options.plan_ttl)

@@ -45,6 +45,11 @@ class Worlds:
         """Labels over whose values the cluster spreads pods without constraints of their own by hard ones."""
         return SpreadDefaults(self._policies.spread).hard_keys
 
+    @property
+    def well_known_labels(self) -> frozenset[str]:
+        """The provider's."""
+        return self._provider.well_known_labels
+
     def manages(self, pool: NodePool) -> bool:
         """Whether a NodePool's node class is one of the provider's."""
         return manages(self._provider, pool.node_class_ref)

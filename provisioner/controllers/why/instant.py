@@ -29,7 +29,7 @@ class Types(Protocol):
         """Labels that nodes have although no NodePool says so."""
         ...
 
-    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
+    def types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """Those of one pool; none where they are not known."""
         ...
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.core import Node
-from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.disruption import Disruption
@@ -28,23 +26,6 @@ SECONDS: Final = 4.0
 """Longest time of one plan and of one pass: the leader has other work."""
 
 
-class LeaderTypes:
-    """Instance types as the provider has them now, with what it learnt, what was refused to it, discounts and reservations."""
-
-    def __init__(self, worlds: Worlds, provider: CloudProvider) -> None:
-        self._worlds, self._provider = worlds, provider
-
-    @property
-    def well_known_labels(self) -> frozenset[str]:
-        return frozenset(self._provider.well_known_labels)
-
-    def of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        return self._worlds.types_of(pool)
-
-    def manages(self, pool: NodePool) -> bool:
-        return self._worlds.manages(pool)
-
-
 @dataclass(frozen=True)
 class Known:
     """The parts of a term that are asked."""
@@ -55,7 +36,7 @@ class Known:
     ledger: BudgetLedger
     growth: GrowthLedger
     postponed: Callable[[], Mapping[str, str]]
-    types: LeaderTypes
+    worlds: Worlds
     clock: Clock
 
     def now(self) -> "LeaderInstant":
@@ -70,8 +51,9 @@ class LeaderInstant:
     snapshot: Snapshot
 
     @property
-    def types(self) -> LeaderTypes:
-        return self.known.types
+    def types(self) -> Worlds:
+        """Instance types as the provider has them now, with what it learnt, what was refused to it, discounts and reservations."""
+        return self.known.worlds
 
     @functools.cached_property
     def prepared(self) -> Prepared:

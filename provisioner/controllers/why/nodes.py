@@ -136,7 +136,7 @@ def _find(instant: Instant, name: str, *, nodes: bool, claims: bool) -> NodeView
 def _place(instant: Instant, node: NodeView) -> Place:
     pool = next((one.pool for one in instant.snapshot.pools if one.pool.name == node.pool), None)
     kind = node.labels.get(names.INSTANCE_TYPE_LABEL, "")
-    types = instant.types.of(pool) if pool is not None and instant.types.manages(pool) else ()
+    types = instant.types.types_of(pool) if pool is not None and instant.types.manages(pool) else ()
     price = costs.price_of(node.labels, next((one for one in types if one.name == kind), None))
     return Place(
         node=node.name,
