@@ -3,8 +3,9 @@
 A listener matches the types that concern it; mypy then knows what `old` and `new` are.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.core import (
@@ -107,7 +108,5 @@ Change: TypeAlias = (
 )
 
 
-class Listener(Protocol):
-    """Who is told of every change, in the thread of the watch, after the state has taken it in: put work into a queue."""
-
-    def __call__(self, change: Change, /) -> None: ...
+Listener: TypeAlias = Callable[[Change], None]
+"""Who is told of every change, in the thread of the watch, after the state has taken it in: put work into a queue."""

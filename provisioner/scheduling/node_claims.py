@@ -83,14 +83,14 @@ def planned_claim(
     return NewClaim(body, _read_back(body), planned.pods, planned.min_values_relaxed)
 
 
-def static_claim(pool: NodePool, name: str, annotations: Mapping[str, str] = _NO_ANNOTATIONS) -> NewClaim:
+def static_claim(pool: NodePool, name: str) -> NewClaim:
     """The NodeClaim for one node of a static NodePool: what the template says, and nothing of pods.
 
     Raises:
         RequirementError: the template's requirements cannot be read.
     """
     requirements = template_requirements(pool)
-    body = _body(pool, name, {}, {names.MIN_VALUES_RELAXED: "false", **annotations}, requirements, EMPTY)
+    body = _body(pool, name, {}, {names.MIN_VALUES_RELAXED: "false"}, requirements, EMPTY)
     return NewClaim(body, _read_back(body))
 
 

@@ -8,7 +8,6 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
@@ -18,7 +17,7 @@ from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.cloudprovider.aws.interruption import notices
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
-from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue, Received
 from provisioner.cloudprovider.aws.launch.orders import offer_of
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
@@ -53,18 +52,6 @@ _WAITED = histogram(
 _log = logs.get_logger(__name__)
 
 
-class Messages(Protocol):
-    """The queue: `InterruptionQueue`."""
-
-    def receive(self) -> Sequence[Received]:
-        """Some messages, after a while none."""
-        ...
-
-    def delete(self, messages: Sequence[Received]) -> int:
-        """Delete them; how many were deleted."""
-        ...
-
-
 class QueueReader:
     """One thread that waits for messages.
 
@@ -75,7 +62,7 @@ class QueueReader:
 
     def __init__(
         self,
-        queue: Messages,
+        queue: InterruptionQueue,
         interruptions: Interruptions,
         cluster: Cluster,
         recorder: Recorder,

@@ -155,14 +155,13 @@ def test_a_claim_without_its_node_pool_is_a_mistake() -> None:
 def test_a_static_claim_says_what_the_template_says_and_nothing_of_pods() -> None:
     arch = {"key": names.ARCH_LABEL, "operator": "In", "values": ["arm64"]}
     of = with_template({"metadata": {"labels": {"team": "a"}}}, requirements=(arch,))
-    new = static_claim(of, "general-abcde", {"command": "c-1"})
+    new = static_claim(of, "general-abcde")
     labels = {"team": "a", names.NODEPOOL_LABEL: "general", "karpenter.kwok.sh/kwoknodeclass": "default"}
     assert new.body["metadata"]["labels"] == labels
     assert new.body["metadata"]["annotations"] == {
         names.NODEPOOL_HASH: nodepool_hash(of.spec.template),
         names.NODEPOOL_HASH_VERSION: "v3",
         names.MIN_VALUES_RELAXED: "false",
-        "command": "c-1",
     }
     written = {one.key: one.values for one in new.claim.spec.requirements}
     assert written == {key: (value,) for key, value in labels.items()} | {names.ARCH_LABEL: ("arm64",)}

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.interruption import interruption_of
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.interruption.queue import Received
+from provisioner.cloudprovider.aws.interruption.queue import InterruptionQueue, Received
 from provisioner.cloudprovider.aws.launch.orders import offer_of
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages, Standing
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
@@ -81,7 +81,7 @@ class Stage:
         self.book.note({"cr-1": 3}, NOON)
         interruptions = self.server.interruptions(workers)
         self.reader = QueueReader(
-            self.queue,
+            cast(InterruptionQueue, self.queue),
             interruptions,
             self.world.cluster,
             self.server.recorder,
