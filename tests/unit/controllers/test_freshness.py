@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
@@ -44,11 +45,11 @@ CASES = {
 @pytest.mark.parametrize(("watch", "says"), CASES.values(), ids=CASES)
 def test_a_watch(watch: Watch, says: str) -> None:
     watch.synced.set()
-    assert stale([watch]) == says
+    assert stale([cast(Any, watch)]) == says
     fine = Watch()
     fine.synced.set()
-    assert stale([fine, watch]) == says
+    assert stale([cast(Any, fine), cast(Any, watch)]) == says
 
 
 def test_a_watch_that_never_was_complete() -> None:
-    assert stale([Watch()]) == "the cache of pods is not synced"
+    assert stale([cast(Any, Watch())]) == "the cache of pods is not synced"

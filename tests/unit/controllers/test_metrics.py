@@ -1,6 +1,7 @@
 """Metrics that come and go."""
 
 import threading
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -79,7 +80,7 @@ def test_passes_that_ran_out_of_time_are_counted_from_nought(kind: str) -> None:
 
 def test_the_cluster_state_is_synced_only_as_long_as_every_watch_is_heard() -> None:
     watch = Watch()
-    metrics.sync(lambda: not stale([watch]), lambda: 0.0)
+    metrics.sync(lambda: not stale([cast(Any, watch)]), lambda: 0.0)
     assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 0.0
     watch.synced.set()
     assert REGISTRY.get_sample_value("karpenter_cluster_state_synced") == 1.0
