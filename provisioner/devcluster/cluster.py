@@ -83,13 +83,11 @@ class DevCluster:
         *,
         temporary: bool = False,
         extender: bool | None = None,
-        node_grace_seconds: int | None = None,
         audit: bool = False,
         metrics: bool | None = None,
         env: Mapping[str, str] | None = None,
         source: binaries.Source | None = None,
         progress: Progress = SILENT,
-        clock: Clock | None = None,
     ) -> None:
         """Describe a cluster; nothing is started or written.
 
@@ -98,15 +96,12 @@ class DevCluster:
             temporary: it is stopped and deleted at `down`, or when this program ends in any way.
             extender: whether kube-scheduler asks the extender (at the port reserved for it; while nothing answers
                 there, kube-scheduler goes on without). None: as the cluster of that name has it, yes for a new one.
-            node_grace_seconds: how long a fake node may be silent before it counts as unreachable. None: as the
-                cluster of that name has it, 40 for a new one.
             audit: whether the API server writes down who changed what, see `audit_log`.
             metrics: whether metrics-server runs, with the usage of pods that ClusterResourceUsages of kwok tell; it is
                 built first where it is missing. None: as the cluster of that name has it, no for a new one.
             env: environment variables; this process's by default.
             source: how to make missing programs; a Go build by default.
             progress: hears of long steps.
-            clock: for tests.
 
         Raises:
             StateError: a name that cannot be used.
@@ -118,17 +113,16 @@ class DevCluster:
         self.temporary = temporary
         self._source = source or GoBuild(self.env)
         self._progress = progress
-        self._clock = clock or SystemClock()
+        self._clock: Final[Clock] = SystemClock()
         directory = paths.state_root(self.env) / self.name
         known = None
         with contextlib.suppress(StateError):  # damaged: `down` must work all the same, and `up` will say it
             known = saved.load(directory)
-        known = known or Saved({}, extender=True, node_grace_seconds=40, owner=None)
+        known = known or Saved({}, extender=True, owner=None)
         self._layout = Layout(
             directory,
             known.ports,
             known.extender if extender is None else extender,
-            known.node_grace_seconds if node_grace_seconds is None else node_grace_seconds,
             audit,
             known.metrics if metrics is None else metrics,
         )
@@ -587,7 +581,7 @@ class DevCluster:
 
     def _save(self) -> None:
         layout = self._layout
-        Saved(layout.ports, layout.extender, layout.node_grace_seconds, self._owner, layout.metrics).write(self.dir)
+        Saved(layout.ports, layout.extender, self._owner, layout.metrics).write(self.dir)
 
     def _sweep(self) -> None:
         """Remove temporary clusters that were left behind: their program is gone and so is the reaper."""

@@ -67,6 +67,8 @@ SERVICE_CIDR: Final = "10.96.0.0/16"
 SERVICE_ADDRESS: Final = "10.96.0.1"  # of the Service `kubernetes`, the first of the range
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 FAKE_NODE_SELECTOR: Final = "kwok.x-k8s.io/node=fake"
+NODE_GRACE_SECONDS: Final = 40
+"""A node that misses its lease for so long counts as unreachable; leases last as long and are renewed four times as often."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ class Layout:
     Attributes:
         ports: loopback port by name (`ports.PORT_NAMES`).
         extender: whether kube-scheduler is told of the extender.
-        node_grace_seconds: how long a node may miss its lease before it counts as unreachable; leases last as long
-            and are renewed four times as often.
         audit: whether the API server writes down who changed what.
         metrics: whether metrics-server is one of the components.
     """
@@ -85,7 +85,6 @@ class Layout:
     directory: Path
     ports: Mapping[str, int]
     extender: bool = True
-    node_grace_seconds: int = 40
     audit: bool = False
     metrics: bool = False
 
@@ -275,7 +274,7 @@ def _controller_manager(layout: Layout) -> list[str]:
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         "--node-monitor-period=1s",
-        f"--node-monitor-grace-period={layout.node_grace_seconds}s",
+        f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
         "--controllers=" + ",".join(f"{name}-controller" for name in CONTROLLERS),
         "--profiling=false",
         *([f"--horizontal-pod-autoscaler-sync-period={HPA_SYNC_SECONDS}s"] if layout.metrics else []),
@@ -306,7 +305,7 @@ def _kwok(layout: Layout) -> list[str]:
         f"--node-ip={LOOPBACK}",
         f"--node-port={layout.ports['kwok']}",
         f"--server-address={LOOPBACK}:{layout.ports['kwok']}",  # by default it listens on every address
-        f"--node-lease-duration-seconds={layout.node_grace_seconds}",
+        f"--node-lease-duration-seconds={NODE_GRACE_SECONDS}",
         *_usage(layout),
     ]
 

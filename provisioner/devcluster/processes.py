@@ -105,12 +105,7 @@ def send(record: Record, number: signal.Signals) -> bool:
     return True
 
 
-def stop(
-    record: Record,
-    clock: Clock,
-    term_seconds: float = TERM_SECONDS,
-    kill_seconds: float = KILL_SECONDS,
-) -> bool:
+def stop(record: Record, clock: Clock, term_seconds: float = TERM_SECONDS) -> bool:
     """SIGTERM, a bounded wait, SIGKILL, a bounded wait; to the whole group. A stopped process is continued first.
 
     Returns:
@@ -122,7 +117,7 @@ def stop(
     if wait_gone(record, clock, term_seconds):
         return True
     send(record, signal.SIGKILL)
-    return wait_gone(record, clock, kill_seconds)
+    return wait_gone(record, clock, KILL_SECONDS)
 
 
 def wait_gone(record: Record, clock: Clock, seconds: float) -> bool:

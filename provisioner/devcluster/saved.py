@@ -17,14 +17,12 @@ class Saved:
 
     Attributes:
         extender: whether kube-scheduler is told of the extender.
-        node_grace_seconds: how long a fake node may be silent.
         owner: the program that a temporary cluster lives and dies with; None for a lasting one.
         metrics: whether metrics-server is part of it.
     """
 
     ports: Mapping[str, int]
     extender: bool
-    node_grace_seconds: int
     owner: Record | None
     metrics: bool = False
 
@@ -55,7 +53,6 @@ def load(directory: Path) -> Saved | None:
         return Saved(
             numbers,
             bool(document["extender"]),
-            int(document["node_grace_seconds"]),
             None if owner is None else Record(**owner),
             bool(document.get("metrics", False)),
         )

@@ -221,26 +221,21 @@ class Client:
             if not token:
                 return objects
 
-    def create(
-        self, resource: Resource[T], body: object, namespace: str = "", dry_run: bool = False, *, retry: bool = False
-    ) -> T:
+    def create(self, resource: Resource[T], body: object, namespace: str = "", *, retry: bool = False) -> T:
         """Create one object.
 
         Args:
             resource: the kind.
             body: anything msgspec encodes; apiVersion and kind included.
             namespace: where to.
-            dry_run: validate and answer, store nothing.
             retry: send again even if a first try may have arrived; the caller can tell AlreadyExists by itself from its own success.
         """
-        query = {"dryRun": "All"} if dry_run else None
         answer = self._send(
             "POST",
             resource.path(namespace),
             encode(body),
-            query=query,
             headers=_JSON,
-            counts=None if dry_run else ("create", resource.plural),
+            counts=("create", resource.plural),
             repeatable=retry,
         )
         return _decode(resource, answer)
@@ -294,17 +289,15 @@ class Client:
         body: object,
         manager: str,
         namespace: str = "",
-        subresource: str = "",
-        force: bool = True,
     ) -> T:
         """Server-side apply: create the object, or own exactly the fields of `body` in it as `manager`."""
         answer = self._send(
             "PATCH",
-            resource.path(namespace, name, subresource),
+            resource.path(namespace, name),
             encode(body),
-            query={"fieldManager": manager, "force": "true" if force else "false"},
+            query={"fieldManager": manager, "force": "true"},
             headers=_PATCH_TYPES["apply"],
-            counts=("apply", _full_name(resource, subresource)),
+            counts=("apply", resource.plural),
         )
         return _decode(resource, answer)
 

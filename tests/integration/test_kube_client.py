@@ -84,12 +84,6 @@ def test_refusals_have_their_meaning(kube: Client, plane: DevCluster) -> None:
         stranger.list(MAPS, NAMESPACE)
 
 
-def test_a_dry_run_stores_nothing(kube: Client) -> None:
-    kube.create(MAPS, config_map("dry"), NAMESPACE, dry_run=True)
-    with pytest.raises(NotFound):
-        kube.get(MAPS, "dry", NAMESPACE)
-
-
 def test_a_list_is_whole_whatever_the_size_of_its_pages(kube: Client) -> None:
     with pool(8) as threads:
         run_parallel(threads, lambda number: kube.create(MAPS, config_map(f"page-{number}"), NAMESPACE), range(25))

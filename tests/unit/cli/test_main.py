@@ -163,7 +163,7 @@ def test_errors_cannot_write_to_the_terminal(
 def test_a_component_s_log_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     there = tmp_path / "state" / "dovetail" / "dev" / "default"
     (there / "logs").mkdir(parents=True)
-    Saved(dict.fromkeys(PORT_NAMES, 1), extender=True, node_grace_seconds=40, owner=None).write(there)
+    Saved(dict.fromkeys(PORT_NAMES, 1), extender=True, owner=None).write(there)
     (there / "logs" / "etcd.log").write_text("\tpod \x1b[2J\n", encoding="utf-8")
     result = CliRunner().invoke(dovetail, ["dev", "logs", "etcd"], env={"XDG_STATE_HOME": str(tmp_path / "state")})
     assert result.output == "        pod ?[2J\n"

@@ -89,9 +89,8 @@ def test_the_controllers_that_tests_rely_on_are_named_once_each() -> None:
 
 
 def test_leases_of_fake_nodes_last_as_long_as_the_grace_of_the_node_controller() -> None:
-    layout = Layout(Path("/cluster"), PORTS, node_grace_seconds=7)
-    assert "--node-monitor-grace-period=7s" in command("kube-controller-manager", layout)
-    assert "--node-lease-duration-seconds=7" in command("kwok", layout)
+    assert "--node-monitor-grace-period=40s" in command("kube-controller-manager", LAYOUT)
+    assert "--node-lease-duration-seconds=40" in command("kwok", LAYOUT)
 
 
 def test_an_audit_log_is_written_where_it_is_asked_for() -> None:

@@ -13,7 +13,7 @@ from provisioner.devcluster.processes import Record
 from provisioner.devcluster.saved import Saved
 
 PORTS = {name: 20000 + number for number, name in enumerate(PORT_NAMES)}
-LASTING = Saved(PORTS, extender=False, node_grace_seconds=9, owner=None)
+LASTING = Saved(PORTS, extender=False, owner=None)
 
 
 def this_process() -> Record:
