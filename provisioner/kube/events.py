@@ -24,7 +24,7 @@ from provisioner.support.clock import Clock
 EventType = Literal["Normal", "Warning"]
 
 DEFAULT_TTL_SECONDS = 120.0
-QUEUE_SIZE = 1000
+QUEUE_SIZE = 1000  # events that wait; beyond it the oldest is dropped and counted
 REMEMBERED = 4096  # sentences, for dedupe and for counts
 MAX_MESSAGE = 1024  # characters that the API server takes
 MAX_NAME = 253
@@ -40,7 +40,10 @@ LIMITS: Mapping[str, tuple[float, int]] = {
     "DoNotDisruptUntil": (2.0, 100),
     "DoNotDisruptGracePeriodElapsed": (2.0, 100),
 }
-"""Per reason: events a second, and how many at once. Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`."""
+"""Per reason: events a second, and how many at once; others are not limited.
+
+Source of the first: karpenter `pkg/controllers/provisioning/scheduling/events.go`.
+"""
 
 TTL_SECONDS: Mapping[str, float] = dict.fromkeys(
     ("DisruptionBlocked", "DisruptionLoop", "NodeRepairBlocked", "Unconsolidatable"), 900.0
@@ -108,8 +111,6 @@ class Recorder:
 
     Args:
         component: who speaks, e.g. "karpenter".
-        limits: per reason (events a second, at once); reasons that are missing are not limited.
-        queue_size: events that wait at most; beyond it the oldest is dropped and counted.
 
     Attributes:
         published: events handed over to be written.
@@ -117,23 +118,13 @@ class Recorder:
         dropped: lost because the queue was full or the server refused them.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        component: str,
-        clock: Clock,
-        *,
-        limits: Mapping[str, tuple[float, int]] = LIMITS,
-        queue_size: int = QUEUE_SIZE,
-    ) -> None:
+    def __init__(self, client: Client, component: str, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self.component = component
-        self._limits = limits
         self._allowances: dict[str, _Allowance] = {}
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()  # to the time until which it is not said again
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()  # touched by the thread only
         self._queue: deque[_Saying] = deque()
-        self._queue_size = queue_size
         self._numbers = itertools.count()
         self._wake = threading.Condition()
         self._busy = False
@@ -176,7 +167,7 @@ class Recorder:
                 self._said.move_to_end(sameness)
                 if len(self._said) > REMEMBERED:
                     self._said.popitem(last=False)
-            if len(self._queue) >= self._queue_size:
+            if len(self._queue) >= QUEUE_SIZE:
                 self._queue.popleft()
                 self.dropped += 1
             self._queue.append(_Saying(ref, type, reason, message[:MAX_MESSAGE], self._now()))
@@ -209,7 +200,7 @@ class Recorder:
         return ttl > 0 and self._said.get(sameness, float("-inf")) > now
 
     def _is_allowed(self, reason: str, now: float) -> bool:
-        limit = self._limits.get(reason)
+        limit = LIMITS.get(reason)
         if limit is None:
             return True
         if reason not in self._allowances:

@@ -168,7 +168,6 @@ class KeyedQueue:
         self._threads: list[threading.Thread] = []
         self._started = False
         self._stopping = False
-        self._draining = False
 
     def __repr__(self) -> str:
         with self._lock:
@@ -234,21 +233,15 @@ class KeyedQueue:
         with self._lock:
             return not self._schedule.running and not self._schedule.ready(self._clock.monotonic())
 
-    def stop(self, timeout: float = 10.0, *, drain: bool = False) -> bool:
-        """Take no more keys and end the threads; what runs is finished.
-
-        Args:
-            timeout: seconds to wait for the threads.
-            drain: first work off the keys that are due now; keys for later are dropped either way.
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Take no more keys and end the threads, for which it waits so many seconds; what runs is finished.
 
         Returns:
             Whether every thread ended in time. Called by one of its own threads, it does not wait for that one.
         """
         with self._lock:
             self._stopping = True
-            self._draining = drain
-            if not drain:
-                self._schedule.clear()
+            self._schedule.clear()
             self._lock.notify_all()
         threads = [thread for thread in self._threads if thread is not threading.current_thread()]
         return join_all(threads, timeout, self._clock)
@@ -282,7 +275,7 @@ class KeyedQueue:
         with self._lock:
             while True:
                 now = self._clock.monotonic()
-                if self._stopping and not (self._draining and self._schedule.ready(now)):
+                if self._stopping:
                     return None
                 key = self._schedule.pop(now)
                 at = self._schedule.next_time()

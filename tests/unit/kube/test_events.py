@@ -1,5 +1,4 @@
 import threading
-from typing import Any
 
 import pytest
 
@@ -36,10 +35,10 @@ class Server:
         return [(sent.method, str(sent.body.get("message") or sent.body.get("count"))) for sent in self.sent]
 
 
-def recorder(**options: Any) -> tuple[Recorder, Server, FakeClock]:
+def recorder() -> tuple[Recorder, Server, FakeClock]:
     clock, server = FakeClock(), Server()
     return (
-        Recorder(Client(FakeApi(respond=server.respond, clock=clock), clock), "karpenter", clock, **options),
+        Recorder(Client(FakeApi(respond=server.respond, clock=clock), clock), "karpenter", clock),
         server,
         clock,
     )
@@ -148,8 +147,9 @@ def test_an_event_that_the_server_forgot_is_made_anew() -> None:
     events.stop()
 
 
-def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
-    events, server, _ = recorder(queue_size=3)
+def test_a_full_queue_drops_the_oldest_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provisioner.kube.events.QUEUE_SIZE", 3)
+    events, server, _ = recorder()
     server.gate.clear()
     events.publish(POD, "Normal", "A", "under way")
     assert server.asked.wait(5)

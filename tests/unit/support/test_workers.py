@@ -222,18 +222,6 @@ def test_stop_finishes_what_runs_and_drops_the_rest() -> None:
     assert len(work.runs) == 1
 
 
-def test_a_drain_works_off_what_is_due_and_leaves_what_is_for_later() -> None:
-    work = Working()
-    work.gate.clear()
-    queue = KeyedQueue("test", work)
-    queue.add_all(["a", "b", "c"])
-    queue.add_after("later", 3600)
-    queue.start()
-    work.gate.set()
-    assert queue.stop(drain=True)
-    assert sorted(work.runs) == ["a", "b", "c"]
-
-
 def test_a_key_never_waits_behind_others_while_a_thread_may_be_started() -> None:
     for added in (False, True):
         together = threading.Barrier(8, timeout=WAIT)
