@@ -224,9 +224,6 @@ class _Arrivals:
             with self.condition:
                 self.condition.notify_all()
 
-    def on_sync(self) -> None:
-        pass
-
 
 class Heartbeat:
     """Whether the holder of a Lease renews it.

@@ -162,9 +162,6 @@ class ShareLedger:
             if new is not None and old is None:
                 self._drop(new.review)
 
-    def on_sync(self) -> None:
-        """Nothing: the events of the first list were taken in."""
-
     def _forget(self) -> None:
         now = self._clock.monotonic()
         while self._admitted:

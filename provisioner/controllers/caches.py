@@ -78,9 +78,6 @@ class _Feed(Generic[T]):
         """One change; `kind` follows from which of the two is there."""
         self._on_event(old, new)
 
-    def on_sync(self) -> None:
-        """A list is complete; nothing depends on when."""
-
 
 class Caches:
     """The watches of the provisioner and the state that they feed; the same in every replica.

@@ -123,6 +123,11 @@ class Handler(Protocol[T_contra]):
         """One change: ADDED has no `old`, DELETED no `new` (its `old` is the last state that we knew)."""
         ...
 
+
+@runtime_checkable
+class SyncHandler(Protocol):
+    """A handler that also wants to hear of complete lists."""
+
     def on_sync(self) -> None:
         """Everything that was there when we asked has been delivered; called after each complete list, the first and later ones."""
         ...
@@ -470,7 +475,8 @@ class Reflector(Generic[T]):
         _log.debug(messages.LISTED_OBJECTS, resource=str(self.resource), objects=len(self.store), version=version)
         for handler in self._handlers:
             try:
-                handler.on_sync()
+                if isinstance(handler, SyncHandler):
+                    handler.on_sync()
             except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(

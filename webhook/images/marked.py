@@ -140,9 +140,6 @@ class MarkedPods:
         if kind is EventKind.ADDED:
             self._look_at([key])
 
-    def on_sync(self) -> None:
-        """Nothing: the events of the list were taken in."""
-
     def _found(self, key: Key) -> None:
         with self._lock:
             pods = self._wait_for.pop(key, set())

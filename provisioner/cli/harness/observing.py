@@ -28,9 +28,6 @@ class _Handler(Generic[T]):
         if item is not None:
             self._act(item, kind is EventKind.DELETED)
 
-    def on_sync(self) -> None:
-        pass
-
     def bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
         self._bad()
 
