@@ -17,6 +17,7 @@ from provisioner.kube import messages
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.lease import LostLease
+from provisioner.kube.limits import TokenBucket
 from provisioner.kube.resources import EVENTS
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
@@ -88,24 +89,6 @@ class _Written:
     count: int
 
 
-class _Allowance:
-    """How many events of one reason may still go; a token bucket that refuses rather than waits."""
-
-    __slots__ = ("burst", "filled", "rate", "tokens")
-
-    def __init__(self, rate: float, burst: int, now: float) -> None:
-        self.rate, self.burst = rate, burst
-        self.tokens, self.filled = float(burst), now
-
-    def take(self, now: float) -> bool:
-        self.tokens = min(float(self.burst), self.tokens + (now - self.filled) * self.rate)
-        self.filled = now
-        if self.tokens < 1.0:
-            return False
-        self.tokens -= 1.0
-        return True
-
-
 class Recorder:
     """Publishes events without ever holding up its caller; thread-safe, one thread of its own.
 
@@ -121,7 +104,7 @@ class Recorder:
     def __init__(self, client: Client, component: str, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self.component = component
-        self._allowances: dict[str, _Allowance] = {}
+        self._allowances: dict[str, TokenBucket] = {}
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()  # to the time until which it is not said again
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()  # touched by the thread only
         self._queue: deque[_Saying] = deque()
@@ -159,7 +142,7 @@ class Recorder:
         sameness = (reason, *(dedupe or (ref.kind, ref.namespace, ref.name, ref.uid, message)))
         with self._wake:
             now = self._clock.monotonic()
-            if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(reason, now):
+            if self._stopping or self._is_repeated(sameness, now, ttl) or not self._is_allowed(reason):
                 self.suppressed += 1
                 return
             if ttl > 0:
@@ -199,13 +182,13 @@ class Recorder:
     def _is_repeated(self, sameness: tuple[str, ...], now: float, ttl: float) -> bool:
         return ttl > 0 and self._said.get(sameness, float("-inf")) > now
 
-    def _is_allowed(self, reason: str, now: float) -> bool:
+    def _is_allowed(self, reason: str) -> bool:
         limit = LIMITS.get(reason)
         if limit is None:
             return True
         if reason not in self._allowances:
-            self._allowances[reason] = _Allowance(*limit, now)
-        return self._allowances[reason].take(now)
+            self._allowances[reason] = TokenBucket(*limit, self._clock)
+        return self._allowances[reason].spare()
 
     def _work(self) -> None:
         pulse = heartbeat.pulse("events")

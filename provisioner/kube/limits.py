@@ -1,4 +1,4 @@
-"""The client-side rate limit: so many requests at once, so many per second after that, first come first served."""
+"""So many at once, and so many per second after that: the client-side rate limit of requests, and of events."""
 
 import threading
 
@@ -29,10 +29,17 @@ class TokenBucket:
         if self.qps <= 0:
             return 0.0
         with self._lock:
-            now = self._clock.monotonic()
-            self._tokens = min(float(self.burst), self._tokens + (now - self._filled) * self.qps) - 1.0
-            self._filled = now
+            self._tokens = self._refilled() - 1.0
             return max(0.0, -self._tokens / self.qps)
+
+    def spare(self) -> bool:
+        """Take one token if there is one; whether there was."""
+        with self._lock:
+            self._tokens = self._refilled()
+            if self._tokens < 1.0:
+                return False
+            self._tokens -= 1.0
+            return True
 
     def take(self) -> float:
         """Take one token and wait until it may be used; how many seconds that took."""
@@ -40,3 +47,8 @@ class TokenBucket:
         if wait > 0:
             self._clock.sleep(wait)
         return wait
+
+    def _refilled(self) -> float:
+        now, before = self._clock.monotonic(), self._filled
+        self._filled = now
+        return min(float(self.burst), self._tokens + (now - before) * self.qps)
