@@ -181,15 +181,19 @@ def _of_all_pods(budget: core.PodDisruptionBudget) -> core.PodDisruptionBudget:
 
 def _kind(
     type_: type[T],
-    group: str,
-    version: str,
     plural: str,
-    kind: str,
     *,
     namespaced: bool,
     kept: Callable[[T], T] | None = None,
+    api_version: str = "",
+    kind: str = "",
 ) -> Resource[T]:
-    """`kept`: of a kind that tenants write and programs keep, the object without what nobody reads; asked of long ones alone."""
+    """A kind by the type that it is decoded to, which says what `api_version` and `kind` do not.
+
+    `kept`: of a kind that tenants write and programs keep, the object without what nobody reads; asked of long ones alone.
+    """
+    said = {one.name: one.default_factory for one in msgspec.structs.fields(cast("Any", type_))}
+    group, _, version = (api_version or said["api_version"]()).rpartition("/")
     decoder = msgspec.json.Decoder(type_).decode
 
     def bounded(data: bytes) -> T:
@@ -199,7 +203,7 @@ def _kind(
             check_kept(data, obj)
         return obj
 
-    return Resource(group, version, plural, kind, namespaced, decoder if kept is None else bounded)
+    return Resource(group, version, plural, kind or type_.__name__, namespaced, decoder if kept is None else bounded)
 
 
 def _noting_unknown(type_: type[T], newer: Callable[..., T]) -> Callable[[bytes], T]:
@@ -222,97 +226,63 @@ PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", namespaced=True, decode=
 SEATED_PODS: Resource[SeatedPod] = Resource(
     "", "v1", "pods", "Pod", namespaced=True, decode=decode_seated, identity=lambda seated: seated.pod
 )
-NODES = _kind(core.Node, "", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = _kind(core.Namespace, "", "v1", "namespaces", "Namespace", namespaced=False, kept=_unannotated)
-CONFIGMAPS = _kind(core.ConfigMap, "", "v1", "configmaps", "ConfigMap", namespaced=True)
-SECRETS = _kind(core.Secret, "", "v1", "secrets", "Secret", namespaced=True)
-SERVICES = _kind(core.Service, "", "v1", "services", "Service", namespaced=True)
-SERVICEACCOUNTS = _kind(Bare, "", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
-EVENTS = _kind(core.Event, "", "v1", "events", "Event", namespaced=True)
+NODES = _kind(core.Node, "nodes", namespaced=False)
+NAMESPACES = _kind(core.Namespace, "namespaces", namespaced=False, kept=_unannotated)
+CONFIGMAPS = _kind(core.ConfigMap, "configmaps", namespaced=True)
+SECRETS = _kind(core.Secret, "secrets", namespaced=True)
+SERVICES = _kind(core.Service, "services", namespaced=True)
+SERVICEACCOUNTS = _kind(Bare, "serviceaccounts", namespaced=True, api_version="v1", kind="ServiceAccount")
+EVENTS = _kind(core.Event, "events", namespaced=True)
 PVCS: Resource[core.PersistentVolumeClaim] = Resource(
     "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, decode=decode_volume_claim
 )
 PVS: Resource[core.PersistentVolume] = Resource(
     "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, decode=decode_volume
 )
-PODTEMPLATES = _kind(core.PodTemplate, "", "v1", "podtemplates", "PodTemplate", namespaced=True)
-LIMITRANGES = _kind(core.LimitRange, "", "v1", "limitranges", "LimitRange", namespaced=True, kept=_as_it_is)
-DAEMONSETS = _kind(core.DaemonSet, "apps", "v1", "daemonsets", "DaemonSet", namespaced=True, kept=_unlabelled)
-DEPLOYMENTS = _kind(core.Deployment, "apps", "v1", "deployments", "Deployment", namespaced=True)
-REPLICASETS = _kind(core.ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
-STATEFULSETS = _kind(core.StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
-PDBS = _kind(
-    core.PodDisruptionBudget,
-    "policy",
-    "v1",
-    "poddisruptionbudgets",
-    "PodDisruptionBudget",
-    namespaced=True,
-    kept=_of_all_pods,
+PODTEMPLATES = _kind(core.PodTemplate, "podtemplates", namespaced=True)
+LIMITRANGES = _kind(core.LimitRange, "limitranges", namespaced=True, kept=_as_it_is, api_version="v1")
+DAEMONSETS = _kind(core.DaemonSet, "daemonsets", namespaced=True, kept=_unlabelled)
+DEPLOYMENTS = _kind(core.Deployment, "deployments", namespaced=True)
+REPLICASETS = _kind(core.ReplicaSet, "replicasets", namespaced=True)
+STATEFULSETS = _kind(core.StatefulSet, "statefulsets", namespaced=True)
+PDBS = _kind(core.PodDisruptionBudget, "poddisruptionbudgets", namespaced=True, kept=_of_all_pods)
+LEASES = _kind(core.Lease, "leases", namespaced=True)
+STORAGECLASSES = _kind(core.StorageClass, "storageclasses", namespaced=False, api_version="storage.k8s.io/v1")
+CSINODES = _kind(core.CSINode, "csinodes", namespaced=False, api_version="storage.k8s.io/v1")
+VOLUMEATTACHMENTS = _kind(core.VolumeAttachment, "volumeattachments", namespaced=False)
+RUNTIMECLASSES = _kind(core.RuntimeClass, "runtimeclasses", namespaced=False, api_version="node.k8s.io/v1")
+PRIORITYCLASSES = _kind(core.PriorityClass, "priorityclasses", namespaced=False, api_version="scheduling.k8s.io/v1")
+NAMESPACE_LABELS = _kind(
+    core.LabelledNamespace, "namespaces", namespaced=False, kept=_as_it_is, api_version="v1", kind="Namespace"
 )
-LEASES = _kind(core.Lease, "coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
-STORAGECLASSES = _kind(core.StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
-CSINODES = _kind(core.CSINode, "storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
-VOLUMEATTACHMENTS = _kind(
-    core.VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
-)
-RUNTIMECLASSES = _kind(core.RuntimeClass, "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-PRIORITYCLASSES = _kind(
-    core.PriorityClass, "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
-)
-NAMESPACE_LABELS = _kind(core.LabelledNamespace, "", "v1", "namespaces", "Namespace", namespaced=False, kept=_as_it_is)
 # their selectors alone, for default spread constraints: the rest is most of such an object
 REPLICASET_SELECTORS = _kind(
-    core.PodSelecting, "apps", "v1", "replicasets", "ReplicaSet", namespaced=True, kept=_as_it_is
+    core.PodSelecting, "replicasets", namespaced=True, kept=_as_it_is, api_version="apps/v1", kind="ReplicaSet"
 )
 STATEFULSET_SELECTORS = _kind(
-    core.PodSelecting, "apps", "v1", "statefulsets", "StatefulSet", namespaced=True, kept=_as_it_is
+    core.PodSelecting, "statefulsets", namespaced=True, kept=_as_it_is, api_version="apps/v1", kind="StatefulSet"
 )
-SERVICE_SELECTORS = _kind(core.PodLabelling, "", "v1", "services", "Service", namespaced=True, kept=_as_it_is)
+SERVICE_SELECTORS = _kind(
+    core.PodLabelling, "services", namespaced=True, kept=_as_it_is, api_version="v1", kind="Service"
+)
 REPLICATIONCONTROLLER_SELECTORS = _kind(
-    core.PodLabelling, "", "v1", "replicationcontrollers", "ReplicationController", namespaced=True, kept=_as_it_is
+    core.PodLabelling,
+    "replicationcontrollers",
+    namespaced=True,
+    kept=_as_it_is,
+    api_version="v1",
+    kind="ReplicationController",
 )
-MUTATINGWEBHOOKS = _kind(
-    core.MutatingWebhookConfiguration,
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
-)
-VALIDATINGWEBHOOKS = _kind(
-    core.ValidatingWebhookConfiguration,
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
-CRDS = _kind(
-    core.CustomResourceDefinition,
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
+MUTATINGWEBHOOKS = _kind(core.MutatingWebhookConfiguration, "mutatingwebhookconfigurations", namespaced=False)
+VALIDATINGWEBHOOKS = _kind(core.ValidatingWebhookConfiguration, "validatingwebhookconfigurations", namespaced=False)
+CRDS = _kind(core.CustomResourceDefinition, "customresourcedefinitions", namespaced=False)
 NODEPOOLS: Resource[NodePool] = Resource(
     "karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False, decode=_noting_unknown(NodePool, NewerNodePool)
 )
-NODECLAIMS = _kind(NodeClaim, "karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
-NODEOVERLAYS = _kind(NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False)
-CAPACITYBUFFERS = _kind(
-    CapacityBuffer,
-    "autoscaling.x-k8s.io",
-    "v1beta1",
-    "capacitybuffers",
-    "CapacityBuffer",
-    namespaced=True,
-    kept=_unlabelled,
-)
-KWOKNODECLASSES = _kind(
-    KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False
-)
+NODECLAIMS = _kind(NodeClaim, "nodeclaims", namespaced=False)
+NODEOVERLAYS = _kind(NodeOverlay, "nodeoverlays", namespaced=False)
+CAPACITYBUFFERS = _kind(CapacityBuffer, "capacitybuffers", namespaced=True, kept=_unlabelled)
+KWOKNODECLASSES = _kind(KWOKNodeClass, "kwoknodeclasses", namespaced=False)
 EC2NODECLASSES: Resource[EC2NodeClass] = Resource(
     "karpenter.k8s.aws",
     "v1",
@@ -321,7 +291,9 @@ EC2NODECLASSES: Resource[EC2NodeClass] = Resource(
     namespaced=False,
     decode=_noting_unknown(EC2NodeClass, NewerEC2NodeClass),
 )
-PROVISIONERS = _kind(OldObject, "karpenter.sh", "v1alpha5", "provisioners", "Provisioner", namespaced=False)
+PROVISIONERS = _kind(
+    OldObject, "provisioners", namespaced=False, api_version="karpenter.sh/v1alpha5", kind="Provisioner"
+)
 AWSNODETEMPLATES = _kind(
-    OldObject, "karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate", namespaced=False
+    OldObject, "awsnodetemplates", namespaced=False, api_version="karpenter.k8s.aws/v1alpha1", kind="AWSNodeTemplate"
 )
