@@ -6,9 +6,9 @@ which part carries out what the state wants done.
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
@@ -61,14 +61,6 @@ HOUSEKEEPING_PATIENCE_SECONDS = 300.0
 EXPIRE_SECONDS = 1.0
 POOL_DELAY_SECONDS = 1.0
 _log = logs.get_logger(__name__)
-
-
-class Stoppable(Protocol):
-    """A part with threads of its own."""
-
-    def stop(self) -> object:
-        """Finish what is under way and act no more."""
-        ...
 
 
 class Controllers:
@@ -181,23 +173,23 @@ class Controllers:
         self._stop.set()
         if self._observability.observer is not None:
             self._observability.observer.stop()
-        parts: tuple[Stoppable, ...] = (
-            self._provisioning.planner,
-            self._provisioning.intake,
-            self._disruptions.voluntary,
-            self._disruptions.forceful,
-            self._disruptions.drift,
-            self._provisioning.static,
-            self._provisioning.buffers,
-            self._observability.overlays,
-            self._own,
-            self._ends.garbage,
-            self._joining.registrar,
-            self._share_repair,
-            *self._certificates,
-            *self._queues,
+        stops: tuple[Callable[[], object], ...] = (
+            self._provisioning.planner.stop,
+            self._provisioning.intake.stop,
+            self._disruptions.voluntary.stop,
+            self._disruptions.forceful.stop,
+            self._disruptions.drift.stop,
+            self._provisioning.static.stop,
+            self._provisioning.buffers.stop,
+            self._observability.overlays.stop,
+            self._own.stop,
+            self._ends.garbage.stop,
+            self._joining.registrar.stop,
+            self._share_repair.stop,
+            *(rotation.stop for rotation in self._certificates),
+            *(queue.stop for queue in self._queues),
         )
-        ended = stop_all((part.stop for part in parts), STOP_SECONDS)
+        ended = stop_all(stops, STOP_SECONDS)
         threads = (self._writers.creates, self._writers.notes, self._joining.threads)
         ended &= stop_all((pool.close for pool in threads), WRITERS_STOP_SECONDS)
         if not ended:
