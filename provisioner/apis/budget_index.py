@@ -1,10 +1,13 @@
-"""Which PodDisruptionBudgets of a namespace select a pod, without asking each of them. Pure."""
+"""Which PodDisruptionBudgets select a pod, without asking each of them, and which of them keep it from being evicted. Pure."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from provisioner.apis import names
 from provisioner.apis.core import PodDisruptionBudget
+from provisioner.apis.eviction import asks_no_budget, refuses
 from provisioner.apis.meta import LabelSelector, selects
 from provisioner.apis.pods import Pod
 
@@ -53,6 +56,52 @@ class BudgetIndex:
             found += self._by_label.get(pair, ())
         mine = (one for one in found if selects(one.spec.selector, labels))
         return tuple(sorted(mine, key=lambda one: one.metadata.name))
+
+
+class PodBudgets:
+    """PodDisruptionBudgets, asked pod by pod; what equal pods are told is remembered."""
+
+    def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]]) -> None:
+        self._by_namespace: Final = by_namespace
+        self._indexed: Final[dict[str, BudgetIndex]] = {}
+        self._known: Final[dict[tuple[str, str], tuple[PodDisruptionBudget, ...]]] = {}
+
+    def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Those that select the pod, by name."""
+        if pod.namespace not in self._by_namespace:
+            return ()
+        index = self._indexed.get(pod.namespace)
+        if index is None:
+            index = self._indexed[pod.namespace] = BudgetIndex(self._by_namespace[pod.namespace])
+        if not index.keys.isdisjoint(names.PER_POD_LABELS):
+            return index.of(pod)
+        key = pod.namespace, pod.shape.key
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = index.of(pod)
+        return found
+
+    def waves(self, pods: Iterable[Pod]) -> float:
+        """How often, at the least, as many as budgets allow at the moment must go until all of these have; infinity where one allows nothing."""
+        allowed: dict[str, int] = {}
+        wanted = Counter[str]()
+        for pod in pods:
+            for one in self.of(pod):
+                key = one.metadata.key
+                wanted[key] += 1
+                allowed[key] = one.status.disruptions_allowed
+        return max(
+            (math.ceil(count / most) if (most := allowed[key]) > 0 else math.inf for key, count in wanted.items()),
+            default=1,
+        )
+
+    def holding(self, pod: Pod, *, soon: bool = False) -> tuple[PodDisruptionBudget, ...]:
+        """Those for which the Eviction API refuses the pod now: all that select it where they are several, since it supports one; none where it may go.
+
+        `soon` as of `asks_no_budget`.
+        """
+        mine = () if asks_no_budget(pod, soon=soon) else self.of(pod)
+        return mine if len(mine) > 1 else tuple([one for one in mine if refuses(one, pod)])
 
 
 def _keys(selector: LabelSelector) -> Iterator[str]:

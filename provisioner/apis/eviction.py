@@ -7,9 +7,12 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod
 
 
-def asks_no_budget(pod: Pod) -> bool:
-    """Whether the pod is evicted whatever budgets select it, and however many: it has not started, is done, or ends already."""
-    return pod.phase in ("Pending", "Succeeded", "Failed") or pod.deleted is not None
+def asks_no_budget(pod: Pod, *, soon: bool = False) -> bool:
+    """Whether the pod is evicted whatever budgets select it, and however many: it has not started, is done, or ends already.
+
+    `soon`: it is to be evicted later, and what is starting will have started.
+    """
+    return pod.deleted is not None or pod.phase in ("Succeeded", "Failed") or (pod.phase == "Pending" and not soon)
 
 
 def refuses(budget: PodDisruptionBudget, pod: Pod) -> bool:

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
-from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, refuses
+from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_waiting_for_eviction, read_do_not_disrupt
-from provisioner.disruption.candidates import PodBudgets
 
 _MOST_PODS: Final = 3
 _MOST_SENTENCES: Final = 5
@@ -120,13 +120,11 @@ def _why(pod: Pod, budgets: PodBudgets, now: datetime) -> Blocker | None:
         return Blocker(Cause.TERMINATING, owner=owner, until=pod.deleted)
     if (protection := read_do_not_disrupt(pod)).holds(now):
         return Blocker(Cause.POD_PROTECTED, owner=owner, until=protection.until)
-    mine = () if asks_no_budget(pod) else budgets.of(pod)
-    keys = tuple(one.metadata.key for one in mine)
-    if len(mine) > 1:
+    held = budgets.holding(pod)
+    keys = tuple(one.metadata.key for one in held)
+    if len(held) > 1:
         return Blocker(Cause.SEVERAL_POD_BUDGETS, owner=owner, budgets=keys)
-    for one in mine:
-        if not refuses(one, pod):
-            continue
+    for one in held:
         cause = Cause.IMPOSSIBLE_POD_BUDGET if never_allows(one) else Cause.POD_BUDGET
         outnumbered = cause is Cause.IMPOSSIBLE_POD_BUDGET and not forbids_for_ever(one)
         told = condition(one.status.conditions, _DISRUPTION_ALLOWED)

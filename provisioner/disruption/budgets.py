@@ -11,11 +11,9 @@ from datetime import datetime
 
 from msgspec import UNSET
 
-from provisioner.apis import names
 from provisioner.apis.karpenter import Budget
-from provisioner.apis.meta import is_true
 from provisioner.disruption import messages
-from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.state.snapshot import Snapshot
 from provisioner.values.duration import parse_duration
 from provisioner.values.schedule import is_open
 
@@ -57,7 +55,7 @@ class AllowanceLedger:
         self._consuming: Counter[str] = Counter()
         self._free: dict[str, str] = {}  # nodes that consume nothing yet, with their pool
         for node in snapshot.nodes:
-            if node.claim is None or not node.initialized or _ending(node):
+            if node.claim is None or not node.initialized or node.is_ending:
                 continue
             self._nodes[node.pool] += 1
             if node.deleting or not node.ready or node.key.name in taken:
@@ -149,7 +147,3 @@ def _limit(budget: Budget, reason: str, nodes: int, now: datetime) -> int | None
         return int(budget.nodes)
     except ValueError:
         return 0
-
-
-def _ending(node: NodeView) -> bool:
-    return node.claim is not None and is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)

@@ -1,17 +1,13 @@
 """Which nodes may be disrupted, and why each other one may not. Pure. Source: core spec 6.2."""
 
 import enum
-import math
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import BudgetIndex
-from provisioner.apis.core import PodDisruptionBudget
-from provisioner.apis.eviction import refuses
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, is_active, is_evictable, is_reschedulable, read_do_not_disrupt
 from provisioner.cloudprovider.types import InstanceType
@@ -157,56 +153,18 @@ class Candidates:
         }
 
 
-class PodBudgets:
-    """PodDisruptionBudgets, asked pod by pod; what equal pods are told is remembered."""
+def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
+    """What PodDisruptionBudgets say against the eviction of these pods; None where every one can be evicted.
 
-    def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]]) -> None:
-        self._by_namespace: Final = by_namespace
-        self._indexed: Final[dict[str, BudgetIndex]] = {}
-        self._known: Final[dict[tuple[str, str], tuple[PodDisruptionBudget, ...]]] = {}
-
-    def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """Those that select the pod, by name."""
-        if pod.namespace not in self._by_namespace:
-            return ()
-        index = self._indexed.get(pod.namespace)
-        if index is None:
-            index = self._indexed[pod.namespace] = BudgetIndex(self._by_namespace[pod.namespace])
-        if not index.keys.isdisjoint(names.PER_POD_LABELS):
-            return index.of(pod)
-        key = pod.namespace, pod.shape.key
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = index.of(pod)
-        return found
-
-    def waves(self, pods: Iterable[Pod]) -> float:
-        """How often, at the least, as many as budgets allow at the moment must go until all of these have; infinity where one allows nothing."""
-        allowed: dict[str, int] = {}
-        wanted = Counter[str]()
-        for pod in pods:
-            for one in self.of(pod):
-                key = one.metadata.key
-                wanted[key] += 1
-                allowed[key] = one.status.disruptions_allowed
-        return max(
-            (math.ceil(count / most) if (most := allowed[key]) > 0 else math.inf for key, count in wanted.items()),
-            default=1,
-        )
-
-    def refusal(self, pods: Iterable[Pod], now: datetime) -> tuple[Obstacle, str] | None:
-        """What the first pod that a budget holds back is held by; None where every pod can be evicted.
-
-        Only pods that the drain would evict are asked; those that are starting too, though the Eviction API asks no budget for them.
-        """
-        for pod in pods:
-            mine = self.of(pod) if is_evictable(pod, now) else ()
-            if len(mine) > 1:
-                return Obstacle.SEVERAL_POD_BUDGETS, messages.SEVERAL_BUDGETS
-            for one in mine:
-                if refuses(one, pod):
-                    return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(one.metadata.key)
-        return None
+    Only pods that the drain would evict are asked; those that are starting too, though the Eviction API asks no budget for them.
+    """
+    for pod in pods:
+        held = budgets.holding(pod, soon=True) if is_evictable(pod, now) else ()
+        if len(held) > 1:
+            return Obstacle.SEVERAL_POD_BUDGETS, messages.SEVERAL_BUDGETS
+        if held:
+            return Obstacle.POD_BUDGET, messages.budget_prevents_evictions(held[0].metadata.key)
+    return None
 
 
 def candidates(
@@ -325,7 +283,7 @@ def refusal(
             return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
         if not eventual and pod.shape.unjudged and is_reschedulable(pod):
             return Refused(node, Obstacle.POD_UNJUDGED, messages.pod_is_unjudged(pod.key, pod.shape.error))
-    held = budgets.refusal(node.pods, now)
+    held = held_back(budgets, node.pods, now)
     return None if held is None else Refused(node, *held)
 
 

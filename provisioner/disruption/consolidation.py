@@ -11,12 +11,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, messages, replacement
 from provisioner.disruption.acceptance import WHOLE, Rule, is_news, is_settled, offering_of
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import Candidate, Candidates, PodBudgets, Types, candidates
+from provisioner.disruption.candidates import Candidate, Candidates, Types, candidates
 from provisioner.disruption.emptiness import consolidatable_at
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.rebuilding import MOST_WAVES, choices

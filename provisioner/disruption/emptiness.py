@@ -7,13 +7,14 @@ from itertools import chain
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_active, is_reschedulable
 from provisioner.apis.pods import do_not_disrupt as is_protected
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import RECHECK, Allowance, soonest
-from provisioner.disruption.candidates import Obstacle, PodBudgets, Refused, awaited_nodes, of_node
+from provisioner.disruption.candidates import Obstacle, Refused, awaited_nodes, held_back, of_node
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.proposal import DISRUPTION_LOOP, Blocked, Proposal
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
@@ -146,5 +147,5 @@ def refusal(pods: Sequence[Pod], now: datetime, budgets: PodBudgets, *, do_not_d
     for pod in pods:
         if is_active(pod) and is_protected(pod, now):
             return messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key)
-    held = budgets.refusal(pods, now)
+    held = held_back(budgets, pods, now)
     return "" if held is None else held[1]

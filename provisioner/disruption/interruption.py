@@ -47,9 +47,7 @@ def decide_interruptions(
 
     Cost: O(nodes + pods of the marked ones); nothing where there are no marks.
     """
-    marked = [
-        node for node in snapshot.nodes if node.claim is not None and node.key.name in marks and not _is_going(node)
-    ]
+    marked = [node for node in snapshot.nodes if node.is_ours and node.key.name in marks]
     if not marked:
         return InterruptionDecision()
     now = snapshot.at
@@ -86,10 +84,6 @@ def decide_interruptions(
 def _leaving(pods: Iterable[Pod]) -> set[str]:
     """UIDs of the pods that must find another place."""
     return {pod.uid for pod in pods if pod.deleted is None and is_reschedulable(pod)}
-
-
-def _is_going(node: NodeView) -> bool:
-    return node.claim is None or node.claim.metadata.deletion_timestamp is not None
 
 
 def _refusal(node: NodeView, budgets: AllowanceLedger) -> str:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from provisioner.apis import names
-from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.meta import Condition, condition
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.disruption import messages
 from provisioner.disruption.proposal import Blocked
-from provisioner.state.snapshot import NodeView, Snapshot
+from provisioner.state.snapshot import Snapshot
 
 SHARE_PERCENT: Final = 20
 """Where more of a pool's nodes are unhealthy, rounded up, it is not the nodes: nothing is repaired."""
@@ -72,7 +71,7 @@ def decide_repairs(
     broken = [(one, found) for one, found in every if not one.ambiguous]
     unhealthy, whole = Counter(one.pool for one, _ in broken), Counter(one.pool for one in nodes)
     repair: list[Repair] = []
-    ending = frozenset(one.key.name for one, _ in every if _is_ending(one))
+    ending = frozenset(one.key.name for one, _ in every if one.is_ending)
     blocked: list[Blocked] = []
     not_due: dict[str, datetime] = {}
     for node, (left, policy) in every:
@@ -113,7 +112,3 @@ def _earliest(
 
 def _within(unhealthy: int, nodes: int) -> bool:
     return unhealthy <= -(-nodes * SHARE_PERCENT // 100)
-
-
-def _is_ending(node: NodeView) -> bool:
-    return node.claim is None or is_true(node.claim.status.conditions, names.INSTANCE_TERMINATING)

@@ -25,6 +25,7 @@ from provisioner.apis.pods import Pod, do_not_disrupt, is_terminal
 from provisioner.apis.shapes import PodShape
 from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, gave, read_attempt
 from provisioner.disruption.surge import is_rolling
+from provisioner.state.views import is_going
 
 SETTLE_SECONDS: Final = 60.0
 """So long nothing may have changed among the pods of an owner."""
@@ -282,7 +283,7 @@ def member_of(owner: str, seated: SeatedPod, node: Node | None, bar: Bar, now: d
     ours = label is not None and gave(owner, seated.ticket)
     if pod.shape.unjudged or do_not_disrupt(pod, now) or (not ours and _speaks_of_capacity(pod.shape)):
         bar = Bar.PROTECTED
-    return Member(pod, label if ours else side_of_node(node), ours, _is_leaving(node), bar)
+    return Member(pod, label if ours else side_of_node(node), ours, (node is None or is_going(node, None)), bar)
 
 
 def members_of(owner: str, pods: Iterable[SeatedPod]) -> list[SeatedPod]:
@@ -328,14 +329,6 @@ def controller_of(found: ReplicaSet | StatefulSet) -> OwnerReference | None:
 def wanted_of(found: ReplicaSet | StatefulSet) -> int:
     """How many pods an owner is to have."""
     return 1 if found.spec.replicas is None else found.spec.replicas
-
-
-def _is_leaving(node: Node | None) -> bool:
-    return (
-        node is None
-        or node.metadata.deletion_timestamp is not None
-        or any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints)
-    )
 
 
 def _speaks_of_capacity(shape: PodShape) -> bool:

@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
-from provisioner.disruption.candidates import Candidate, PodBudgets, Types
+from provisioner.disruption.candidates import Candidate, Types
 from provisioner.disruption.legality import (
     StuckEviction,
     follows,

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.ties import Kind, Mover, any_ties, kinds, spread_keys, tied_across, topology_keys
 from provisioner.scheduling.becoming import labels_of

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.core import PodDisruptionBudget
-from provisioner.apis.eviction import forbids_for_ever, refuses
+from provisioner.apis.budget_index import PodBudgets
+from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, is_reschedulable
 from provisioner.disruption import messages
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.ties import any_ties, kinds
@@ -91,7 +90,7 @@ def verdict(
         for pod in one.pods:
             if is_active(pod) and do_not_disrupt(pod, snapshot.at):
                 return Verdict(messages.pod_is_annotated(names.DO_NOT_DISRUPT, pod.key))
-            if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets.of(pod))):
+            if is_evictable(pod, snapshot.at) and (blocked := _blocked_by(pod, budgets)):
                 if not (replaced and blocked.waits):
                     return Verdict(blocked.objection)
                 waiting = blocked
@@ -257,13 +256,11 @@ def _lacks_place(pod: Pod, place: NodeView | None) -> Verdict | None:
     return None
 
 
-def _blocked_by(pod: Pod, mine: tuple[PodDisruptionBudget, ...]) -> Verdict | None:
+def _blocked_by(pod: Pod, budgets: PodBudgets) -> Verdict | None:
     """What the PodDisruptionBudgets of a pod say against its eviction now; None for nothing."""
-    if len(mine) > 1:
+    held = budgets.holding(pod, soon=True)
+    if len(held) > 1:
         return Verdict(messages.several_budgets_of_pod(pod.key))
-    for one in mine:
-        if not refuses(one, pod):
-            continue
-        text = messages.budget_prevents_evictions(one.metadata.key)
-        return Verdict(text, waits=not forbids_for_ever(one))
-    return None
+    if not held:
+        return None
+    return Verdict(messages.budget_prevents_evictions(held[0].metadata.key), waits=not forbids_for_ever(held[0]))

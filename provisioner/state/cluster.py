@@ -89,6 +89,7 @@ class Cluster:
             self._assignment_changed,
             hold_ttl=hold_ttl,
             plan_ttl=plan_ttl,
+            is_held=lambda key: self._leaving.is_held(key, clock.now()),
             wall=clock.now,
         )
         self._daemons = DaemonSets()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from provisioner.apis.interruption import has_begun, interruption_of
-from provisioner.apis.pods import Guard, Pod, is_reschedulable, read_do_not_disrupt
+from provisioner.apis.pods import Guard, Pod, is_daemon, is_reschedulable, is_waiting_for_eviction, read_do_not_disrupt
 from provisioner.state.keys import NodeKey
 from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView
@@ -45,6 +45,13 @@ class Leaving:
     def budgets_changed(self) -> None:
         """Other pods may be evicted now."""
         self._stale.update(self._views)
+
+    def is_held(self, key: NodeKey, now: datetime) -> bool:
+        """Whether such a node waits for pods of which none leaves, nor may be evicted now. Cost: its pods."""
+        view = self._views.get(key)
+        mine = (one for one in view.pods if is_waiting_for_eviction(one, now) and not is_daemon(one)) if view else ()
+        free = [one.deleted is not None or self._protection.lets_go(one, now) for one in mine]
+        return bool(free) and not any(free)
 
     def pods(self, now: datetime) -> tuple[Pod, ...]:
         """The pods that need a place, by node and name; the same tuple while nothing changes."""

@@ -20,7 +20,8 @@ and so long again after each of them that is bound or whose node opens."""
 NOMINATED_SECONDS: Final = 15.0
 """A nomination that led nowhere is taken back ten seconds after its node is ready; nothing holds the room from then on, however many pods wait."""
 LEAVING_SECONDS: Final = 60.0
-"""A pod that moves is given so long, and again after each of them, where a node that drains is a topology domain until its Node is gone."""
+"""A pod that moves is given so long, and again after each of them, where a node that drains is a topology domain until its Node is gone.
+Where no pod may leave that node, as a PodDisruptionBudget keeps them until this one is bound, it is given `TURN_SECONDS`."""
 TOGETHER_SECONDS: Final = 1.0
 """Plans of one batch are made within so long of one another."""
 MARGIN_SECONDS: Final = 1.0
@@ -83,6 +84,7 @@ class Look:
         older: whether the pod is, as it was seen last, from before the node opened: so is what is said of it.
         came_open: whether the pod was created after the node had opened: nothing that is said of it is older.
         leaving: whether a node that the pod leaves, or that the planned one replaces, is still there.
+        held: whether the node that it leaves waits for pods none of which may go, by their PodDisruptionBudget not before this one is bound.
         nominated: whether the pod was nominated to the node: its room is kept there meanwhile, as that of others is on their nodes.
         alive: whether this pod's scheduler has bound or judged any pod since the node opened.
     """
@@ -102,6 +104,7 @@ class Look:
     older: bool
     came_open: bool
     leaving: bool
+    held: bool
     nominated: bool
     alive: bool
 
@@ -176,7 +179,7 @@ def _awaits_its_turn(look: Look) -> bool:
         return False
     given = TURN_SECONDS + PATIENCE_PER_WAITING_POD * look.waiting
     served = look.open_for <= given or look.quiet_for <= TURN_SECONDS
-    left = look.leaving and look.quiet_for <= LEAVING_SECONDS
+    left = look.leaving and look.quiet_for <= (TURN_SECONDS if look.held else LEAVING_SECONDS)
     nominated = look.nominated and look.open_for <= NOMINATED_SECONDS
     kept = WAITING_FOR_ROOM in look.said or (nominated and _relatively_more(look.said_then, look.said))
     return look.coming or left or (kept and served)

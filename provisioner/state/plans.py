@@ -39,7 +39,7 @@ from provisioner.state.misses import (
 from provisioner.state.pod_index import PodIndex
 from provisioner.state.promises import VACANT_SECONDS, Family, ends_at, is_over
 from provisioner.state.snapshot import NodeView
-from provisioner.state.views import falling_taints, is_disrupted, is_going, is_lost
+from provisioner.state.views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
 from provisioner.values.taints import first_untolerated
 
@@ -99,6 +99,7 @@ class Plans:
         changed: told of the node and the pod ("" for none) whenever an assignment begins, ends or changes.
         hold_ttl: how long a node that is initialised keeps room for a planned pod at most, where its claim's plan does not say otherwise.
         plan_ttl: how long a node that is not keeps it.
+        is_held: whether a Node that goes waits for pods of which none may leave.
         wall: the time of day, only ever written.
     """
 
@@ -111,6 +112,7 @@ class Plans:
         *,
         hold_ttl: timedelta,
         plan_ttl: timedelta,
+        is_held: Callable[[NodeKey], bool],
         wall: Callable[[], datetime],
     ) -> None:
         self.assignments = Assignments()
@@ -118,7 +120,7 @@ class Plans:
         self._launches = Launches()
         self._joining, self._pods, self._commands, self._changed = joining, pods, commands, changed
         self._hold_seconds, self._plan_seconds = hold_ttl.total_seconds(), plan_ttl.total_seconds()
-        self._wall = wall
+        self._wall, self._is_held = wall, is_held
         self._claims: dict[str, _Claim] = {}
         self._openness: dict[NodeKey, _Openness] = {}  # of nodes that have assignments
         # when the plans of nodes that are not open were made, ascending; None: to be counted
@@ -586,9 +588,7 @@ class Plans:
         The taint of a disruption alone ends nothing: who wrote it looks at what is planned there, and may take it off again.
         """
         node, claim = self._joining.pair(key) or (None, None)
-        if (node is None and claim is None) or any(
-            one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim)
-        ):
+        if (node is None and claim is None) or is_deleted(node, claim):
             return False
         if claim is None:
             return True
@@ -647,6 +647,7 @@ class Plans:
         opened = openness.open_since if openness is not None else None
         told = one.came_open or (opened is not None and opened >= one.made_at)
         joined = openness.joined if openness is not None and told else None
+        leaving, is_relatively = self._is_left(one), is_relative(pod.scheduled_message)
         return Look(
             open_for=now - since,
             said_then=one.said,
@@ -659,10 +660,11 @@ class Plans:
             tainted_then=one.tainted,
             waiting=one.waiting,
             quiet_for=now - max(since, self._progress.last(one.made_at)),
-            coming=is_relative(pod.scheduled_message) and self._is_coming(one.made_at),
+            coming=is_relatively and self._is_coming(one.made_at),
             older=self._is_older(pod, one.key),
             came_open=one.came_open,
-            leaving=self._is_left(one),
+            leaving=leaving,
+            held=leaving and is_relatively and self._is_held(self._joining.key_of_name(one.leaves)),
             nominated=one.nominated[0] == pod.uid and self._joining.key_of_name(one.nominated[1]) == one.key,
             alive=self._acted_at.get(pod.shape.scheduler_name, float("-inf")) > since,
         )

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-from provisioner.apis.budget_index import BudgetIndex
+from provisioner.apis.budget_index import BudgetIndex, PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import asks_no_budget, forbids_for_ever, lets_unready_go
-from provisioner.apis.pods import Pod, do_not_disrupt
+from provisioner.apis.pods import Pod, do_not_disrupt, is_evictable
 
 
 class Protection:
@@ -18,6 +18,7 @@ class Protection:
         self._budgets: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)  # namespace -> name
         self._indexed: dict[str, BudgetIndex] = {}  # namespace -> its budgets, since they changed last
         self._frozen: Mapping[str, tuple[PodDisruptionBudget, ...]] | None = None
+        self._now: tuple[object, PodBudgets] = None, PodBudgets({})  # those of `frozen`
 
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
         """A PodDisruptionBudget was added, changed or removed; whether `holds` may say something else now.
@@ -52,6 +53,13 @@ class Protection:
                 }
             )
         return self._frozen
+
+    def lets_go(self, pod: Pod, now: datetime) -> bool:
+        """Whether an eviction of the pod would succeed now."""
+        current = self.frozen()
+        if self._now[0] is not current:
+            self._now = current, PodBudgets(current)
+        return is_evictable(pod, now) and not self._now[1].holding(pod)
 
     def holds(self, pod: Pod, now: datetime) -> bool:
         """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.

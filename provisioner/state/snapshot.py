@@ -7,7 +7,7 @@ from datetime import datetime
 from provisioner.apis import names
 from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, StorageClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
-from provisioner.apis.meta import LabelSelector
+from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.state.commands import Command
 from provisioner.state.keys import NodeKey
@@ -70,6 +70,16 @@ class NodeView:
     charge: Resources = EMPTY
     ambiguous: bool = False
     command: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether something may be decided about its NodeClaim: it has one, which is not being deleted."""
+        return self.claim is not None and self.claim.metadata.deletion_timestamp is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its instance ends, and no drain goes on any more."""
+        return self.claim is not None and is_true(self.claim.status.conditions, names.INSTANCE_TERMINATING)
 
     @property
     def counts(self) -> bool:

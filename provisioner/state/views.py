@@ -95,7 +95,7 @@ def view_of(given: Inputs) -> NodeView:
         registered=registered,
         initialized=initialized,
         ready=node is not None and is_true(node.status.conditions, names.READY),
-        deleting=any(meta.deletion_timestamp is not None for meta in both) or is_disrupted(node) or bool(given.command),
+        deleting=is_going(node, claim) or bool(given.command),
         do_not_disrupt=any(meta.annotations.get(names.DO_NOT_DISRUPT) == "true" for meta in both),
         nominated=given.nominated,
         last_pod_event=max((at for at in (given.last_pod_event, told) if at is not None), default=None),
@@ -114,9 +114,8 @@ def goes(given: Inputs) -> bool:
     Source: core spec 3.4 (nodes that are marked for deletion).
     """
     node, claim = given.node, given.claim
-    deleted = any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
     interrupted = claim is not None and names.INTERRUPTION_ANNOTATION in claim.metadata.annotations
-    return deleted or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
+    return is_deleted(node, claim) or bool(given.command) or given.unneeded or (interrupted and is_disrupted(node))
 
 
 def charge_of(claim: NodeClaim, capacity: Resources, most: Callable[[NodeClaim], Resources | None]) -> Resources:
@@ -134,8 +133,12 @@ def is_disrupted(node: Node | None) -> bool:
 
 def is_going(node: Node | None, claim: NodeClaim | None) -> bool:
     """Whether nothing should be planned onto this node any more."""
-    going = any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
-    return going or is_disrupted(node)
+    return is_deleted(node, claim) or is_disrupted(node)
+
+
+def is_deleted(node: Node | None, claim: NodeClaim | None) -> bool:
+    """Whether its Node or its NodeClaim is being deleted."""
+    return any(one is not None and one.metadata.deletion_timestamp is not None for one in (node, claim))
 
 
 def is_lost(node: Node | None, claim: NodeClaim | None) -> bool:

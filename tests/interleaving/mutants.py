@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import Phase
 from provisioner.apis.pods import DoNotDisrupt, Guard
 from provisioner.controllers.core import commands, drain
@@ -23,7 +24,6 @@ from provisioner.controllers.core.terminator import Terminator
 from provisioner.disruption import candidates, emptiness, progress, replacement, validation
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import ReplacementState, Verdict
 from provisioner.kube import resources
 from provisioner.kube.lease import Fence, Term
@@ -97,7 +97,7 @@ def _pod_budgets_fresh() -> None:
     """PodDisruptionBudgets are not asked, neither for candidates nor in the last look."""
     _set(CommandQueue, "_budgets", lambda *_: (PodBudgets({}), ""))
     _set(CommandQueue, "_pod_budgets_of", lambda *_: PodBudgets({}))
-    _set(PodBudgets, "refusal", lambda *_: None)
+    _set(PodBudgets, "holding", lambda *_, **__: ())
 
 
 def _do_not_disrupt() -> None:

@@ -17,14 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provisioner.apis import core, pods
-from provisioner.apis.budget_index import BudgetIndex
+from provisioner.apis.budget_index import BudgetIndex, PodBudgets
 from provisioner.apis.buffer import CapacityBuffer
 from provisioner.apis.footprint import CONSTRAINT_BYTES, OBJECT_BYTES, POD_BYTES, footprint
 from provisioner.apis.meta import Condition, LabelSelector, Object, ObjectMeta
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.selections import excess
 from provisioner.apis.shapes import ResizeStatus
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.ties import kinds
 from provisioner.kube import resources
 from provisioner.scheduling.census import tally_of

@@ -7,7 +7,7 @@ What decides is real, from the orchestrator to the queue of commands, on frozen 
 import os
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import DoNotDisrupt, Guard, Pod
 from provisioner.controllers.core import disruption as orchestrator
@@ -27,7 +28,6 @@ from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.disruption import candidates, consolidation, emptiness, replacement, simulation, validation
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.budgets import AllowanceLedger
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.progress import ReplacementState, Verdict
 from provisioner.disruption.simulation import Simulation
@@ -36,6 +36,7 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.state import views
 from provisioner.state.cluster import HOLD_TTL, Cluster
 from provisioner.state.snapshot import NodeView, Snapshot
+from tests.support.clock import NOON
 from tests.support.fleets import ABC
 from tests.support.problems import apart, app, near, of_app, spread
 from tests.support.upkeep import KINDS, STATIC, Upkeep, cpus_of, nothing, price_of
@@ -50,6 +51,7 @@ MOST: Final = 2000
 SLACK: Final = 1e-9
 CROWD: Final = 12
 STRANGERS: Final = 3
+MINUTE: Final = 60
 PATIENT: Final = 6
 """Rounds in which nothing begins, after which a pod that is refused where it fits holds nothing any more."""
 SPELL: Final = 3700.0
@@ -591,10 +593,13 @@ def test_a_drain_ends_whose_pods_may_change_the_zone_together_and_not_one_by_one
     at.guard("web", 1)
     for node in going:
         at.delete_claim(node)
+    began = at.clock.now()
     at.drain_at_the_limit()
     life.every_promise_is_kept()
     assert not set(going) & set(at.nodes())
     assert not at.waiting()
+    took = max((one.start_time or NOON) - began for one in at.pods.values())
+    assert took < timedelta(seconds=MINUTE), "nobody waits for pods that may not leave"
 
 
 @pytest.mark.parametrize("missing", ["room below the limit", "instance types"])
@@ -1049,7 +1054,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
     "do-not-disrupt of pods is ignored": (_protected_pods, "says do-not-disrupt"),
     "do-not-disrupt of Nodes is ignored": (_protected_nodes, "says do-not-disrupt"),
     "PodDisruptionBudgets are ignored": (
-        lambda patch: patch.setattr(PodBudgets, "refusal", lambda *_: None),
+        lambda patch: patch.setattr(PodBudgets, "holding", lambda *_, **__: ()),
         "the PodDisruptionBudget of",
     ),
     "the rule of savings is turned round": (_saving, "it costs|all nodes cost|always something more"),

@@ -258,9 +258,13 @@ class TinyServer:
         del self.objects[kind, name]
         return ok({"kind": "Status", "status": "Success"})
 
-    def _store(self, kind: str, name: str, wire: Any) -> Any:
+    def next_version(self) -> str:
+        """Of what is written now, by whomever."""
         self._version += 1
-        wire["metadata"]["resourceVersion"] = str(self._version)
+        return str(self._version)
+
+    def _store(self, kind: str, name: str, wire: Any) -> Any:
+        wire["metadata"]["resourceVersion"] = self.next_version()
         self.objects[kind, name] = wire
         if self.tell:
             thing = msgspec.convert(wire, _KINDS[kind], strict=False)

@@ -425,6 +425,7 @@ class Upkeep:
                 name=name,
                 namespace="default",
                 uid=name,
+                resource_version=self.server.next_version(),
                 shape=shape,
                 labels=shape.labels,
                 created=self.clock.now(),
@@ -692,6 +693,8 @@ class Upkeep:
             did = self.ready_next() or did
             did = self.drain_next(first=idle, node=turn) or did
             did = self.schedule() or did
+            self._refuse()
+            self.cluster.expire()
             did = self.go_on() or did
             idle = 0 if did else idle + 1
             if idle > _STILL:
@@ -699,6 +702,16 @@ class Upkeep:
             self.clock.advance(1.0 if did else _STILL_SECONDS)
         self.wrong += self._held_for_no_reason()
         self.seen["drains at a limit"] += 1
+
+    def _refuse(self) -> None:
+        """kube-scheduler says of what waits why no node takes it."""
+        world = self.scheduler()
+        for pod in self.waiting():
+            told = Counter(_in_words(world.misfit(pod, one)) for one in world.nodes)
+            parts = ", ".join(f"{count} {words}" for words, count in sorted(told.items()))
+            text = f"0/{len(world.nodes)} nodes are available: {parts}."
+            if text != pod.scheduled_message and pod.name in self.pods:
+                self._put(changed(cluster.refused(pod, text), resource_version=self.server.next_version()))
 
     def _held_for_no_reason(self) -> Iterator[str]:
         """Drains that stand still for want of a place, though there is one."""
@@ -1118,6 +1131,13 @@ def is_late(one: Proposal) -> bool:
     """
     constrained = any(pod.shape.spread or pod.shape.affinity is not None for pod in one.pods)
     return len(one.candidates) > 1 or constrained
+
+
+def _in_words(misfit: str) -> str:
+    """What kube-scheduler says of nodes that a pod does not fit for this, or, where it is "", for pods elsewhere."""
+    if not misfit:
+        return "node(s) didn't match pod topology spread constraints"
+    return "node(s) had untolerated taint(s)" if misfit.startswith("taint") else "Insufficient cpu"
 
 
 def _of_two(text: str, begun: Iterable[Proposal]) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import (
     Candidate,
     CommandRecord,
@@ -44,7 +45,6 @@ from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
 from provisioner.controllers.references import reference_of, references_of
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.pause import NOTHING, Pause

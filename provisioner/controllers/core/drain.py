@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import ObjectReference, PodDisruptionBudget
-from provisioner.apis.eviction import asks_no_budget, refuses
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, version_number
@@ -19,7 +19,6 @@ from provisioner.apis.pods import Pod, is_active, is_daemon, is_drainable, is_ev
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.references import node_reference, pod_reference, reference_of
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -235,8 +234,8 @@ class Evictions:
         with self._lock:
             if pod.uid not in self._held:
                 return False
-            mine = self._budgets_of(pod)
-            if len(mine) != 1 or refuses(mine[0], pod):
+            mine = self._current_budgets().of(pod)
+            if len(mine) != 1 or self._current_budgets().holding(pod):
                 return False
             budget = mine[0]
             key = budget.metadata.key
@@ -247,8 +246,8 @@ class Evictions:
             del self._held[pod.uid]
             return True
 
-    def _budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """Those in the caches that select the pod; with the lock."""
+    def _current_budgets(self) -> PodBudgets:
+        """Those in the caches; with the lock."""
         current = self._cluster.pod_budgets()
         if self._budgets[0] is not current:
             self._budgets = current, PodBudgets(current)
@@ -257,15 +256,13 @@ class Evictions:
                 for key, one in self._openings.items()
                 if any(one[0] is each for each in current.get(one[0].metadata.namespace, ()))
             }
-        return self._budgets[1].of(pod)
+        return self._budgets[1]
 
     def _is_held(self, pod: Pod) -> bool:
         """Whether a budget refused the pod a while ago, and the caches show that it would again."""
         with self._lock:
-            if self._clock.monotonic() >= self._held.get(pod.uid, float("-inf")) or asks_no_budget(pod):
-                return False
-            mine = self._budgets_of(pod)
-            return len(mine) > 1 or any(refuses(one, pod) for one in mine)
+            known = self._clock.monotonic() < self._held.get(pod.uid, float("-inf"))
+            return known and bool(self._current_budgets().holding(pod))
 
     def _hold(self, uid: str) -> None:
         with self._lock:

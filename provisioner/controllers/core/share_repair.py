@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import Deployment, Node, ObjectReference, PodDisruptionBudget, ReplicaSet, StatefulSet
-from provisioner.apis.eviction import refuses
 from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, Postponed, never
 from provisioner.controllers.references import pod_reference
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.pause import Pause
 from provisioner.disruption.shares import (
     SETTLE_SECONDS,
@@ -343,11 +342,10 @@ class ShareRepair:
         for one in seated:
             node = self._node(one.pod.node_name)
             pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")
-            mine = budgets.of(one.pod)
             bar = Bar.NONE
             if pause.why(pool):
                 bar = Bar.PROTECTED
-            elif len(mine) > 1 or any(refuses(budget, one.pod) for budget in mine):
+            elif budgets.holding(one.pod):
                 bar = Bar.BUDGET
             yield member_of(owner, one, node, bar, now)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
@@ -29,7 +30,6 @@ from provisioner.controllers.core.registration import patch_node
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -23,7 +24,7 @@ from provisioner.controllers.why.instant import Instant, NoSuchObjectError
 from provisioner.controllers.why.pods import refused_again, unmet, why_pod
 from provisioner.disruption import costs
 from provisioner.disruption.blockers import Cause, blockers
-from provisioner.disruption.candidates import PodBudgets, Refused, awaited_nodes, refusal
+from provisioner.disruption.candidates import Refused, awaited_nodes, refusal
 from provisioner.disruption.emptiness import consolidatable_at, is_empty
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.disruption.messages import NO_CHEAPER_NODE

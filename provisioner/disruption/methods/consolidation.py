@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.disruption import messages
 from provisioner.disruption.acceptance import Rule
-from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
+from provisioner.disruption.candidates import Candidate, Types, candidates
 from provisioner.disruption.consolidation import Consolidation, Move, by_price, in_turns
 from provisioner.disruption.foresight import Play, ahead
 from provisioner.disruption.proposal import Proposal

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
-from provisioner.disruption.candidates import Candidate, PodBudgets, candidates
+from provisioner.disruption.candidates import Candidate, candidates
 from provisioner.disruption.drift import NODE_POOL, REQUIREMENTS, pool_drift
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.simulation import Answer, Simulation

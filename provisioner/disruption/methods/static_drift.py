@@ -4,12 +4,13 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
 from provisioner.disruption import messages
 from provisioner.disruption.allowance import Allowance, soonest
-from provisioner.disruption.candidates import Candidate, PodBudgets, Types, candidates
+from provisioner.disruption.candidates import Candidate, Types, candidates
 from provisioner.disruption.methods.drift import has_drifted, in_order, unjudged
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.static_capacity import room_of

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.apis.budget_index import BudgetIndex
+from provisioner.apis.budget_index import BudgetIndex, PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import selects
+from tests.support.clock import NOON
+from tests.support.cluster import pod, pod_budget
 
 
 def budget(name: str, selector: Mapping[str, Any] | None) -> PodDisruptionBudget:
@@ -83,3 +85,31 @@ def test_a_label_that_all_budgets_demand_costs_no_look_at_all_of_them(selector: 
     labels = Counted(component="server", instance="r7")
     assert [one.metadata.name for one in index.selecting(labels)] == ["b7"]
     assert labels.asked < 10
+
+
+def of_all(name: str, allowed: int) -> PodDisruptionBudget:
+    return pod_budget(name, allowed=allowed)
+
+
+ALLOWS, REFUSES = of_all("allows", 1), of_all("refuses", 0)
+HOLDING = {
+    "no budget": ((), {}, 0),
+    "one that allows it": ((ALLOWS,), {}, 0),
+    "one that refuses it": ((REFUSES,), {}, 1),
+    "several, whatever they allow": ((ALLOWS, of_all("too", 1)), {}, 2),
+    "several, one of which refuses it": ((ALLOWS, REFUSES), {}, 2),
+    "a pod that has not started": ((ALLOWS, REFUSES), {"phase": "Pending"}, 0),
+    "a pod that is done": ((ALLOWS, REFUSES), {"phase": "Succeeded"}, 0),
+    "a pod that ends": ((ALLOWS, REFUSES), {"deleted": NOON}, 0),
+}
+
+
+@pytest.mark.parametrize(("budgets", "changes", "count"), HOLDING.values(), ids=HOLDING)
+def test_what_the_eviction_api_refuses_a_pod_for(
+    budgets: tuple[PodDisruptionBudget, ...], changes: dict[str, Any], count: int
+) -> None:
+    """The one answer for drains, candidates, the last look, `why`, and the repair of shares."""
+    asked, one = PodBudgets({"default": budgets}), pod("web", node="n", ready=True, **changes)
+    assert len(asked.holding(one)) == count
+    starting = changes.get("phase") == "Pending"
+    assert len(asked.holding(one, soon=True)) == (len(budgets) if starting else count), "once it has started"

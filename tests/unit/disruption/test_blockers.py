@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import Condition
 from provisioner.apis.pods import Pod
 from provisioner.disruption.blockers import Blocker, Cause, blockers, impossible, never_allows, sentence
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.values.taints import Toleration
 from tests.support.clock import NOON
 from tests.support.cluster import pod, pod_budget

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.pods import Pod
 from provisioner.disruption import loops
-from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
+from provisioner.disruption.candidates import Obstacle, candidates
 from provisioner.disruption.emptiness import emptiness
 from provisioner.disruption.loops import CYCLES, NO_HOLDS, WINDOW, LoopHolds, Loops
 from tests.support.clock import NOON

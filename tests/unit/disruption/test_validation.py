@@ -9,10 +9,10 @@ import pytest
 from msgspec import structs
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.disruption import validation
-from provisioner.disruption.candidates import PodBudgets
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict, with_room

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod, decode_pod
-from provisioner.disruption.candidates import Obstacle, PodBudgets, candidates
+from provisioner.disruption.candidates import Obstacle, candidates
 from provisioner.disruption.legality import follows
 from provisioner.disruption.ties import any_ties, kinds
 from provisioner.scheduling.prepared import prepare

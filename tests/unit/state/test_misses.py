@@ -28,6 +28,7 @@ from provisioner.state.misses import (
 from tests.support.clock import NOON
 from tests.support.cluster import World, bound, claim, node, pod
 from tests.support.cluster import refused as told
+from tests.support.fleets import budget
 
 A = NodeKey("a")
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -51,6 +52,7 @@ LOOK = Look(
     older=False,
     came_open=False,
     leaving=False,
+    held=False,
     nominated=False,
     alive=True,
 )
@@ -155,6 +157,14 @@ TURNS = {
     "a spread, while the nodes that its pods leave are still domains": (replace(LOOK, leaving=True), None),
     "the same, while others have moved within the minute": (waited(replace(LOOK, leaving=True), 600.0, 60.0), None),
     "the same, when nobody has": (waited(replace(LOOK, leaving=True), 600.0, 60.1), "topology_spread"),
+    "a spread, where the others may not leave before it is bound": (
+        waited(replace(LOOK, leaving=True, held=True), 600.0, 5.0),
+        None,
+    ),
+    "the same, when every caller had time": (
+        waited(replace(LOOK, leaving=True, held=True), 600.0, 5.1),
+        "topology_spread",
+    ),
     "too little room, whatever nodes are left": (
         replace(LOOK, said_then="", said=NO_MEMORY, leaving=True),
         "resources",
@@ -540,6 +550,21 @@ def test_each_successor_waits_a_minute_for_the_node_that_it_leaves(existing: boo
     refused = told(successor, SPREAD.replace("0/3", "0/2"))
     assert world.cluster.pod_changed(successor, refused) == []
     assert pass_by(world, 59) == []
+    assert outcomes(pass_by(world, 2)) == ["missed"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "seconds"), [(0, 5), (1, 59)], ids=["which must not leave before", "which may leave, too"]
+)
+def test_a_successor_waits_for_another_pod(allowed: int, seconds: int) -> None:
+    """What is legal only once the other has left is waited for as long as it may leave."""
+    world, (one, *_) = moving("one", "other")
+    world.cluster.budget_changed(None, budget("all", "", allowed, selector={}))
+    successor = evict(world, one)
+    world.cluster.pod_changed(msgspec.structs.replace(one, deleted=NOON), None)
+    refused = told(successor, SPREAD.replace("0/3", "0/2"))
+    assert world.cluster.pod_changed(successor, refused) == []
+    assert pass_by(world, seconds) == []
     assert outcomes(pass_by(world, 2)) == ["missed"]
 
 

@@ -469,6 +469,15 @@ def test_a_pod_of_two_budgets_stays_whatever_they_allow(stage: Stage) -> None:
     assert stage.after(1800).evicted > 0
 
 
+def test_a_pod_that_has_not_started_goes_whatever_its_budgets_say(stage: Stage) -> None:
+    """The API server asks no budget for it."""
+    stage.deploy(*[SPOT] * 20)
+    for one in stage.pods.values():
+        one["status"]["phase"] = "Pending"
+    stage.budgets = {"shop": (pod_budget(allowed=0), pod_budget("second"))}
+    assert stage.after(1800).evicted > 0
+
+
 def test_what_was_tried_is_known_though_its_record_is_gone(stage: Stage) -> None:
     stage.webhook = False
     stage.deploy(*[SPOT] * 20)
