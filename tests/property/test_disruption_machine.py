@@ -602,6 +602,35 @@ def test_a_drain_ends_whose_pods_may_change_the_zone_together_and_not_one_by_one
     assert took < timedelta(seconds=MINUTE), "nobody waits for pods that may not leave"
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["alone", "while another pod waits"])
+@pytest.mark.parametrize("job", ["nothing", "zones"])
+def test_pods_that_leave_one_after_another_get_one_node_where_each_may_be_bound_when_its_turn_comes(
+    job: str, waits: bool
+) -> None:
+    """Together they could move to the zone where there is room, but each has to be near the others, which still run; each got a node of its own."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["WhenEmpty"] * 2, nodes=[(0, "large", "c", False)],
+        pods=["web"] * 4 + ["job"], of={"web": ("900m", "near"), "db": ("1500m", "near"), "job": ("250m", job)}, static=0,
+    )  # fmt: skip
+    at = life.at
+    going = [one for one in at.nodes() if at.on(one)]
+    at.add_node(POOLS[1], "large", "a")
+    for one in ("web", "job"):
+        at.guard(one, 1)
+    if waits:
+        at.create("web")
+    for node in going:
+        at.delete_claim(node)
+    began = at.clock.now()
+    at.drain_at_the_limit()
+    life.every_promise_is_kept()
+    assert not set(going) & set(at.nodes())
+    assert not at.waiting()
+    assert max((one.start_time or NOON) - began for one in at.pods.values()) < timedelta(seconds=MINUTE)
+    assert at.seen["replacements"] <= 1 + waits
+
+
 @pytest.mark.parametrize("missing", ["room below the limit", "instance types"])
 def test_a_drain_ends_when_capacity_returns_after_ten_minutes(missing: str) -> None:
     life, node = guarded_drain()

@@ -5,9 +5,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
@@ -44,6 +46,8 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.message import EventMessage
 
+_MOST_ASKED: Final = 16
+"""Of pods that leave one after another, so many different ones are looked at each by itself."""
 _log = logs.get_logger(__name__)
 
 
@@ -96,6 +100,16 @@ class _HeldBack:
         """The same for its other pods; None where it was for these alone."""
         rest = self.planned.without(uids)
         return None if rest is None else replace(self, planned=rest)
+
+
+def _too_early(prepared: Prepared, result: Result, pods: Iterable[Pod]) -> set[str]:
+    """Shapes of these pods that could not be bound where they are planned while the others run where they do; of equal ones of a place one is asked."""
+    groups = (*(one.pods for one in result.claims), *result.existing.values())
+    places = {pod.uid: number for number, some in enumerate(groups) for pod in some}
+    asked = {(pod.shape.key, places[pod.uid]): pod for pod in pods if pod.uid in places}
+    design = design_of(result)
+    some = list(asked.values())[:_MOST_ASKED]
+    return {pod.shape.key for pod in some if not prepared.judge(part_of(design, {pod.uid})).legal}
 
 
 def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
@@ -194,6 +208,8 @@ class Provisioner:
                 some = (*snapshot.waiting, *virtual)
                 greedy = before.solve(some, avoided=snapshot.avoided, first=first, expired=self._expired())
                 planned = self._improve(before, greedy)
+            elif (other := self._one_after_another(snapshot, prepared, planned.result, self._expired())) is not None:
+                planned = other
             elif self._replanning is not None and pods:
                 planned = self._replanning.planned(snapshot, (*pods, *virtual), prepared, planned, self._expired)
         self._note_buffers(virtual, snapshot, planned.result.existing)
@@ -262,6 +278,35 @@ class Provisioner:
         before = prepared if now is snapshot else prepare(self._worlds.of(now, self._bins).world, prepared)
         part = part_of(design_of(result), {pod.uid for pod in snapshot.waiting})
         return None if before.judge(part).legal else before
+
+    def _one_after_another(
+        self, snapshot: Snapshot, prepared: Prepared, result: Result, expired: Callable[[], bool]
+    ) -> Planned | None:
+        """A plan in which pods that still run, and that PodDisruptionBudgets let go one after another, have places that are legal before the others have left.
+
+        None where those of `result` are, or none is found. What leaves counts as if it stayed as well, and the answer is judged without that.
+        """
+        tied = [pod for pod in snapshot.leaving if topology_keys((pod,))]
+        if not tied or PodBudgets(snapshot.pod_budgets).waves(tied) <= 1:
+            return None
+        early = _too_early(prepared, result, tied)
+        stay: dict[str, list[Pod]] = {}
+        for pod in tied:
+            if pod.shape.key in early:
+                stay.setdefault(pod.node_name, []).append(msgspec.structs.replace(pod, uid=f"{pod.uid}/stays"))
+        if not stay:
+            return None
+        bins = [
+            replace(one, pods=(*one.pods, *stay[one.node_name])) if one.node_name in stay else one
+            for one in prepared.world.bins
+        ]
+        staying = prepare(replace(prepared.world, bins=tuple(bins)), prepared)
+        pods = (*result.placed, *(one.pod for one in result.unplaced))
+        again = staying.solve(pods, avoided=snapshot.avoided, first=successors(snapshot), expired=expired)
+        planned = self._improve(staying, again)
+        found = planned.result
+        legal = prepared.judge(design_of(found)).legal and not _too_early(prepared, found, tied)
+        return planned if legal and len(found.unplaced) <= len(result.unplaced) else None
 
     def fits_elsewhere(self, claim_name: str) -> bool:
         """Whether every pod that waits for a claim would find another place now, on nodes of today or others that can be had."""
@@ -342,7 +387,9 @@ class Provisioner:
         world = self._worlds.of(snapshot if runs else as_they_run(snapshot), self._bins).world
         prepared = prepare(world if usd is None else self._worlds.within(world, usd), self._prepared)
         result = prepared.solve(pods, avoided=snapshot.avoided, first=first, expired=expired, explain=usd is None)
-        return result, self._act(snapshot, result, as_scheduled(prepared, result).annotations, frozenset(), first)
+        planned = self._one_after_another(snapshot, prepared, result, expired) if runs else None
+        planned = planned or as_scheduled(prepared, result)
+        return planned.result, self._act(snapshot, planned.result, planned.annotations, frozenset(), first)
 
     def _note_buffers(
         self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]
