@@ -668,6 +668,27 @@ def test_consolidation_sees_what_drift_planned_while_it_looked() -> None:
     life.teardown()
 
 
+def test_a_node_that_comes_while_consolidation_looks_is_a_place() -> None:
+    """A life that was found: the second method of a pass saw it, and the law knew the nodes of before."""
+    life = LimitsMachine()
+    life.begin(
+        rule=Acceptance.KARPENTER, most=3, packed=True, policies=["WhenEmptyOrUnderutilized"] * 2, static=2,
+        nodes=[(1, "medium", "b", True), (0, "tiny", "a", True)], pods=["job", "db"],
+        of={"web": ("1500m", "nothing"), "db": ("1700m", "nothing"), "job": ("1700m", "apart")},
+    )  # fmt: skip
+    taken = life.somebody_takes_what_a_limit_leaves_while_consolidation_looks
+    taken(kind="small", money=False, name="db", zone="c")
+    life.what_waits_gets_nodes()
+    life.a_pool_is_paused_or_not(paused=True, pool="other")
+    life.everything_begun_comes_to_its_end()
+    life.consolidate_after_changes(after="Never", pool="other")
+    life.nothing_happens_any_more()
+    life.a_node_comes(kind="bargain", old=False, pool="other", zone="b")
+    taken(kind="medium", money=True, name="job", zone="b")
+    life.every_promise_is_kept()
+    life.teardown()
+
+
 def test_a_pod_without_a_budget_leaves_before_another_takes_its_zone() -> None:
     """A life that was found: of two pods of one spread, one is on a node that a user deletes, and the other's place counts on its departure."""
     life = DisruptionMachine()

@@ -943,6 +943,11 @@ class Upkeep:
         run()
         begun, self._begun = self._begun, []
         if begun:
+            known = {one.key for one in before.nodes}
+            now = self.cluster.snapshot()
+            come = [one for one in now.nodes if one.name and one.key not in known]  # while it looked
+            empty = [replace(one, room=one.room + one.planned, assigned=()) for one in come]
+            before = replace(before, nodes=(*before.nodes, *empty))
             self.wrong += [f"{text} (by {begun})" for text in self._misplaced(before, begun)]
         return begun
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.meta import OwnerReference
 from provisioner.disruption.candidates import (
     Obstacle,
-    PodBudgets,
     candidates,
 )
 from tests.support.clock import NOON
