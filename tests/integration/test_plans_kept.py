@@ -72,7 +72,7 @@ ROWS = {
         (Pods(500, "500m"), Pods(500, "1", "4Gi")), KWOK, ONE_WRITE
     ),
     "24 pods spread over hosts, and 50 others": Row(
-        (Pods(24, "500m", spread=(HOSTNAME,)), Pods(50, "500m")), writes=ONE_WRITE, quick=True
+        (Pods(24, "500m", spread=(HOSTNAME,)), Pods(50, "500m")), quick=True
     ),
     "24 pods spread over zones and hosts, and 40 others": Row(
         (Pods(24, "500m", spread=(ZONE, HOSTNAME)), Pods(40, "500m")), writes=ONE_WRITE
@@ -81,7 +81,7 @@ ROWS = {
     "30 pods spread over zones, and 30 others": Row(
         (Pods(30, "700m", spread=(ZONE,)), Pods(30, "300m")), writes=ONE_WRITE, dearer=TIGHT
     ),
-    "200 pods of which some are spread over zones": Row(mixed(20), writes=ONE_WRITE, dearer=TIGHT),
+    "200 pods of which some are spread over zones": Row(mixed(20)),
     "200 pods of which some are spread over zones, on kwok's own instance types": Row(
         mixed(20), KWOK, ONE_WRITE, TIGHT
     ),
