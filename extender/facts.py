@@ -110,7 +110,7 @@ def member_of(pod: Pod, node: str = "") -> Member:
     """
     return Member(
         uid=pod.uid,
-        name=f"{pod.namespace}/{pod.name}",
+        name=pod.key,
         resource_version=pod.resource_version,
         owner=sys.intern(pod.owner.uid) if pod.owner is not None else "",  # brothers have one text
         klass=pod.shape.key,

@@ -6,7 +6,7 @@ are skipped at decoding, so an object written back whole would lose them. Write 
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -28,6 +28,20 @@ class OwnerReference(Object, frozen=True, kw_only=True, weakref=True, gc=True):
     block_owner_deletion: bool = False
 
 
+class Named(Protocol):
+    """What has a name, in a namespace as a rule."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+
+
+def key_of(one: Named) -> str:
+    """Namespace and name as `kubectl` takes them, "NAMESPACE/NAME"; the name alone for kinds without namespaces."""
+    return f"{one.namespace}/{one.name}" if one.namespace else one.name
+
+
 class ObjectMeta(Object, frozen=True, kw_only=True):
     """The metadata of one object; times are aware, in UTC."""
 
@@ -47,8 +61,8 @@ class ObjectMeta(Object, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Namespace and name as `kubectl` takes them, "NAMESPACE/NAME"; the name alone for kinds without namespaces."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        """As of `key_of`."""
+        return key_of(self)
 
 
 class Condition(Object, frozen=True, kw_only=True):

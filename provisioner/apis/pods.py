@@ -28,7 +28,7 @@ from provisioner.apis.core import (
     TopologySpreadConstraint,
 )
 from provisioner.apis.footprint import CLASS_BYTES, CONSTRAINT_BYTES, CONSTRAINT_COST, within
-from provisioner.apis.meta import Object, ObjectMeta, OwnerReference
+from provisioner.apis.meta import Object, ObjectMeta, OwnerReference, key_of
 from provisioner.apis.shapes import (
     PodShape,
     ResizeStatus,
@@ -142,8 +142,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> str:
-        """Namespace and name with a slash between."""
-        return f"{self.namespace}/{self.name}"
+        """As of `meta.key_of`."""
+        return key_of(self)
 
 
 # --- decoding --------------------------------------------------------------------------------------------------

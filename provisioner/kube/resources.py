@@ -30,14 +30,8 @@ MOST_UNKNOWN: Final = 16
 """Fields that are named of an object that has some which this version does not know."""
 
 
-class Identity(Protocol):
+class Identity(meta.Named, Protocol):
     """What tells one object and its version from others; ObjectMeta and the compact Pod both have it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def namespace(self) -> str: ...
 
     @property
     def uid(self) -> str: ...
@@ -96,11 +90,6 @@ def itself(obj: Any) -> Identity:
     return cast("Identity", obj)
 
 
-def key_of(identity: Identity) -> str:
-    """The key of an object: "namespace/name", or "name" for kinds without namespaces."""
-    return f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
-
-
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
     """One kind of object in the API.
@@ -146,7 +135,7 @@ class Resource(Generic[T]):
 
     def key(self, obj: T) -> str:
         """The key of one object in stores."""
-        return key_of(self.identity(obj))
+        return meta.key_of(self.identity(obj))
 
 
 def _plain(name: str) -> bool:

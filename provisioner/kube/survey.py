@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from provisioner.apis.meta import key_of
 from provisioner.kube import messages
 from provisioner.kube.client import Client, read_page
 from provisioner.kube.errors import ApiError
@@ -42,8 +43,8 @@ class Unreadable:
 
     @property
     def key(self) -> str:
-        """Namespace and name, as far as the kind has them; "" where they cannot be read."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        """As of `meta.key_of`; "" where it cannot be read."""
+        return key_of(self)
 
     def __str__(self) -> str:
         return self.key or "an object whose name cannot be read"

@@ -26,7 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 import urllib3
 
-from provisioner.apis.meta import version_number
+from provisioner.apis.meta import key_of, version_number
 from provisioner.kube import messages
 from provisioner.kube.client import METADATA_ONLY, ListPage, decode_page, page_by_brackets, read_page
 from provisioner.kube.config import Api, Stream, connection_failed
@@ -44,7 +44,7 @@ from provisioner.kube.errors import (
     error_from,
 )
 from provisioner.kube.lag import COMPARE_SECONDS, LATE_SECONDS, MOST_COMPARED, Lag
-from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in, key_of
+from provisioner.kube.resources import Identity, PartialIdentity, Resource, identity_in
 from provisioner.kube.store import Store
 from provisioner.support import heartbeat, logs, metrics
 from provisioner.support.backoff import DecorrelatedJitter

@@ -20,6 +20,7 @@ from provisioner.apis.core import (
     StorageClass,
     Volume,
 )
+from provisioner.apis.meta import key_of
 from provisioner.apis.names import BIND_COMPLETED, REGION_LABEL, SELECTED_NODE, ZONE_LABEL, normalized_label
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
@@ -238,7 +239,7 @@ def statically_bound(claims: Iterable[PersistentVolumeClaim], storage: Storage) 
     taken: set[str] = set()
     found = []
     for claim in sorted(claims, key=lambda one: (not one.spec.volume_name, one.metadata.namespace, one.metadata.name)):
-        key, spec, name = f"{claim.metadata.namespace}/{claim.metadata.name}", claim.spec, claim.spec.volume_name
+        key, spec, name = key_of(claim.metadata), claim.spec, claim.spec.volume_name
         if not name:
             known = storage.classes.get(spec.storage_class_name or "") or StorageClass()
             if spec.storage_class_name is not None and known.volume_binding_mode != "WaitForFirstConsumer":

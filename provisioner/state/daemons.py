@@ -58,7 +58,7 @@ def daemon_shape(daemon: DaemonSet, admission: Admission = NO_ADMISSION, seen: R
     if seen is not None:
         made = Admitted(msgspec.structs.replace(made.template, spec=_requesting(made.template.spec, seen)))
     shape = made.shape(namespace, daemon=True)
-    shape.derived.setdefault(DAEMON_SET, f"{namespace}/{daemon.metadata.name}")
+    shape.derived.setdefault(DAEMON_SET, daemon.metadata.key)
     return shape
 
 

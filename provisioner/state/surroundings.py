@@ -18,7 +18,7 @@ from provisioner.apis.core import (
     PodSelecting,
     StorageClass,
 )
-from provisioner.apis.meta import LabelSelector
+from provisioner.apis.meta import LabelSelector, key_of
 from provisioner.state.snapshot import Surroundings
 from provisioner.support.bounded import forget_oldest
 
@@ -121,7 +121,7 @@ class SurroundingsKeeper:
     def claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         """A PersistentVolumeClaim was added, changed or removed."""
         if one := new or old:
-            key = f"{one.metadata.namespace}/{one.metadata.name}"
+            key = key_of(one.metadata)
             before, after = _selection(self._claims.get(key)), _selection(new)
             if before != after and self._now is not None:
                 self._selected.put(key, self._now() if after is not None else None)

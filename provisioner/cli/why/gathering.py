@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from provisioner.apis import names
+from provisioner.apis.meta import key_of
 from provisioner.cli.documents import content, documents, items_in
 from provisioner.kube import resources
 from provisioner.kube.client import Client
@@ -146,7 +147,7 @@ def _add(objects: Objects, resource: Resource[Any], one: Any) -> None:
         objects.add(resource, (resource.decode(data),))
     except (msgspec.MsgspecError, ValueError) as error:
         found = identity_in(data)
-        objects.left_out(resource, resources.key_of(found), error)
+        objects.left_out(resource, key_of(found), error)
 
 
 def _documents(path: str) -> Iterator[dict[str, Any]]:

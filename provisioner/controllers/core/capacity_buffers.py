@@ -23,7 +23,6 @@ from provisioner.controllers.core import messages
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Forbidden, NotFound
-from provisioner.kube.resources import key_of
 from provisioner.kube.store import Store
 from provisioner.scheduling.capacity_buffers import NOTHING_KEPT, Kept, ResolutionError, Template, is_ours, virtual_pods
 from provisioner.support import logs
@@ -74,7 +73,7 @@ class CapacityBuffers:
         """Begin with every buffer."""
         if self._store is not None:
             self.queue.start()
-            self.queue.add_all(key_of(one.metadata) for one in self._store.list())
+            self.queue.add_all(one.metadata.key for one in self._store.list())
 
     def stop(self) -> None:
         """Finish the write that is under way."""
@@ -82,7 +81,7 @@ class CapacityBuffers:
 
     def heard(self, change: Change) -> None:
         if isinstance(change, CapacityBufferChanged):
-            self.queue.add(key_of(change.latest.metadata))
+            self.queue.add(change.latest.metadata.key)
 
     def pods(self) -> tuple[Pod, ...]:
         """Every virtual pod, by buffer; the same object while nothing changed."""
@@ -215,7 +214,7 @@ class CapacityBuffers:
         units: int,
         unknown: tuple[str, ...],
     ) -> None:
-        meta, key = buffer.metadata, key_of(buffer.metadata)
+        meta, key = buffer.metadata, buffer.metadata.key
         resolved = messages.buffer_resolved(unknown)
         if problem is not None:
             resolved = messages.buffer_not_resolved(problem.reason, str(problem))

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import version_number
+from provisioner.apis.meta import key_of, version_number
 from provisioner.controllers.core import messages
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
@@ -175,7 +175,7 @@ class LiveReads:
             for pod in bound.values()
             if pod.uid not in there and version_number(pod.resource_version) <= read.pods_version
         )
-        first = min(map(resources.key_of, _identities(unknown, gone)), default="")
+        first = min(map(key_of, _identities(unknown, gone)), default="")
         return messages.not_known_as_it_is("Pod", first) if first else ""
 
 

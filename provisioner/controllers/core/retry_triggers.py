@@ -13,6 +13,7 @@ from provisioner.apis.core import (
     RuntimeClass,
     StorageClass,
 )
+from provisioner.apis.meta import key_of
 from provisioner.controllers.changes import Surrounding, SurroundingChanged
 
 
@@ -26,9 +27,7 @@ def concerns_placement(change: SurroundingChanged) -> bool:
 
 def id_of(thing: Surrounding) -> str:
     """What tells an object from others, of its kind and of other kinds."""
-    meta = thing.metadata
-    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-    return f"{type(thing).__name__}/{name}"
+    return f"{type(thing).__name__}/{key_of(thing.metadata)}"
 
 
 def _facts(thing: Surrounding | None) -> object:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.apis.core import ConfigMap
+from provisioner.apis.meta import key_of
 from provisioner.kube import resources
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.kube.resources import Identity
@@ -53,7 +54,7 @@ class Recording:
         self.heard.append("sync")
 
     def bad(self, identity: Identity, error: Exception) -> None:
-        self.heard.append(f"bad {resources.key_of(identity)}")
+        self.heard.append(f"bad {key_of(identity)}")
 
     def take(self) -> list[str]:
         heard, self.heard = self.heard, []
