@@ -13,7 +13,7 @@ types could take the place where there are so many; bounds go by the lowest pric
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
 from provisioner.scheduling.acceptance import taken, weighed
-from provisioner.scheduling.granted import granted
+from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import DesignedNode, Fault
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -92,6 +92,7 @@ class Proposal:
         usd_at_least, stage, steps: as of `Plan`.
         kept: claims of scheduling's answer that stay as they are.
         nodes: instead of all the others; None where nothing cheaper was found.
+        grants: what scheduling's answer granted, if it keeps that itself.
     """
 
     usd_at_least: float
@@ -99,6 +100,7 @@ class Proposal:
     steps: int = 0
     kept: tuple[PlannedClaim, ...] = ()
     nodes: tuple[DesignedNode, ...] | None = None
+    grants: Granted | None = field(default=None, compare=False)
 
 
 def never() -> bool:
@@ -132,7 +134,7 @@ def improve(
     least, steps = proposal.usd_at_least, proposal.steps
     if proposal.nodes is None:
         return Plan(result, least, steps=steps)
-    found, faults = taken(prepared, result, proposal.kept, proposal.nodes)
+    found, faults = taken(prepared, result, proposal.kept, proposal.nodes, proposal.grants)
     if found is result:
         return Plan(result, least, steps=steps, refused=faults)
     return Plan(found, least, proposal.stage, steps)
@@ -153,7 +155,7 @@ def propose(
     own = granted(prepared, setting, result)
     setting = setting if own is None else own.setting
     best = weighed(prepared, result.claims) - _EPSILON
-    proposal = Proposal(0.0)
+    proposal = Proposal(0.0, grants=own)
     for plain in models_of(setting, result):
         prices = prices_of(plain.market)
         proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))

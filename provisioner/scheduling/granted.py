@@ -38,18 +38,22 @@ class Granted:
         again: list[PlannedClaim] = []
         kept: list[PlannedClaim] = []
         for claim in claims:
-            stays = (
-                self.offers[claim.pool].pool.packing is Packing.GREEDY
-                or claim.min_values_relaxed
-                or bool(claim.reservations)
-                or any(self._stays(self.of[pod.uid], claim) for pod in claim.pods)
-            )
+            stays = not self.is_open(claim) or any(self._stays(self.of[pod.uid], claim) for pod in claim.pods)
             (kept if stays else again).append(claim)
         return again, kept
 
+    def is_open(self, claim: PlannedClaim) -> bool:
+        """Whether a claim may be given up, and may take more pods."""
+        return not (
+            self.offers[claim.pool].pool.packing is Packing.GREEDY
+            or claim.min_values_relaxed
+            or claim.reservations
+            or any(pod.shape.resource_claims for pod in claim.pods)
+        )
+
     def _stays(self, one: PodClass, claim: PlannedClaim) -> bool:
         beside = any(count.on_hosts for count in one.ladder[0].relations.together)
-        return beside or bool(one.shape.resource_claims) or self.pins(one, claim) is None
+        return beside or self.pins(one, claim) is None
 
     def pins(self, one: PodClass, claim: PlannedClaim) -> tuple[tuple[str, str], ...] | None:
         """The domains that a pod keeps, for it is counted in them; None where they cannot be said of a node."""
@@ -72,9 +76,10 @@ class Granted:
         """Likewise, of one that is on a new node."""
         return self._keys(self.of[pod.uid])
 
-    def demanded(self, setting: Setting) -> Setting:
+    def about(self, setting: Setting) -> "Granted":
         """Another question about some of the pods that are on new nodes, with the same demands."""
-        return _demanding(setting, {uid: one.ladder for uid, one in self.of.items()})[0]
+        demanding, of = _demanding(setting, {uid: one.ladder for uid, one in self.of.items()})
+        return replace(self, setting=demanding, of=of)
 
 
 def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | None:

@@ -44,7 +44,7 @@ def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = 
 
     Cost: for each claim what placing its pods costs, and a judgement of all where that saves; bounded by `_MOST_PLACED`.
     """
-    found = _mended(prepared, cheapest(prepared, result), expired)
+    found = _mended(prepared, result, expired)
     while (other := balanced(prepared, found, expired=expired)) is not found:
         found = _mended(prepared, other, expired)
         if found.usd_per_hour > other.usd_per_hour - _EPSILON:
@@ -59,7 +59,7 @@ def _mended(prepared: Prepared, result: Result, expired: Callable[[], bool]) -> 
     grants = granted(prepared, prepared.setting(placed), result)
     if grants is None:
         return result
-    mending = _Mending(prepared, grants, result, expired)
+    mending = _Mending(prepared, grants, cheapest(prepared, result, grants=grants), expired)
     while mending.step():
         continue
     return mending.result
@@ -76,19 +76,20 @@ class _Mending:
 
     def step(self) -> bool:
         """Give up one more claim; False where none is worth it."""
-        again, kept = self._grants.split(self.result.claims)
+        claims = self.result.claims
         world = self._prepared.updated(
-            Changes(bins={_name(one): replace(filled(one, _name(one)), closed=False) for one in (*again, *kept)})
+            Changes(bins={_name(one): replace(filled(one, _name(one)), closed=False) for one in claims})
         )
-        roomy = set(map(_name, again))
-        for some in _choices(again):
+        some_open = list(filter(self._grants.is_open, claims))
+        roomy = set(map(_name, some_open))
+        for some in _choices(some_open):
             pods = [pod for one in some for pod in one.pods]
             self._left -= len(pods)
             if self._left < 0 or self._expired():
                 return False
-            claims = [other for other in self.result.claims if all(other is not one for one in some)]
-            found = self._without(world, some, claims, pods, roomy.difference(map(_name, some)))
-            if found is not None and self._taken(claims, found):
+            others = [other for other in claims if all(other is not one for one in some)]
+            found = self._without(world, some, others, pods, roomy.difference(map(_name, some)))
+            if found is not None and self._taken(others, found):
                 return True
         return False
 
@@ -103,10 +104,11 @@ class _Mending:
         """Where the pods of some claims go instead; None where that saves nothing. `roomy`: names of those that may take some."""
         gone = frozenset(map(_name, some))
         rest = world.updated(Changes(gone=gone, pools=_charged(world.world.pools, others)))
-        found = Solution(self._grants.demanded(rest.setting(pods, only=roomy)), ()).result(explain=False)
+        grants = self._grants.about(rest.setting(pods, only=roomy))
+        found = Solution(grants.setting, ()).result(explain=False)
         if found.unplaced:
             return None
-        found = cheapest(rest, found)
+        found = cheapest(rest, found, grants=grants)
         weight = {pod.uid: self._weights[one.pool] for one in some for pod in one.pods}
         lighter = any(self._weights[new.pool] < weight[pod.uid] for new in found.claims for pod in new.pods)
         saves = weighed(rest, found.claims) < weighed(rest, some) - _EPSILON

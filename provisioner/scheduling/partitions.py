@@ -12,7 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -83,6 +84,7 @@ def cheapest(
     *,
     leaving: Collection[str] = (),
     max_new: int | None = None,
+    grants: Granted | None = None,
 ) -> Result:
     """The cheapest legal answer for the pods that `result` has on new nodes, where these are few, or most of them equal.
 
@@ -91,6 +93,7 @@ def cheapest(
         result: scheduling's.
         leaving: as of `Prepared.solve`: nodes that go; the answer is legal before and after.
         max_new: most claims.
+        grants: what `result` granted, where somebody asked already.
 
     Returns:
         `result` itself where nothing cheaper was found; never one that is dearer, leaves others, or moves a pod that is on an existing node.
@@ -102,7 +105,7 @@ def cheapest(
         return result
     if _is_only_way(prepared, result, max_new):
         return result
-    grants = granted(prepared, prepared.setting(pods, leaving), result)
+    grants = grants or granted(prepared, prepared.setting(pods, leaving), result)
     if grants is None:
         return result
     again, kept = grants.split(result.claims)
@@ -110,7 +113,7 @@ def cheapest(
     most = None if max_new is None else max_new - len(kept)
     if not again:
         return result
-    search = _Search(grants, again)
+    search = _Search(grants, again, kept)
     if not search.worth_it:
         return result
     judged = max(1, _MOST_JUDGED // len(pods))
@@ -159,21 +162,27 @@ class _Item:
 
 
 class _Block(msgspec.Struct, gc=False):
-    """The cheapest node for some pods: its price with the penalty of its NodePool, the pool and the instance type."""
+    """The cheapest node of a NodePool for some pods: its price with the penalty of the pool, and what it counts against each limit."""
 
-    usd: float = _NOWHERE
-    pool: str = ""
-    kind: str = ""
+    usd: float
+    pool: str
+    kind: str
+    charge: tuple[int, ...]
 
 
-_NO_NODE: Final = _Block()
+_Part: TypeAlias = tuple[int, _Block]
 
 
 class _Search:
     """Loads are numbers: a digit for each item, which says how many of its pods there are."""
 
-    def __init__(self, grants: Granted, again: Sequence[PlannedClaim]) -> None:
+    def __init__(self, grants: Granted, again: Sequence[PlannedClaim], kept: Sequence[PlannedClaim]) -> None:
         self._setting: Final = grants.setting
+        self._limits: Final = [
+            (offer, name, left - sum(one.charge.get(name, 0) for one in kept if one.pool == offer.pool.name))
+            for offer in grants.setting.offers
+            for name, left in (offer.pool.remaining or {}).items()
+        ]
         groups: dict[tuple[PodClass, tuple[tuple[str, str], ...], int], list[Pod]] = {}
         for claim in again:
             weight = grants.offers[claim.pool].pool.weight
@@ -223,13 +232,13 @@ class _Search:
             for count in asking.ladder[0].relations.apart
         )
 
-    def _priced(self) -> list[_Block]:
-        """The cheapest node for each load, those of few pods first."""
+    def _priced(self) -> list[tuple[_Block, ...]]:
+        """For each load the cheapest node without limits and that of each NodePool that has some, the cheapest first."""
         setting, items = self._setting, self._items
         width = len(setting.bins.dimensions.names)
         offers = [offer for offer in setting.offers if offer.pool.packing is not Packing.GREEDY]
         costs = {offer.pool.name: _looks(offer) for offer in offers}
-        blocks = [_NO_NODE] * (self._whole + 1)
+        blocks: list[tuple[_Block, ...]] = [()] * (self._whole + 1)
         states: dict[int, list[tuple[PreparedPool, list[State]]]] = {}
         loads: dict[int, tuple[int, ...]] = {0: (0,) * width}
         looks = 0
@@ -251,13 +260,14 @@ class _Search:
                 known = states[before]
             else:
                 known = [
-                    (offer, [bought(offer) or offer.base])
+                    (offer, [base])
                     for offer in offers
                     if offer.pool.weight == item.weight and offer.tolerated(item.one.ladder[0].filter)
+                    if (base := self._base(offer)) is not None
                 ]
             tolerant = [offer for offer, _ in known if offer.tolerated(item.one.ladder[0].filter)]
             own: list[tuple[PreparedPool, list[State]]] = []
-            best = _NO_NODE
+            best: dict[str, _Block] = {}
             for offer, some in known:
                 if offer not in tolerant or looks >= _MOST_LOOKS:
                     continue
@@ -265,21 +275,36 @@ class _Search:
                 if before:  # else scheduling has looked at them
                     looks += _STATE_LOOKS * sum([all(one is not other for other in some) for one in narrower])
                 fitting = []
+                limited = offer.pool.name if offer.pool.remaining is not None else ""
                 for state in narrower:
-                    usd, row = expected_usd(offer, state, load, best.usd - offer.pool.node_penalty)
+                    least = best[limited].usd if limited in best else _NOWHERE
+                    usd, row = expected_usd(offer, state, load, least - offer.pool.node_penalty)
                     looks += costs[offer.pool.name]
                     if row < 0:
                         continue
                     fitting.append(state)
                     total = usd + offer.pool.node_penalty
-                    if total < best.usd:
-                        best = _Block(total, offer.pool.name, offer.catalogue.types[row].name)
+                    if total < least:
+                        kind = offer.catalogue.types[row].name
+                        best[limited] = _Block(total, offer.pool.name, kind, self._charge(offer, row))
                 if fitting:
                     own.append((offer, fitting))
             if own:
                 states[number], loads[number] = own, tuple(load)
-                blocks[number] = best
+                blocks[number] = tuple(sorted(best.values(), key=attrgetter("usd")))
         return blocks
+
+    def _base(self, offer: PreparedPool) -> State | None:
+        """What a node of a pod's pool may be before it has pods: within limits, and what is reserved is left to those who have it."""
+        base = bought(offer) or offer.base
+        over = 0
+        for one, name, left in self._limits:
+            if one is offer:
+                over |= ~offer.catalogue.within(name, left)
+        return offer.without(base, base.rows & over) if over else base
+
+    def _charge(self, offer: PreparedPool, row: int) -> tuple[int, ...]:
+        return tuple([offer.catalogue.amount(row, name) if one is offer else 0 for one, name, _ in self._limits])
 
     def _parts(self, number: int) -> Iterator[int]:
         """The loads within one that have a pod of its first item."""
@@ -294,7 +319,7 @@ class _Search:
     def _cheapest(self) -> list[float]:
         """The least that nodes for each load cost together, whatever the judge says."""
         least = [0.0] * (self._whole + 1)
-        usd = [block.usd for block in self._blocks]
+        usd = [some[0].usd if some else _NOWHERE for some in self._blocks]
         for number in range(1, self._whole + 1):
             best = usd[number]
             for part in self._parts(number):
@@ -303,39 +328,42 @@ class _Search:
             least[number] = best
         return least
 
-    def partitions(self, below: float, most: int | None) -> Iterator[tuple[int, ...]]:
-        """Partitions that cost less, the cheapest first, each as the loads of its nodes."""
+    def partitions(self, below: float, most: int | None) -> Iterator[tuple[_Part, ...]]:
+        """Partitions that cost less and keep the limits, the cheapest first, each as the loads of its nodes and these."""
         least, blocks = self._least, self._blocks
         turn = itertools.count()
-        queue: list[tuple[float, int, float, tuple[int, ...], int]] = []
+        queue: list[tuple[float, int, float, tuple[_Part, ...], int, tuple[int, ...]]] = []
         if least[self._whole] < below:
-            queue.append((least[self._whole], next(turn), 0.0, (), self._whole))
+            left = tuple([left for _, _, left in self._limits])
+            queue.append((least[self._whole], next(turn), 0.0, (), self._whole, left))
         for _ in range(_MOST_STEPS):
             if not queue:
                 return
-            _, _, spent, made, rest = heapq.heappop(queue)
+            _, _, spent, made, rest, left = heapq.heappop(queue)
             if not rest:
                 yield made
                 continue
             if most is not None and len(made) >= most:
                 continue
-            same = made and self._first(made[-1]) == self._first(rest)
+            same = made and self._first(made[-1][0]) == self._first(rest)
             for part in self._parts(rest):
-                if same and part > made[-1]:
+                if same and part > made[-1][0]:
                     continue  # the same partition in another order
-                paid = spent + blocks[part].usd
-                bound = paid + least[rest - part]
-                if bound < below:
-                    heapq.heappush(queue, (bound, next(turn), paid, (*made, part), rest - part))
+                for block in blocks[part]:
+                    paid = spent + block.usd
+                    bound = paid + least[rest - part]
+                    then = tuple([own - charge for own, charge in zip(left, block.charge, strict=True)])
+                    if bound < below and all(own >= 0 for own in then):
+                        heapq.heappush(queue, (bound, next(turn), paid, (*made, (part, block)), rest - part, then))
 
     def _first(self, number: int) -> int:
         return next(i for i, count in enumerate(self._counts[number]) if count)
 
-    def nodes(self, parts: Sequence[int]) -> list[DesignedNode]:
+    def nodes(self, parts: Sequence[_Part]) -> list[DesignedNode]:
         """The nodes of a partition, with pods dealt out to them."""
         dealt = [0] * len(self._items)
         made = []
-        for part in sorted(parts, key=lambda one: (-self._blocks[one].usd, one)):
+        for part, block in sorted(parts, key=lambda one: (-one[1].usd, one[0])):
             pods: list[Pod] = []
             said: dict[str, str] = {}
             for i, count in enumerate(self._counts[part]):
@@ -343,7 +371,6 @@ class _Search:
                     pods += self._items[i].pods[dealt[i] : dealt[i] + count]
                     dealt[i] += count
                     said.update(self._items[i].pins)
-            block = self._blocks[part]
             zone, kind = said.pop(ZONE_LABEL, ""), said.pop(CAPACITY_TYPE_LABEL, "")
             made.append(DesignedNode(block.pool, block.kind, zone, kind, tuple(pods), (), tuple(said.items())))
         return made

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from provisioner.apis.pods import Pod
+from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.judging import Design, DesignedNode
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Pool
@@ -21,21 +22,34 @@ def partitions(pods: Sequence[Pod]) -> Iterator[list[list[Pod]]]:
             yield [*groups[:number], [first, *group], *groups[number + 1 :]]
 
 
-def usd_of_groups(prepared: Prepared, pods: Sequence[Pod], pools: Sequence[Pool]) -> float:
-    """The least price of legal nodes for these pods with the NodePools' penalties, where pods ask for resources, instance types' labels and hosts alone."""
+def usd_of_groups(prepared: Prepared, pods: Sequence[Pod], pools: Sequence[Pool], *, spot: bool = False) -> float:
+    """The least price of legal nodes for these pods with the NodePools' penalties, where pods ask for resources, instance types' labels and hosts alone.
+
+    `spot`: a node is priced as scheduling prices it by itself, since what spot costs is expected of several instance types.
+    """
     best = float("inf")
     known: dict[tuple[str, ...], tuple[float, DesignedNode | None]] = {}
     for groups in partitions(pods):
         for group in groups:
             key = tuple(pod.uid for pod in group)
             if key not in known:
-                known[key] = _cheapest(group, pools)
+                known[key] = _expected(prepared, group, pools) if spot else _cheapest(group, pools)
         nodes = [known[tuple(pod.uid for pod in group)] for group in groups]
         usd = sum(price for price, _ in nodes)
         if usd < best - 1e-9:
             design = Design(tuple(node for _, node in nodes if node is not None))
             if prepared.settle(design)[0].legal:
                 best = usd
+    return best
+
+
+def _expected(prepared: Prepared, group: Sequence[Pod], pools: Sequence[Pool]) -> tuple[float, DesignedNode | None]:
+    best: tuple[float, DesignedNode | None] = float("inf"), None
+    for pool in pools:
+        _, node = _cheapest(group, (pool,))
+        claims = prepared.settle(Design((node,)))[1] if node is not None else ()
+        if claims and weighed(prepared, claims) < best[0]:
+            best = weighed(prepared, claims), node
     return best
 
 

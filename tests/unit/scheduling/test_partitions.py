@@ -99,6 +99,12 @@ ROWS = {
     "a limit on nodes is kept": Row(
         pods(2, shape("2", "1Gi")), (a_pool("p", SMALL, LARGE, limits={"nodes": "1"}),), {"large": 1}, {"large": 1}
     ),
+    "what a limit does not allow is bought of another NodePool": Row(
+        pods(2, shape("2", "1Gi")),
+        (a_pool("a", SMALL), a_pool("z", SMALL, LARGE, limits={"nodes": "1"})),
+        {"large": 1},
+        {"small": 2},
+    ),
     "pods that keep apart stay apart": Row(
         pods(2, of_app("x", affinity=apart(names.HOSTNAME_LABEL, app("x")))),
         (a_pool("p", replace(SMALL, offerings=LARGE.offerings), BULK),),
