@@ -46,6 +46,17 @@ def not_a_price(price: str) -> str:
     return f"{price!r} is not an amount in USD per hour, such as 0.25, of at most a billion"
 
 
+# types.py
+
+
+def invalid_requirements(error: Exception) -> str:
+    return f"spec.requirements: {error}"
+
+
+def invalid_requests(error: Exception) -> str:
+    return f"spec.resources.requests: {error}"
+
+
 # errors.py
 
 

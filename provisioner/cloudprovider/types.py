@@ -9,8 +9,12 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from provisioner.apis import names
-from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
-from provisioner.values.requirement import NONE, Requirements
+from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool, requirements_of
+from provisioner.apis.meta import Condition, ObjectMeta, condition
+from provisioner.cloudprovider import messages
+from provisioner.cloudprovider.errors import CreateError
+from provisioner.values.quantity import QuantityError
+from provisioner.values.requirement import NONE, RequirementError, Requirements
 from provisioner.values.resources import EMPTY, HUGEPAGES_PREFIX, MEMORY, Resources
 
 MOST_USD_PER_HOUR: Final = 1e9
@@ -231,6 +235,45 @@ class CloudProvider(CloudProviderView, Protocol):
             InstanceNotFoundError: it is gone (or never was): the good end.
         """
         ...
+
+
+def wishes_of(claim: NodeClaim) -> tuple[Requirements, Resources]:
+    """The claim's requirements and requests.
+
+    Raises:
+        CreateError: they cannot be read.
+    """
+    try:
+        requirements = requirements_of(claim.spec.requirements)
+    except RequirementError as error:
+        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
+    try:
+        return requirements, Resources.parse(claim.spec.resources.requests)
+    except QuantityError as error:
+        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
+
+
+def readiness_of(
+    reference: NodeClassReference, found: tuple[ObjectMeta, tuple[Condition, ...]] | None, silent: tuple[str, str, str]
+) -> tuple[str, str, str]:
+    """What `CloudProvider.node_class_ready` answers for a NodeClass with these conditions.
+
+    Args:
+        reference: to it.
+        found: None where it is missing.
+        silent: the answer where its Ready condition is missing.
+    """
+    if found is None:
+        return messages.nodeclass_not_found(reference.kind, reference.name)[1:]
+    metadata, conditions = found
+    if metadata.deletion_timestamp is not None:
+        return messages.nodeclass_terminating(reference.kind, reference.name)[1:]
+    ready = condition(conditions, names.READY)
+    if ready is None:
+        return silent
+    if ready.status == names.TRUE:
+        return names.TRUE, names.READY, ""
+    return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
 
 
 def compatible_offerings(instance_type: InstanceType, requirements: Requirements) -> tuple[Offering, ...]:

@@ -16,7 +16,7 @@ from provisioner.apis import ec2
 from provisioner.cli.aws import command
 from provisioner.cloudprovider.aws.access.client import AwsClients, Policy
 from provisioner.cloudprovider.aws.access.permissions import POLICIES, SELF_CHECK, Feature, Names, document
-from provisioner.cloudprovider.aws.nodeclass.dry_run import launch_tags
+from provisioner.cloudprovider.aws.launch.orders import launch_tags
 from provisioner.cloudprovider.aws.preflight.check import check as run_check
 from provisioner.cloudprovider.aws.preflight.findings import Report
 from provisioner.cloudprovider.aws.preflight.needs import Account, needs

@@ -28,13 +28,14 @@ from provisioner.cloudprovider.aws.interruption.zonal_shift import ZonalShifts
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
+from provisioner.cloudprovider.aws.launch.orders import launch_tags
 from provisioner.cloudprovider.aws.launch.templates import InstanceSpec, Template, TemplateUses, template
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market import reads
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
 from provisioner.cloudprovider.aws.nodeclass.cluster import EksCluster
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, DiscoveryError
-from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal, launch_tags
+from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, ProfileError, Profiles
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook

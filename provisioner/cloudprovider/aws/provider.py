@@ -7,13 +7,19 @@ from typing import Final, Protocol
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool
-from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels, messages
 from provisioner.cloudprovider.aws.market.region_market import RegionMarket
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
 from provisioner.cloudprovider.errors import CloudError
-from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN, nodeclass_not_found, nodeclass_terminating
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, RegistrationHook, RepairPolicy, manages
+from provisioner.cloudprovider.messages import NODECLASS_READINESS_UNKNOWN
+from provisioner.cloudprovider.types import (
+    InstanceType,
+    LaunchedInstance,
+    RegistrationHook,
+    RepairPolicy,
+    manages,
+    readiness_of,
+)
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 
@@ -170,17 +176,9 @@ class AwsProvider:
 
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """The class's own Ready condition; False where it is missing or being deleted, Unknown until it was looked at."""
-        node_class = self._class_of(reference)
-        if node_class is None:
-            return nodeclass_not_found(reference.kind, reference.name)[1:]
-        if node_class.metadata.deletion_timestamp is not None:
-            return nodeclass_terminating(reference.kind, reference.name)[1:]
-        ready = condition(node_class.status.conditions, names.READY)
-        if ready is None:
-            return NODECLASS_READINESS_UNKNOWN[1:]
-        if ready.status == names.TRUE:
-            return names.TRUE, names.READY, ""
-        return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
+        one = self._class_of(reference)
+        found = None if one is None else (one.metadata, one.status.conditions)
+        return readiness_of(reference, found, NODECLASS_READINESS_UNKNOWN[1:])
 
     def _class_for(self, pool: NodePool) -> EC2NodeClass | None:
         found = self._class_of(pool.node_class_ref)

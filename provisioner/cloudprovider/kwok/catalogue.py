@@ -6,10 +6,12 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from provisioner.apis import names
+from provisioner.apis import names, openapi
+from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, InstanceType, Offering
 from provisioner.values import jsontext
@@ -34,10 +36,38 @@ _ARCHITECTURES = ("amd64", "arm64")
 _SPOT_SHARE = 0.7
 _DEFAULT_PODS = "110"
 _EC2_NAME = re.compile(r"\w+\.(nano|micro|small|medium|large|[0-9]*xlarge|metal(?:-\w+)?)", re.ASCII)
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_LABEL_KEY = re.compile(
-    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
-)
+_VALUE: Mapping[str, Any] = {"type": "string", "pattern": LABEL_VALUE, "minLength": 1, "maxLength": 63}
+_OFFERING: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["price", "requirements"],
+    "properties": {
+        "price": {"type": "number", "minimum": 0, "maximum": MOST_USD_PER_HOUR},
+        "available": {"type": "boolean"},
+        "requirements": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["key"],
+                "properties": {
+                    "key": {"type": "string", "pattern": QUALIFIED_NAME, "maxLength": 317},
+                    "operator": {"type": "string"},
+                    "values": {"type": "array", "items": _VALUE},
+                },
+            },
+        },
+    },
+}
+_ENTRY: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["name", "architecture", "operatingsystems", "resources", "offerings"],
+    "properties": {
+        "name": _VALUE,
+        "architecture": _VALUE,
+        "operatingsystems": {"type": "array", "items": _VALUE},
+        "resources": {"type": "object", "required": [CPU, MEMORY]},
+        "offerings": {"type": "array", "items": _OFFERING},
+    },
+}
 
 
 class CatalogueError(Exception):
@@ -130,7 +160,7 @@ def load(path: str) -> KwokCatalogue:
     except msgspec.DecodeError as error:
         raise CatalogueError(path, messages.not_json(error)) from error
     if not isinstance(entries, list):
-        raise CatalogueError(path, messages.not_a_list_of_types(_kind(entries)))
+        raise CatalogueError(path, messages.NOT_A_LIST_OF_TYPES)
     types: dict[str, InstanceType] = {}
     left_out: list[BadEntry] = []
     for index, entry in enumerate(entries):
@@ -139,7 +169,10 @@ def load(path: str) -> KwokCatalogue:
             if one.name in types:
                 raise _FieldError("name", messages.NAME_USED_TWICE)
         except _FieldError as error:
-            left_out.append(BadEntry(path, index, _name_of(entry), error.field, error.problem))
+            fields = _lowered(entry)
+            name = fields.get("name") if isinstance(fields, dict) else None
+            name = name[:63] if isinstance(name, str) else ""
+            left_out.append(BadEntry(path, index, name, error.field, error.problem))
         else:
             types[one.name] = one
     if not types:
@@ -207,54 +240,56 @@ def _family(name: str) -> str:
 
 
 def _read(entry: object) -> InstanceType:
-    fields = _object("", entry)
-    name = _label_value("name", fields.get("name"), "the type's name")
-    architecture = _label_value("architecture", fields.get("architecture"), 'an architecture such as "amd64"')
-    systems = [
-        _label_value(f"operatingSystems[{index}]", system, 'a system such as "linux"')
-        for index, system in enumerate(_list("operatingSystems", fields.get("operatingsystems"), '["linux"]'))
-    ]
-    capacity = _capacity(fields.get("resources"))
-    offers = _list("offerings", fields.get("offerings"), "at least one {Price, Available, Requirements}")
-    offerings = tuple(_offering(f"offerings[{index}]", offer) for index, offer in enumerate(offers))
-    return _instance_type(name, architecture, systems, capacity, offerings)
+    fields = _lowered(entry)
+    wrong, _ = openapi.judged(_ENTRY, fields)
+    if wrong:
+        raise _FieldError(wrong[0].path, wrong[0].message)
+    if not fields["operatingsystems"]:
+        raise _FieldError("operatingsystems", messages.WITHOUT_SYSTEM)
+    if not fields["offerings"]:
+        raise _FieldError("offerings", messages.WITHOUT_OFFERING)
+    offerings = tuple(_offering(f"offerings[{index}]", offer) for index, offer in enumerate(fields["offerings"]))
+    capacity = _capacity(fields["resources"])
+    return _instance_type(fields["name"], fields["architecture"], fields["operatingsystems"], capacity, offerings)
 
 
-def _capacity(value: object) -> Resources:
-    if not isinstance(value, dict):
-        raise _FieldError("resources", messages.resources_are_no_object(_kind(value)))
-    for name, amount in value.items():
+def _lowered(value: Any) -> Any:
+    """With names of fields in lower case, but for those of resources and what stands in labels."""
+    match value:
+        case dict():
+            return {
+                key: inner if key == "resources" else _lowered(inner)
+                for key, inner in ((name.lower(), inner) for name, inner in value.items())
+            }
+        case list():
+            return [*map(_lowered, value)]
+        case _:
+            return value
+
+
+def _capacity(amounts: Mapping[str, Any]) -> Resources:
+    for name, amount in amounts.items():
         if isinstance(amount, bool) or not isinstance(amount, str | int | float):
-            raise _FieldError(f"resources.{name}", messages.no_quantity(_kind(amount)))
-    for name in (CPU, MEMORY):
-        if name not in value:
-            raise _FieldError(f"resources.{name}", messages.RESOURCE_IS_MISSING)
+            raise _FieldError(f"resources.{name}", messages.no_quantity(openapi.shown(amount)))
     try:
-        capacity = Resources.parse({PODS: _DEFAULT_PODS, **value})
+        capacity = Resources.parse({PODS: _DEFAULT_PODS, **amounts})
     except QuantityError as error:
         raise _FieldError("resources", str(error)) from error
     for name, amount in capacity.items():
         if amount < 0 or (amount == 0 and name in (CPU, MEMORY)):
-            raise _FieldError(f"resources.{name}", messages.not_above_zero(value[name]))
+            raise _FieldError(f"resources.{name}", messages.not_above_zero(amounts[name]))
     return capacity
 
 
-def _offering(field: str, value: object) -> Offering:
-    fields = _object(field, value)
-    price = fields.get("price")
-    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MOST_USD_PER_HOUR:
-        shown = price if isinstance(price, int | float) and not isinstance(price, bool) else _kind(price)
-        raise _FieldError(f"{field}.Price", messages.no_price(shown))
-    available = fields.get("available", True)
-    if not isinstance(available, bool):
-        raise _FieldError(f"{field}.Available", messages.no_boolean(_kind(available)))
-    where = f"{field}.Requirements"
-    given = _list(where, fields.get("requirements"), "one of the zone and one of the capacity type")
-    requirements = Requirements.of(_requirement(f"{where}[{index}]", one) for index, one in enumerate(given))
+def _offering(field: str, offer: Mapping[str, Any]) -> Offering:
+    where = f"{field}.requirements"
+    requirements = Requirements.of(
+        _requirement(f"{where}[{index}]", one) for index, one in enumerate(offer["requirements"])
+    )
     for key in (names.ZONE_LABEL, names.CAPACITY_TYPE_LABEL):
         if requirements.requirement(key).single_value is None:
             raise _FieldError(where, messages.not_fixed_to_one_value(key))
-    offering = Offering(_shared(requirements), float(price), available)
+    offering = Offering(_shared(requirements), float(offer["price"]), offer.get("available") is not False)
     if offering.capacity_type not in names.CAPACITY_TYPES:
         known = ", ".join(sorted(names.CAPACITY_TYPES))
         raise _FieldError(
@@ -263,64 +298,10 @@ def _offering(field: str, value: object) -> Offering:
     return offering
 
 
-def _requirement(field: str, value: object) -> Requirement:
-    fields = _object(field, value)
-    key = fields.get("key")
-    if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
-        raise _FieldError(f"{field}.key", messages.no_label_key(names.ZONE_LABEL, _kind(key)))
-    operator = fields.get("operator", Operator.IN)
-    if not isinstance(operator, str):
-        raise _FieldError(f"{field}.operator", messages.no_operator(_kind(operator)))
-    values = fields.get("values")
-    if values is None:
-        values = []
-    if not isinstance(values, list):
-        raise _FieldError(f"{field}.values", messages.no_label_values(_kind(values)))
-    texts = [_label_value(f"{field}.values[{index}]", one, "a label value") for index, one in enumerate(values)]
+def _requirement(field: str, one: Mapping[str, Any]) -> Requirement:
     try:
-        return Requirement.of(names.normalized_label(key), operator, texts)
+        return Requirement.of(
+            names.normalized_label(one["key"]), one.get("operator") or Operator.IN, one.get("values") or ()
+        )
     except RequirementError as error:
         raise _FieldError(f"{field}.{error.field}", error.problem) from error
-
-
-def _object(field: str, value: object) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise _FieldError(field, messages.no_json_object(_kind(value)))
-    return {str(key).lower(): inner for key, inner in value.items()}
-
-
-def _list(field: str, value: object, example: str) -> list[object]:
-    if not isinstance(value, list) or not value:
-        raise _FieldError(field, messages.no_list(example, _kind(value)))
-    return value
-
-
-def _label_value(field: str, value: object, what: str) -> str:
-    if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
-        rule = "letters, digits, '-', '_', '.', at most 63"
-        raise _FieldError(field, messages.not_the_kind(what, rule, _kind(value)))
-    return value
-
-
-def _name_of(entry: object) -> str:
-    if not isinstance(entry, dict):
-        return ""
-    name = {str(key).lower(): value for key, value in entry.items()}.get("name")
-    return name[:63] if isinstance(name, str) else ""
-
-
-def _kind(value: object) -> str:
-    """What a JSON value is, in words, short enough for a message."""
-    match value:
-        case None:
-            return "missing"
-        case bool():
-            return str(value).lower()
-        case str():
-            return repr(value if len(value) <= 70 else value[:67] + "...")
-        case int() | float():
-            return f"the number {value}"
-        case list():
-            return "a list" if value else "an empty list"
-        case _:
-            return "an object"

@@ -8,6 +8,9 @@ FAILED_TO_CREATE_NODE: Final = "Failed to create a Node; retrying"
 FAILED_TO_RESUME_NODECLAIM: Final = "Failed to resume a NodeClaim"
 
 # catalogue.py
+NOT_A_LIST_OF_TYPES: Final = "must be a JSON list of instance types"
+WITHOUT_SYSTEM: Final = "must be a list with at least one operating system, such as linux"
+WITHOUT_OFFERING: Final = "must be a list with at least one offering"
 
 
 def instance_types_file(path: str, problem: str) -> str:
@@ -18,52 +21,12 @@ def entry_ignored(path: str, entry: int, named: str, field: str, problem: str) -
     return f"instance types file {path}: entry [{entry}]{named} is ignored: {field}{problem}"
 
 
-def not_a_list_of_types(entries: str) -> str:
-    return f"must be a JSON list of instance types, is {entries}"
-
-
 def no_usable_type(entries: int, first: str) -> str:
     return f"has no usable instance type among {entries} entries{first}"
 
 
-def resources_are_no_object(value: str) -> str:
-    return f'must be an object like {{"cpu": "4", "memory": "16Gi"}}, is {value}'
-
-
-def no_price(shown: object) -> str:
-    return f"must be USD per hour, a number from 0 to a billion, is {shown}"
-
-
-def no_boolean(available: str) -> str:
-    return f"must be true or false, is {available}"
-
-
 def unknown_capacity_type(key: str, known: str, capacity_type: str) -> str:
     return f"{key} must be one of {known}, is {capacity_type}"
-
-
-def no_label_key(such_as: str, found: str) -> str:
-    return f"must be a label key such as {such_as}, is {found}"
-
-
-def no_operator(operator: str) -> str:
-    return f"must be a string such as In, is {operator}"
-
-
-def no_label_values(values: str) -> str:
-    return f"must be a list of label values, is {values}"
-
-
-def no_json_object(value: str) -> str:
-    return f"must be a JSON object, is {value}"
-
-
-def no_list(example: str, value: str) -> str:
-    return f"must be a list with {example}, is {value}"
-
-
-def not_the_kind(what: str, rule: str, found: str) -> str:
-    return f"must be {what} ({rule}), is {found}"
 
 
 def cannot_be_read(strerror: object) -> str:
@@ -76,9 +39,6 @@ def not_json(error: Exception) -> str:
 
 def no_quantity(amount: str) -> str:
     return f"must be a quantity like 4 or 16Gi, is {amount}"
-
-
-RESOURCE_IS_MISSING: Final = "is missing; every instance type needs cpu and memory"
 
 
 def not_above_zero(value: str) -> str:
@@ -112,14 +72,6 @@ def no_offering_allowed(types: int) -> str:
 def invalid_registration_delay(error: Exception) -> str:
     """Why an entry is left out, or a Node not created."""
     return f"spec.nodeRegistrationDelay: {error}"
-
-
-def invalid_requirements(error: Exception) -> str:
-    return f"spec.requirements: {error}"
-
-
-def invalid_requests(error: Exception) -> str:
-    return f"spec.resources.requests: {error}"
 
 
 def node_of_other_nodeclaim(node: str) -> str:

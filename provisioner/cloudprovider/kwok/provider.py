@@ -26,7 +26,6 @@ from provisioner.cloudprovider.errors import (
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.kwok.catalogue import KwokCatalogue, generated
 from provisioner.cloudprovider.kwok.orphans import Instance, sort_out
-from provisioner.cloudprovider.messages import nodeclass_not_found, nodeclass_terminating
 from provisioner.cloudprovider.types import (
     InstanceType,
     LaunchedInstance,
@@ -35,6 +34,8 @@ from provisioner.cloudprovider.types import (
     RepairPolicy,
     by_price,
     manages,
+    readiness_of,
+    wishes_of,
 )
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.resources import NODES, Resource
@@ -43,7 +44,7 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 
 ID_PREFIX: Final = "kwok://"
@@ -298,15 +299,9 @@ class KwokProvider:
 
     def node_class_ready(self, reference: NodeClassReference) -> tuple[str, str, str]:
         """Ready unless it is missing, being deleted, or its own Ready condition says otherwise."""
-        node_class = self._node_classes.get(reference.name)
-        if not manages(self, reference) or node_class is None:
-            return nodeclass_not_found(reference.kind, reference.name)[1:]
-        if node_class.metadata.deletion_timestamp is not None:
-            return nodeclass_terminating(reference.kind, reference.name)[1:]
-        ready = condition(node_class.status.conditions, names.READY)
-        if ready is None or ready.status == names.TRUE:
-            return names.TRUE, names.READY, ""
-        return ready.status, ready.reason or names.NODECLASS_READINESS_UNKNOWN, ready.message
+        one = self._node_classes.get(reference.name) if manages(self, reference) else None
+        found = None if one is None else (one.metadata, one.status.conditions)
+        return readiness_of(reference, found, (names.TRUE, names.READY, ""))
 
     # ------------------------------------------------------------------ launching
 
@@ -344,13 +339,7 @@ class KwokProvider:
             raise NodeClassNotReadyError(reference.kind, reference.name, problem) from error
 
     def _choose(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
-        try:
-            requirements = requirements_of(claim.spec.requirements)
-            requests = Resources.parse(claim.spec.resources.requests)
-        except RequirementError as error:
-            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
-        except QuantityError as error:
-            raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
+        requirements, requests = wishes_of(claim)
         wanted = requirements.requirement(names.INSTANCE_TYPE_LABEL)
         types = self._overlaid(claim.pool, self._catalogue.types) if claim.pool else self._catalogue.types
         named = [one for one in types if wanted.has(one.name)]

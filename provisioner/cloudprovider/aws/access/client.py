@@ -6,7 +6,7 @@ last answer alone, a throttle after a timeout, would not tell. Describing calls 
 parser needs seconds for them.
 
 Logs: botocore, boto3 and urllib3 never log below INFO (`quiet_libraries`), because at DEBUG they write requests out in full, user data and
-signatures included; `redacted` is for our own messages about requests.
+signatures included.
 """
 
 import logging
@@ -23,7 +23,6 @@ from provisioner.cloudprovider.aws.access import messages
 from provisioner.cloudprovider.aws.access.errors import THROTTLES, classify, classify_exception, note_maybe_done
 from provisioner.kube.limits import TokenBucket
 from provisioner.support.clock import Clock
-from provisioner.support.logs import REDACTED
 from provisioner.support.metrics import counter, histogram
 
 R = TypeVar("R")
@@ -42,9 +41,6 @@ RAW_OPERATIONS: Final = frozenset(
 
 _READING: Final = ("Describe", "Get", "List", "Search", "Simulate", "Lookup")
 _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer")
-_SECRET_FIELDS: Final = frozenset(
-    {"userdata", "secretaccesskey", "sessiontoken", "password", "token", "privatekey", "secret", "authorization"}
-)
 _STARTED: Final = "dovetail_started"
 _ATTEMPTED: Final = "dovetail_attempted"
 _MAYBE_DONE: Final = "dovetail_maybe_done"
@@ -307,22 +303,6 @@ def quiet_libraries() -> None:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:  # NOTSET too: it would take the root's
             logger.setLevel(logging.INFO)
-
-
-def redacted(value: Any) -> Any:
-    """A copy of request parameters or an answer in which user data, credentials and tokens are not to be read."""
-    match value:
-        case Mapping():
-            return {
-                name: REDACTED if str(name).replace("_", "").lower() in _SECRET_FIELDS and inner else redacted(inner)
-                for name, inner in value.items()
-            }
-        case list() | tuple():
-            return [redacted(inner) for inner in value]
-        case bytes():
-            return f"{len(value)} bytes"
-        case _:
-            return value
 
 
 def _take_page(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:

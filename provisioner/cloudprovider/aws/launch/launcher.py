@@ -16,12 +16,13 @@ at a time (`_busy`), an ordinal is dealt once, and an instance that any claim ha
 have threads of their own, so what hangs for one delays no other. Source: spec/karpenter-aws.md 5 and 6.1.
 """
 
+import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -57,7 +58,8 @@ from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, Place
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.aws.messages import INSTANCE_TYPES_NOT_READ
 from provisioner.cloudprovider.aws.nodeclass.kept_kubelet import with_kept_kubelet
-from provisioner.cloudprovider.aws.nodeclass.subnets import addresses_of
+from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
+from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook, addresses_of
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import (
     CloudError,
@@ -67,7 +69,7 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, wishes_of
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import heartbeat, logs
 from provisioner.support.bounded import forget_oldest
@@ -99,28 +101,6 @@ _FAILURES = counter(
     ("zone", "zone_id", "capacity_type", "reason"),
 )
 _log = logs.get_logger(__name__)
-
-
-class Subnets(Protocol):
-    """What of `SubnetBook` is needed."""
-
-    def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int) -> Mapping[str, Any]: ...
-
-    def reserve(self, subnet_id: str, addresses: int, now: datetime) -> None: ...
-
-    def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None: ...
-
-    def exhausted(self, subnet_id: str, now: datetime) -> None: ...
-
-
-class Reservations(Protocol):
-    """What of `ReservationBook` is needed."""
-
-    def launched(self, reservation_id: str, instances: int, now: datetime) -> None: ...
-
-    def terminated(self, reservation_id: str, now: datetime) -> None: ...
-
-    def exhausted(self, reservation_id: str, now: datetime) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -224,8 +204,8 @@ class Launcher:
         templates: LaunchTemplates,
         world: World,
         *,
-        subnets: Subnets,
-        reservations: Reservations,
+        subnets: SubnetBook,
+        reservations: ReservationBook,
         shortages: Shortages,
         clock: Clock,
         settings: AwsSettings,
@@ -496,7 +476,7 @@ class Launcher:
 
     def _warn_of_few(self, claim: NodeClaim, order: Order) -> None:
         """Spot was wanted and on-demand is bought from few types: more would find spot. Source: spec/karpenter-aws.md 5.3."""
-        wanted = orders.wishes(claim)[0].requirement(names.CAPACITY_TYPE_LABEL)
+        wanted = wishes_of(claim)[0].requirement(names.CAPACITY_TYPE_LABEL)
         few = len(order.types) < FLEXIBLE
         if few and order.capacity_type == names.CAPACITY_ON_DEMAND and wanted.has(names.CAPACITY_SPOT):
             _log.error(
@@ -1169,27 +1149,18 @@ def _has_come(claim: NodeClaim, lane: tuple[str, str]) -> bool:
     return _lane_of(claim) == lane and is_true(claim.status.conditions, names.REGISTERED)
 
 
-def _later(error: CloudError, seconds: float) -> CloudError:
+def _later(error: CloudError, seconds: float | None) -> CloudError:
     error.retry_after = seconds
     return error
 
 
 def _fresh(error: CloudError, claim: NodeClaim) -> CloudError:
     """The same error for one claim: raised errors collect tracebacks, so no two claims share one."""
-    name = claim.metadata.name
-    made: CloudError
-    match error:
-        case InsufficientCapacityError():
-            return InsufficientCapacityError(name, error.problem, error.retry_after, exhausted=error.exhausted)
-        case LaunchUnderWayError():
-            return LaunchUnderWayError(name, reason=error.reason, problem=error.problem)
-        case NodeClassNotReadyError():
-            return NodeClassNotReadyError(error.kind, error.name, error.problem)
-        case CreateError():
-            made = CreateError(error.reason, error.message)
-        case _:
-            made = CreateError(names.LAUNCH_FAILED, str(error))
-    made.retry_after = error.retry_after
+    if not isinstance(error, InsufficientCapacityError | LaunchUnderWayError | NodeClassNotReadyError | CreateError):
+        return _later(CreateError(names.LAUNCH_FAILED, str(error)), error.retry_after)
+    made = copy.copy(error)
+    if isinstance(made, InsufficientCapacityError | LaunchUnderWayError):
+        made.claim_name = claim.metadata.name
     return made
 
 

@@ -92,14 +92,6 @@ def no_image_runs_on(instance_types: str) -> str:
     return f"no image of the EC2NodeClass runs on {instance_types}"
 
 
-def invalid_requirements(error: Exception) -> str:
-    return f"spec.requirements: {error}"
-
-
-def invalid_requests(error: Exception) -> str:
-    return f"spec.resources.requests: {error}"
-
-
 def invalid_user_data(error: Exception) -> str:
     return f"user data: {error}"
 

@@ -16,7 +16,7 @@ import msgspec
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
 from provisioner.apis.ec2_hash import class_stamp
-from provisioner.apis.karpenter import NodeClaim, requirements_of
+from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.instances.instances import Instance, provider_id
@@ -35,9 +35,8 @@ from provisioner.cloudprovider.aws.launch.userdata.inputs import (
 from provisioner.cloudprovider.aws.market.instance_types import EfaLaunch, PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Standing
 from provisioner.cloudprovider.errors import CreateError, InsufficientCapacityError, NodeClassNotReadyError
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering
-from provisioner.values.quantity import QuantityError
-from provisioner.values.requirement import RequirementError, Requirements
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, Offering, wishes_of
+from provisioner.values.requirement import Requirements
 from provisioner.values.resources import PODS, Resources
 
 ENCLAVE: Final = "eks.amazonaws.com/nitro-sandbox"
@@ -165,7 +164,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         CreateError: the claim or the class cannot be turned into an order.
     """
     name, node_class = claim.metadata.name, around.node_class
-    requirements, requests = wishes(claim)
+    requirements, requests = wishes_of(claim)
     relaxed = claim.metadata.annotations.get(names.MIN_VALUES_RELAXED) == _TRUE
     found = selection.select(
         name,
@@ -228,7 +227,7 @@ def reopening(claim: NodeClaim, around: Around, available: Callable[[OfferingKey
         around: as for the order.
         available: whether nothing is known against an offer.
     """
-    requirements, requests = wishes(claim)
+    requirements, requests = wishes_of(claim)
     known = labels.WELL_KNOWN | names.WELL_KNOWN_LABELS
     zones = {one.zone for one in around.node_class.status.subnets}
     return tuple(
@@ -244,22 +243,6 @@ def reopening(claim: NodeClaim, around: Around, available: Callable[[OfferingKey
             }
         )
     )
-
-
-def wishes(claim: NodeClaim) -> tuple[Requirements, Resources]:
-    """The claim's requirements and requests.
-
-    Raises:
-        CreateError: they cannot be read.
-    """
-    try:
-        requirements = requirements_of(claim.spec.requirements)
-    except RequirementError as error:
-        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requirements(error)) from error
-    try:
-        return requirements, Resources.parse(claim.spec.resources.requests)
-    except QuantityError as error:
-        raise CreateError(names.LAUNCH_FAILED, messages.invalid_requests(error)) from error
 
 
 def named(types: Iterable[InstanceType], requirements: Requirements) -> list[InstanceType]:
@@ -428,6 +411,31 @@ def launch_spec(
     )
 
 
+def node_input(node_class: EC2NodeClass, cluster: Cluster, labels_: Mapping[str, str], capacity_type: str) -> NodeInput:
+    """What user data of a class's nodes is rendered from, but for taints and pods."""
+    return NodeInput(
+        family=node_class.family,
+        cluster=cluster,
+        max_pods=0,
+        kubelet=node_class.kubelet,
+        labels=node_labels(labels_, capacity_type, node_class.family),
+        user_data=node_class.spec.user_data if isinstance(node_class.spec.user_data, str) else "",
+        raid0=node_class.spec.instance_store_policy == "RAID0",
+        bottlerocket_version=bottlerocket.version_of(node_class) if node_class.family == ec2.BOTTLEROCKET else "",
+    )
+
+
+def launch_tags(node_class: EC2NodeClass, pool: str, cluster: str) -> dict[str, str]:
+    """Tags of everything that a launch makes: the user's, then ours, which IAM policies ask for."""
+    return {
+        **node_class.tags,
+        f"{ec2.CLUSTER_TAG_PREFIX}{cluster}": "owned",
+        ec2.NODEPOOL_TAG: pool,
+        ec2.CLUSTER_NAME_TAG: cluster,
+        ec2.NODECLASS_TAG: node_class.name,
+    }
+
+
 class _TemplateMaker:
     """Makes the templates of one order, each once."""
 
@@ -442,24 +450,11 @@ class _TemplateMaker:
     ) -> None:
         node_class, cluster = around.node_class, around.cluster
         self.made: dict[str, Template] = {}
-        self.tags = {
-            **node_class.tags,
-            f"{ec2.CLUSTER_TAG_PREFIX}{cluster.name}": "owned",
-            ec2.NODEPOOL_TAG: claim.pool,
-            ec2.CLUSTER_NAME_TAG: cluster.name,
-            ec2.NODECLASS_TAG: node_class.metadata.name,
-        }
+        self.tags = launch_tags(node_class, claim.pool, cluster.name)
         self._around, self._efa = around, bool(requests.amount(labels.EFA)) and not node_class.network_interfaces
-        self._node = NodeInput(
-            family=node_class.family,
-            cluster=cluster,
-            max_pods=0,
-            kubelet=node_class.kubelet,
-            labels=node_labels(claim.metadata.labels, capacity_type, node_class.family),
+        self._node = replace(
+            node_input(node_class, cluster, claim.metadata.labels, capacity_type),
             taints=node_taints(claim.spec.taints, claim.spec.startup_taints),
-            user_data=node_class.spec.user_data if isinstance(node_class.spec.user_data, str) else "",
-            raid0=node_class.spec.instance_store_policy == "RAID0",
-            bottlerocket_version=bottlerocket.version_of(node_class) if node_class.family == ec2.BOTTLEROCKET else "",
         )
         self._instance = replace(
             launch_spec(node_class, requirements, capacity_type, around.group, ipv6=self._node.ipv6),

@@ -28,14 +28,6 @@ _PREFERRED: Final = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACIT
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
-    """What one filter took out, by type."""
-
-    filter: str
-    types: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Selection:
     """What a launch may take.
 
@@ -43,13 +35,11 @@ class Selection:
         types: cheapest first, at most 60, with the offerings that are left of them.
         capacity_type: what is bought: one for the whole launch.
         requirements: the claim's, pinned to that capacity type.
-        rejections: what the filters took out, those that took something.
     """
 
     types: tuple[InstanceType, ...]
     capacity_type: str
     requirements: Requirements
-    rejections: tuple[Rejection, ...]
 
     def offerings(self, instance_type: InstanceType) -> tuple[Offering, ...]:
         """The offerings of one of its types that the launch may take, cheapest first."""
@@ -86,15 +76,11 @@ def select(
     if flexible:
         steps.append(("exotic-instance-type-filter", _plain))
         steps.append(("spot-offering-filter", lambda types: _spot_below_on_demand(types, requirements)))
-    left, rejections = list(instance_types), []
+    left = list(instance_types)
     for name, step in steps:
-        before, left = left, step(left)
+        left = step(left)
         if not left:
             raise InsufficientCapacityError(claim_name, messages.no_type_left(name))
-        kept = {one.name for one in left}
-        gone = tuple(sorted(one.name for one in before if one.name not in kept))
-        if gone:
-            rejections.append(Rejection(name, gone))
     kind = _capacity_type(left, requirements)
     pinned = requirements.merged(Requirements.of([Requirement.of(names.CAPACITY_TYPE_LABEL, "In", [kind])]))
     cut = cheapest_first(left, requirements)[:MAX_TYPES]
@@ -102,7 +88,7 @@ def select(
     if missing and not best_effort:
         short = ", ".join(f"{key} has {count}" for key, count in missing.items())
         raise InsufficientCapacityError(claim_name, messages.min_values_not_met(MAX_TYPES, short))
-    return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned, tuple(rejections))
+    return Selection(tuple(one for one in cut if compatible_offerings(one, pinned)), kind, pinned)
 
 
 def _compatible(types: Iterable[InstanceType], requirements: Requirements, requests: Resources) -> list[InstanceType]:

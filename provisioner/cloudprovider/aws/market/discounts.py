@@ -22,14 +22,23 @@ from typing import Any, Final
 
 import yaml
 
-from provisioner.apis import names
+from provisioner.apis import names, openapi
 from provisioner.cloudprovider.aws.market import messages
 
 CONFIG_KEY: Final = "discounts.yaml"
 _EPSILON: Final = 1e-9
-_FIELDS: Final = frozenset(
-    {"family", "type", "region", "zone", "os", "usd_per_hour", "count", "hourly_commitment", "until"}
-)
+_TEXT: Final[Mapping[str, Any]] = {"type": "string"}
+_AMOUNT: Final[Mapping[str, Any]] = {"type": "number", "minimum": 0}
+_ROW: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["usd_per_hour"],
+    "properties": {
+        **dict.fromkeys(("family", "type", "region", "zone", "os"), _TEXT),
+        **dict.fromkeys(("usd_per_hour", "hourly_commitment"), _AMOUNT),
+        "count": {"type": "integer", "minimum": 0},
+        "until": {},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +135,6 @@ class DiscountTable:
         taken = used[index] if index < len(used) else 0
         return list_price if row.stale(now) or taken >= row.instances else row.usd_per_hour
 
-    def next_change(self, now: datetime) -> datetime | None:
-        """When the next row ends."""
-        return min((row.until for row in self.rows if row.until is not None and row.until > now), default=None)
-
     def _first(self, instance_type: str, zone: str, os: str, region: str) -> int | None:
         return next(
             (index for index, row in enumerate(self.rows) if row.matches(instance_type, zone, os, region)), None
@@ -198,60 +203,22 @@ def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
 
 
 def _row(fields: Any) -> Discount:
-    if not isinstance(fields, Mapping):
-        raise ValueError(messages.ROW_IS_NO_MAPPING)  # noqa: TRY004  (about text)
-    unknown = sorted(str(name) for name in fields if name not in _FIELDS)
-    if unknown:
-        raise ValueError(messages.unknown_ledger_field(unknown[0], ", ".join(sorted(_FIELDS))))
-    if bool(fields.get("family")) == bool(fields.get("type")):
+    fields = {str(name): value for name, value in fields.items()} if isinstance(fields, Mapping) else fields
+    wrong, unknown = openapi.judged(_ROW, fields)
+    if wrong or unknown:
+        raise ValueError(str((*unknown, *wrong)[0]))
+    row = {name: value for name, value in fields.items() if value is not None}
+    if bool(row.get("family")) == bool(row.get("type")):
         raise ValueError(messages.FAMILY_OR_TYPE)
-    if fields.get("region") and fields.get("zone"):
+    if row.get("region") and row.get("zone"):
         raise ValueError(messages.REGION_OR_ZONE)
-    if fields.get("count") is not None and fields.get("hourly_commitment") is not None:
+    if "count" in row and "hourly_commitment" in row:
         raise ValueError(messages.COUNT_OR_COMMITMENT)
-    price = _number(fields, "usd_per_hour")
-    if price is None:
-        raise ValueError(messages.PRICE_IS_MISSING)
-    commitment = _number(fields, "hourly_commitment")
-    if commitment is not None and price == 0:
+    if row["usd_per_hour"] == 0 and "hourly_commitment" in row:
         raise ValueError(messages.COMMITMENT_NEEDS_PRICE)
-    return Discount(
-        usd_per_hour=price,
-        family=_text(fields, "family"),
-        type=_text(fields, "type"),
-        region=_text(fields, "region"),
-        zone=_text(fields, "zone"),
-        os=_text(fields, "os") or "linux",
-        count=_count(fields.get("count")),
-        hourly_commitment=commitment,
-        until=_until(fields.get("until")),
-    )
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(messages.not_a_string(name))  # noqa: TRY004  (about text)
-    return value.strip()
-
-
-def _number(fields: Mapping[str, Any], name: str) -> float | None:
-    value = fields.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(messages.not_a_number(name))
-    return float(value)
-
-
-def _count(value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(messages.COUNT_IS_NO_NUMBER)
-    return value
+    told: dict[str, Any] = {name: value.strip() if isinstance(value, str) else value for name, value in row.items()}
+    told |= {"os": told.get("os") or "linux", "until": _until(told.get("until"))}
+    return Discount(**told)
 
 
 def _until(value: Any) -> datetime | None:

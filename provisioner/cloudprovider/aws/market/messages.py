@@ -29,29 +29,12 @@ def ledger_without_key(where: str, key: str, keys: str) -> str:
     return f"discount ledger: {where} has no key {key}, only {keys}"
 
 
-ROW_IS_NO_MAPPING: Final = "must be a mapping"
-
-
-def unknown_ledger_field(field: str, known: str) -> str:
-    return f"unknown field {field}; known are {known}"
-
-
 FAMILY_OR_TYPE: Final = "needs exactly one of family and type"
 REGION_OR_ZONE: Final = "takes only one of region and zone"
 COUNT_OR_COMMITMENT: Final = "takes only one of count and hourly_commitment"
-PRICE_IS_MISSING: Final = "usd_per_hour is missing"
 COMMITMENT_NEEDS_PRICE: Final = "hourly_commitment needs a usd_per_hour above 0"
 
 
-def not_a_string(name: str) -> str:
-    return f"{name} must be a string"
-
-
-def not_a_number(name: str) -> str:
-    return f"{name} must be a number of 0 or more"
-
-
-COUNT_IS_NO_NUMBER: Final = "count must be a whole number of 0 or more"
 LEDGER_IS_NO_LIST: Final = "discount ledger: must be a list of rows"
 
 

@@ -66,7 +66,6 @@ class PriceList:
         spot: by (type, zone); only types that the market listed.
         spot_known: whether the spot market was ever read; before that, spot is taken to cost as much as on-demand.
         on_demand_at: when the price list was read; None where it is the shipped table.
-        spot_at: when the spot market was last read.
         version: differs whenever a price does.
     """
 
@@ -77,7 +76,6 @@ class PriceList:
     spot: Mapping[tuple[str, str], float] = field(default_factory=dict)
     spot_known: bool = False
     on_demand_at: datetime | None = None
-    spot_at: datetime | None = None
     version: int = 0
 
     def is_estimated(self, instance_type: str) -> bool:
@@ -294,7 +292,6 @@ class PriceBook:
         on_demand_max_age: timedelta = ON_DEMAND_MAX_AGE,
     ) -> None:
         self.region = region
-        self.spot_max_age = spot_max_age
         self._list = _with_estimates(static_prices(region), region)
         self._swap = threading.Lock()  # writers only
         self._refreshes = {
@@ -315,28 +312,18 @@ class PriceBook:
         Raises:
             Exception: whatever `read` raises; the former prices stay.
         """
-        refresh = self._refreshes["spot"]
-        if not refresh.begin(now):
-            return False
-        done = False
-        try:
+
+        def attempt() -> bool:
             market = latest_spot(read())
-            done = bool(market)
-            if done:
+            if market:
                 with self._swap:
                     before = self._list
                     spot = followed(before.spot, market)
-                    moved = spot != before.spot or not before.spot_known
-                    self._list = replace(
-                        before,
-                        spot=spot if moved else before.spot,
-                        spot_known=True,
-                        spot_at=now,
-                        version=before.version + moved,
-                    )
-        finally:
-            refresh.end(now, done)
-        return done
+                    if spot != before.spot or not before.spot_known:
+                        self._list = replace(before, spot=spot, spot_known=True, version=before.version + 1)
+            return bool(market)
+
+        return self._refreshes["spot"].run(now, attempt)
 
     def refresh_on_demand(self, read: Callable[[], Sequence[Mapping[str, float]]], now: datetime) -> bool:
         """Read the price list, if it is time to and nobody else does.
@@ -348,27 +335,22 @@ class PriceBook:
         Raises:
             Exception: whatever `read` raises; the former prices stay.
         """
-        refresh = self._refreshes["on-demand"]
-        if not refresh.begin(now):
-            return False
-        done = False
-        try:
+
+        def attempt() -> bool:
             halves = read()
-            done = bool(halves) and all(halves)
-            if done:
-                with self._swap:
-                    before = self._list
-                    merged = dict(before.on_demand)
-                    for half in halves:
-                        merged.update(half)
-                    moved = merged != before.on_demand
-                    after = replace(before, on_demand_at=now, version=before.version + moved)
-                    if moved:
-                        after = _with_estimates(replace(after, on_demand=merged), self.region)
-                    self._list = after
-        finally:
-            refresh.end(now, done)
-        return done
+            if not halves or not all(halves):
+                return False
+            with self._swap:
+                before = self._list
+                merged = dict(before.on_demand)
+                for half in halves:
+                    merged.update(half)
+                moved = merged != before.on_demand
+                after = replace(before, on_demand_at=now, version=before.version + moved)
+                self._list = _with_estimates(replace(after, on_demand=merged), self.region) if moved else after
+            return True
+
+        return self._refreshes["on-demand"].run(now, attempt)
 
     def newly_unpriced(self, instance_types: Iterable[str]) -> tuple[str, ...]:
         """Those without any price that were not named before, in order: what a log should say once."""
@@ -389,17 +371,20 @@ class _Refresh:
         self._running = False
         self._due: datetime | None = None
 
-    def begin(self, now: datetime) -> bool:
+    def run(self, now: datetime, attempt: Callable[[], bool]) -> bool:
+        """Whether it was done; not before it is time, nor while somebody else does it. Raises what `attempt` raises."""
         with self._lock:
             if self._running or (self._due is not None and now < self._due):
                 return False
             self._running = True
-            return True
-
-    def end(self, now: datetime, done: bool) -> None:
-        with self._lock:
-            self._running = False
-            self._due = now + (self._interval if done else min(self._interval / 10, timedelta(minutes=1)))
+        done = False
+        try:
+            done = attempt()
+        finally:
+            with self._lock:
+                self._running = False
+                self._due = now + (self._interval if done else min(self._interval / 10, timedelta(minutes=1)))
+        return done
 
 
 def paid_price(

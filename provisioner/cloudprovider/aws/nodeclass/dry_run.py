@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from msgspec import UnsetType
 
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import AMI, EC2NodeClass
@@ -24,8 +23,7 @@ from provisioner.cloudprovider.aws.launch import fleet, orders
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.launch.launch_templates import LaunchTemplates
 from provisioner.cloudprovider.aws.launch.templates import Template, template
-from provisioner.cloudprovider.aws.launch.userdata import bottlerocket
-from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, NodeInput, has_ipv6, node_labels, node_taints
+from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster, has_ipv6, node_taints
 from provisioner.cloudprovider.aws.launch.userdata.rendering import encoded, render, size_of
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, image_for
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
@@ -109,31 +107,9 @@ def user_data(node_class: EC2NodeClass, cluster: Cluster, pool: NodePool | None)
     """
     own = {} if pool is None else pool.labels
     wanted = {**own, names.NODEPOOL_LABEL: _name(pool), ec2.NODECLASS_LABEL: node_class.name}
-    written = node_class.spec.user_data
-    return render(
-        NodeInput(
-            family=node_class.family,
-            cluster=cluster,
-            max_pods=_MOST_PODS,
-            kubelet=node_class.kubelet,
-            labels=node_labels(wanted, names.CAPACITY_ON_DEMAND, node_class.family),
-            taints=node_taints(() if pool is None else pool.taints, () if pool is None else pool.startup_taints),
-            user_data="" if isinstance(written, UnsetType) else written,
-            raid0=node_class.spec.instance_store_policy == "RAID0",
-            bottlerocket_version=bottlerocket.version_of(node_class),
-        )
-    )
-
-
-def launch_tags(node_class: EC2NodeClass, pool: str, cluster: str) -> dict[str, str]:
-    """Tags of everything that a launch makes: the user's, then ours, which IAM policies ask for."""
-    return {
-        **node_class.tags,
-        f"{ec2.CLUSTER_TAG_PREFIX}{cluster}": "owned",
-        ec2.NODEPOOL_TAG: pool,
-        ec2.CLUSTER_NAME_TAG: cluster,
-        ec2.NODECLASS_TAG: node_class.name,
-    }
+    node = orders.node_input(node_class, cluster, wanted, names.CAPACITY_ON_DEMAND)
+    taints = () if pool is None else node_taints(pool.taints, pool.startup_taints)
+    return render(replace(node, max_pods=_MOST_PODS, taints=taints))
 
 
 def rehearsed(
@@ -155,7 +131,7 @@ def rehearsed(
     ipv6 = has_ipv6(node_class.kubelet, cluster)
     spec = orders.launch_spec(node_class, wanted, names.CAPACITY_ON_DEMAND, group, ipv6=ipv6)
     instance = replace(spec, image=choice.image.id, user_data=encoded(user_data(node_class, cluster, pool)))
-    tags = launch_tags(node_class, _name(pool), cluster.name)
+    tags = orders.launch_tags(node_class, _name(pool), cluster.name)
     return template(node_class, instance, tags, region, reservations=reserved)
 
 
@@ -292,10 +268,13 @@ def _places(node_class: EC2NodeClass) -> tuple[ec2.Subnet, ...]:
     return tuple(by_zone.values())
 
 
-def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
-    offer = OfferingKey(names.CAPACITY_ON_DEMAND, choice.instance_type, place.zone)
+def fleet_request(
+    template_name: str, instance_type: str, place: ec2.Subnet, image: str, tags: Mapping[str, str]
+) -> dict[str, Any]:
+    """CreateFleet as a dry run, in one subnet."""
+    offer = OfferingKey(names.CAPACITY_ON_DEMAND, instance_type, place.zone)
     request = fleet.request(
-        [fleet.Override(made.name, offer, place.id, choice.image.id, 1.0)],
+        [fleet.Override(template_name, offer, place.id, image, 1.0)],
         capacity_type=names.CAPACITY_ON_DEMAND,
         count=1,
         tags=tags,
@@ -304,6 +283,10 @@ def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapp
     )
     del request["ClientToken"]  # nothing is made, and a token belongs to one request
     return request
+
+
+def _fleet_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:
+    return fleet_request(made.name, choice.instance_type, place, choice.image.id, tags)
 
 
 def run_request(choice: Choice, made: Template, place: ec2.Subnet, tags: Mapping[str, str]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.access.permissions import Names
+from provisioner.cloudprovider.aws.launch.orders import launch_tags
 from provisioner.cloudprovider.aws.launch.templates import metadata_options
-from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL, launch_tags
+from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT, Answer, finding
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
 from provisioner.cloudprovider.aws.preflight.needs import Account, Need, features, keys, needs, parameters, told_keys

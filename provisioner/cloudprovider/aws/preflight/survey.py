@@ -1,5 +1,6 @@
 """What is there: the account, the cluster, its queue, and what the selectors of each class find. Reads with our own credentials."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
-from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
+from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS, Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.access.permissions import Names
 from provisioner.cloudprovider.aws.market.prices import partition
 from provisioner.cloudprovider.aws.nodeclass import verdicts
@@ -42,7 +43,7 @@ class ClusterSurvey:
     eks: EksCluster | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClassSurvey:
     """What the selectors of a class find.
 
@@ -159,12 +160,7 @@ class _ClassLook:
         self._aws, self._discovery, self._class = aws, discovery, node_class
         self._minor, self._where, self._vpc = minor, where, vpc
         self._about = f"EC2NodeClass {node_class.name}"
-        self._subnets: tuple[Subnet, ...] = ()
-        self._groups: tuple[Group, ...] = ()
-        self._images: tuple[ec2.AMI, ...] = ()
-        self._reservations: tuple[str, ...] = ()
-        self._group = ""
-        self._roles: tuple[str, ...] = ()
+        self._found = ClassSurvey()
 
     def survey(self) -> ClassSurvey:
         """Everything that the class selects."""
@@ -180,15 +176,8 @@ class _ClassLook:
             looks["placement group"] = self._look_at_placement_group
         findings = [self._look(what, look) for what, look in looks.items()]
         profile = self._look_at_role() if isinstance(spec.role, str) else self._look_at_profile()
-        return ClassSurvey(
-            (*findings, profile, *_told_by_controllers(self._about, self._class)),
-            self._subnets,
-            self._groups,
-            self._images,
-            self._reservations,
-            self._group,
-            self._roles,
-        )
+        self._found.findings = (*findings, profile, *_told_by_controllers(self._about, self._class))
+        return self._found
 
     def _look(self, what: str, look: Callable[[], Finding]) -> Finding:
         try:
@@ -197,18 +186,20 @@ class _ClassLook:
             return _untold(self._about, what, error.action, error.failure)
 
     def _look_at_subnets(self) -> Finding:
-        self._subnets = self._discovery.subnets(self._class)
-        outside = [one.id for one in self._subnets if self._vpc and one.vpc and one.vpc != self._vpc]
+        self._found.subnets = self._discovery.subnets(self._class)
+        outside = [one.id for one in self._found.subnets if self._vpc and one.vpc and one.vpc != self._vpc]
         if outside:
             said = f"{', '.join(outside)} are not in the cluster's VPC {self._vpc}: nodes there cannot join"
             return Finding(self._about, "subnets", Verdict.MISSING, said, "narrow spec.subnetSelectorTerms")
-        judged = verdicts.of_subnets(self._subnets, 0.0)
-        return _judged(self._about, "subnets", judged, "; ".join(map(_subnet, self._subnets)))
+        judged = verdicts.of_subnets(self._found.subnets, 0.0)
+        return _judged(self._about, "subnets", judged, "; ".join(map(_subnet, self._found.subnets)))
 
     def _look_at_groups(self) -> Finding:
-        self._groups = self._discovery.security_groups(self._class)
-        told = ", ".join(f"{one.id} ({one.name})" for one in self._groups)
-        return _judged(self._about, "security groups", verdicts.of_groups(self._groups, self._subnets), told)
+        self._found.groups = self._discovery.security_groups(self._class)
+        told = ", ".join(f"{one.id} ({one.name})" for one in self._found.groups)
+        return _judged(
+            self._about, "security groups", verdicts.of_groups(self._found.groups, self._found.subnets), told
+        )
 
     def _look_at_images(self) -> Finding:
         problem = unsupported_alias(self._class, self._minor) if self._minor else ""
@@ -218,7 +209,7 @@ class _ClassLook:
             said = "the version of the cluster is not known, so images of an alias cannot be resolved"
             return Finding(self._about, "images", Verdict.UNKNOWN, said, "see the finding about the cluster")
         read = self._discovery.images(self._class, self._minor)
-        self._images = read.amis
+        self._found.images = read.amis
         if read.failures:
             advice = "check the credentials that this command uses"
             return Finding(self._about, "images", Verdict.UNKNOWN, "; ".join(read.failures), advice)
@@ -226,29 +217,33 @@ class _ClassLook:
 
     def _look_at_reservations(self) -> Finding:
         read = self._discovery.capacity_reservations(self._class)
-        self._reservations = tuple(one.id for one in read.reservations)
-        told = ", ".join(f"{name} ({read.left.get(name, 0)} instances available)" for name in self._reservations)
+        self._found.reservations = tuple(one.id for one in read.reservations)
+        told = ", ".join(f"{name} ({read.left.get(name, 0)} instances available)" for name in self._found.reservations)
         judged = verdicts.of_reservations(self._class, read, None)
         return _judged(self._about, "capacity reservations", judged, told or "none are active")
 
     def _look_at_placement_group(self) -> Finding:
         group = self._discovery.find_placement_group(self._class)
-        self._group = "" if group is None else group.id
+        self._found.placement_group = "" if group is None else group.id
         told = "" if group is None else f"{group.id} ({group.strategy})"
         return _judged(self._about, "placement group", verdicts.of_group(group, wanted=True), told)
 
     def _look_at_role(self) -> Finding:
         role = str(self._class.spec.role)
         stem = f"arn:{self._where.partition}:iam::{self._where.account}:role/"
-        self._roles = (role if role.startswith("arn:") else stem + role.lstrip("/"),)
+        self._found.roles = (role if role.startswith("arn:") else stem + role.lstrip("/"),)
         iam, made = self._aws.client("iam"), self._class.status.instance_profile
-        if made and role_name(role) in map(role_name, arns := self._roles_of(made)):  # which the controllers may read
-            self._roles = arns
+        arns: tuple[str, ...] = ()
+        if made:
+            with contextlib.suppress(*BOTOCORE_ERRORS):  # the role is asked about then
+                arns = self._roles_of(made)  # which the controllers may read
+        if role_name(role) in map(role_name, arns):
+            self._found.roles = arns
             return Finding(
                 self._about, "role", Verdict.OK, f"{role}; the controllers created its instance profile {made}"
             )
         try:
-            self._roles = (str(iam.get_role(RoleName=role_name(role))["Role"]["Arn"]),)
+            self._found.roles = (str(iam.get_role(RoleName=role_name(role))["Role"]["Arn"]),)
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
@@ -258,11 +253,8 @@ class _ClassLook:
         return Finding(self._about, "role", Verdict.OK, f"{role}; the controllers create its instance profile")
 
     def _roles_of(self, profile: str) -> tuple[str, ...]:
-        """ARNs of the roles in an instance profile; none where IAM does not tell."""
-        try:
-            answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
-        except Exception:  # noqa: BLE001 - the role is asked about then
-            return ()
+        """ARNs of the roles in an instance profile; raises what botocore raises."""
+        answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
         return tuple(str(row["Arn"]) for row in answer["InstanceProfile"].get("Roles", ()))
 
     def _look_at_profile(self) -> Finding:
@@ -276,18 +268,17 @@ class _ClassLook:
                 "set spec.role",
             )
         try:
-            answer = self._aws.client("iam").get_instance_profile(InstanceProfileName=profile)
+            self._found.roles = self._roles_of(profile)
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if failure.kind is not Kind.NOT_FOUND:
                 return _untold(self._about, what, "iam:GetInstanceProfile", failure)
             advice = "create it, or correct spec.instanceProfile"
             return Finding(self._about, what, Verdict.MISSING, f"instance profile {profile} does not exist", advice)
-        self._roles = tuple(str(row["Arn"]) for row in answer["InstanceProfile"].get("Roles", ()))
-        if not self._roles:
+        if not self._found.roles:
             said = f"instance profile {profile} contains no role"
             return Finding(self._about, what, Verdict.MISSING, said, "add the role of the nodes to it")
-        return Finding(self._about, what, Verdict.OK, f"{profile} with {', '.join(self._roles)}")
+        return Finding(self._about, what, Verdict.OK, f"{profile} with {', '.join(self._found.roles)}")
 
 
 def names_of(settings: AwsSettings, account: str) -> Names:
@@ -298,20 +289,10 @@ def names_of(settings: AwsSettings, account: str) -> Names:
 
 def _judged(about: str, what: str, judged: verdicts.Finding, told: str) -> Finding:
     """Our finding for a condition of the class."""
-    if not judged.good:
-        return Finding(
-            about, what, Verdict.MISSING, judged.message, "correct the EC2NodeClass or the resources that it selects"
-        )
-    warnings = "; ".join(judged.warnings)
-    if warnings:
-        return Finding(
-            about,
-            what,
-            Verdict.MISSING,
-            f"{told}; but {warnings}",
-            "correct the EC2NodeClass or the resources that it selects",
-        )
-    return Finding(about, what, Verdict.OK, told)
+    if judged.good and not judged.warnings:
+        return Finding(about, what, Verdict.OK, told)
+    said = f"{told}; but {'; '.join(judged.warnings)}" if judged.good else judged.message
+    return Finding(about, what, Verdict.MISSING, said, "correct the EC2NodeClass or the resources that it selects")
 
 
 def _told_by_controllers(about: str, one: EC2NodeClass) -> Iterable[Finding]:

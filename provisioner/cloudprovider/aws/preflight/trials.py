@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from provisioner.apis import ec2, names
+from provisioner.apis import ec2
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.access.permissions import (
@@ -18,10 +18,8 @@ from provisioner.cloudprovider.aws.access.permissions import (
     USED,
     Scope,
 )
-from provisioner.cloudprovider.aws.launch import fleet
-from provisioner.cloudprovider.aws.launch.launch_marks import Mark
 from provisioner.cloudprovider.aws.market.prices import pricing_region
-from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
+from provisioner.cloudprovider.aws.nodeclass.dry_run import fleet_request
 from provisioner.cloudprovider.aws.preflight.answers import Answer, tried
 from provisioner.cloudprovider.aws.preflight.findings import Verdict
 from provisioner.cloudprovider.aws.preflight.needs import Need
@@ -175,15 +173,8 @@ class Trials:
         sample = self._sample
         if not (sample.image and sample.subnet):
             raise NothingToTry("no EC2NodeClass has an image and a subnet for a test launch")
-        offer = OfferingKey(names.CAPACITY_ON_DEMAND, sample.instance_type, sample.zone)
-        request = fleet.request(
-            [fleet.Override(template, offer, sample.subnet, sample.image, 0.0)],
-            capacity_type=names.CAPACITY_ON_DEMAND,
-            count=1,
-            tags=dict(sample.tags),
-            mark=Mark(_NOBODY, 1, 0),
-            dry_run=True,
-        )
+        place = ec2.Subnet(id=sample.subnet, zone=sample.zone)
+        request = fleet_request(template, sample.instance_type, place, sample.image, dict(sample.tags))
         return self._aws.client("ec2").create_fleet(**request)
 
     def _make_template(self) -> object:

@@ -26,8 +26,8 @@ from provisioner.cloudprovider.aws.access.permissions import (
 )
 from provisioner.cloudprovider.aws.launch import fleet, templates
 from provisioner.cloudprovider.aws.launch.launch_marks import Mark
+from provisioner.cloudprovider.aws.launch.orders import launch_tags
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey
-from provisioner.cloudprovider.aws.nodeclass.dry_run import launch_tags
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
 from tests.support.iam import Decision, Touched, judge, request_tags, resource_tags
 

@@ -182,16 +182,6 @@ def test_nothing_left_names_the_filter(types: tuple[InstanceType, ...]) -> None:
         chosen(types)
 
 
-def test_what_each_filter_took_out_is_told() -> None:
-    found = selection.select(
-        "c-1", [kind("t3.nano", SPOT, cpu=1), kind("m5.metal", SPOT), kind("m5.large", OD)], asked(), REQUESTS
-    )
-    assert [(one.filter, one.types) for one in found.rejections] == [
-        ("compatible-available-filter", ("t3.nano",)),
-        ("exotic-instance-type-filter", ("m5.metal",)),
-    ]
-
-
 MANY = [kind(f"m{number}.large", offering("spot", "a", 1 + number)) for number in range(100)]
 
 

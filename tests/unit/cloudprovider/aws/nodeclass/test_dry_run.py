@@ -12,14 +12,13 @@ from provisioner.apis.ec2 import AMI, EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.launch import orders
-from provisioner.cloudprovider.aws.launch.orders import Around
+from provisioner.cloudprovider.aws.launch.orders import Around, launch_tags
 from provisioner.cloudprovider.aws.launch.userdata.inputs import Cluster
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.nodeclass.dry_run import (
     STAND_IN_POOL,
     Choice,
     choose,
-    launch_tags,
     rehearsed,
     run_request,
     sized,
