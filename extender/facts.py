@@ -162,10 +162,11 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
     meta = claim.metadata
     requests, bad_amount = _amounts(claim.spec.resources.requests)
     plan, bad_plan = _plan(meta)
+    planned_at = plan.at if plan.at is not msgspec.UNSET else meta.creation_timestamp
     return ClaimFacts(
         name=meta.name,
         uid=meta.uid,
-        born_at=timeline.at(meta.creation_timestamp) if meta.creation_timestamp is not None else 0.0,
+        planned_at=timeline.at(planned_at) if planned_at is not None else 0.0,
         node=claim.status.node_name,
         provider_id=claim.status.provider_id,
         leaving=meta.deletion_timestamp is not None,

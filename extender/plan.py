@@ -138,7 +138,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: of the claim.
         uid: of the claim.
-        born_at: when it was created.
+        planned_at: when it was created, or pods were planned onto its node since, as it says.
         node: name of its node, "" while the claim does not say.
         provider_id: "" until launched.
         leaving: being deleted; its plan is void.
@@ -150,7 +150,7 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     uid: str = ""
-    born_at: float = 0.0
+    planned_at: float = 0.0
     node: str = ""
     provider_id: str = ""
     leaving: bool = False
@@ -511,7 +511,7 @@ class PlanTable:
         if old == facts:
             return
         if old is None:
-            self._planned_at[facts.name] = facts.born_at
+            self._planned_at[facts.name] = min(facts.planned_at, now)
         else:
             self._unmap_claim(old)
             if not old.plan.pods:

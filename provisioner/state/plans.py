@@ -76,6 +76,7 @@ class _Claim:
         initialized_at: when this process first saw it initialised.
         hold_seconds: for how long its plan keeps room from then on, as it is written.
         at: when pods were planned there after it was created, see `Plan.at`.
+        stated: the same, but as another leader said it where this one has only given them their time anew.
     """
 
     text: str = ""
@@ -85,10 +86,16 @@ class _Claim:
     initialized_at: float | None = None
     hold_seconds: float = HOLD_SECONDS
     at: datetime | msgspec.UnsetType = msgspec.UNSET
+    stated: datetime | msgspec.UnsetType = msgspec.UNSET
+
+    def dated(self, at: datetime) -> None:
+        """Pods have their time from now on; two plans are never of one time."""
+        self.at = at if self.at is msgspec.UNSET else max(at, self.at + timedelta(microseconds=1))
 
     def planned(self, at: datetime) -> None:
-        """Pods were planned; two plans are never of one time."""
-        self.at = at if self.at is msgspec.UNSET else max(at, self.at + timedelta(microseconds=1))
+        """Pods were planned."""
+        self.dated(at)
+        self.stated = self.at
 
 
 class Plans:
@@ -168,7 +175,7 @@ class Plans:
         if claim.metadata.deletion_timestamp is None and text != one.text:
             done += self._adopt(claim, one, text, now)
             if is_new and one.initialized_at is not None and self.assignments.has(key):
-                one.planned(self._wall())  # by our clock its time begins now; who reads the plan is to know
+                one.dated(self._wall())  # by our clock its time begins now; who reads the plan is to know
                 done.append(PlanOutdated(key))
         return done + self.node_changed(key, now) + self.review(key)
 
@@ -509,7 +516,8 @@ class Plans:
             plan = decode_plan(text) if text else Plan()
         except PlanError:
             return []  # not ours: the claim works without a plan
-        one.hold_seconds, one.at = plan.hold_seconds, plan.at
+        one.hold_seconds = plan.hold_seconds
+        one.at = one.stated = plan.at if plan.at is msgspec.UNSET else min(plan.at, self._wall())
         # pods that are planned onto a user's claim, or a static NodePool's, do not make it theirs
         if plan.total and is_planned(claim) and not is_launched(claim):
             one.for_pods = True
@@ -530,7 +538,8 @@ class Plans:
                 before = self.assignments.of_pod(uid)
                 if before is not None and self._is_superseded(before.key, claim):
                     done += self._end(before, effects.REPLANNED)
-                if self._needs_place(pod):
+                runs_here = pod.node_name and self._joining.key_of_name(pod.node_name) == key
+                if not runs_here and self._needs_place(pod):
                     self._enter(key, [pod], now)
             if first and waits and entry.count > len(entry.uids):
                 self._enter(key, self._of_family(family, entry.count - len(entry.uids)), now)
@@ -538,9 +547,16 @@ class Plans:
         return done
 
     def _is_superseded(self, key: NodeKey, claim: NodeClaim) -> bool:
-        """Whether a pod's place there counts no more once the plan on this claim names it: of two plans of other leaders the newer claim's."""
+        """Whether a pod's place there counts no more once the plan on this claim names it: of two plans of other leaders the later one, then by name."""
         known = self._joining.claims.get(key.name) if key.of_claim and not self._launches.is_ours(key.name) else None
-        return known is not None and known.name != claim.name and _created(known) <= _created(claim)
+        return known is not None and self._stated(known) < self._stated(claim)
+
+    def _stated(self, claim: NodeClaim) -> tuple[float, str]:
+        """When the plan of a claim was made, as it says, and its name."""
+        name, at = claim.metadata.name, claim.metadata.creation_timestamp
+        if (one := self._claims.get(name)) is not None and one.stated is not msgspec.UNSET:
+            at = one.stated
+        return at.timestamp() if at is not None else 0.0, name
 
     def _of_family(self, family: Family, count: int) -> list[Pod]:
         """Waiting pods without a place. Cost: the waiting pods; only for plans that were too large for UIDs."""
@@ -768,11 +784,6 @@ class Plans:
 def _learned_of_images(known: Pod, pod: Pod) -> bool:
     """Whether it became known for which architectures the pod's images were built."""
     return read_architectures(known.annotations) != read_architectures(pod.annotations)
-
-
-def _created(claim: NodeClaim) -> float:
-    created = claim.metadata.creation_timestamp
-    return created.timestamp() if created is not None else float("inf")
 
 
 def is_launched(claim: NodeClaim) -> bool:

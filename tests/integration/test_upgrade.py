@@ -2,20 +2,24 @@
 
 import json
 import random
+import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import urllib3
 from click.testing import CliRunner
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import VALIDATION_SUCCEEDED
-from provisioner.apis.meta import condition
+from provisioner.apis.meta import condition, is_true
+from provisioner.apis.plan import HOLD_SECONDS, Plan, decode_plan
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.session import EXTENDER, PROVISIONER
 from provisioner.cli.harness.workload import deployment
@@ -58,10 +62,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield found
 
 
-def start_old(old: OldVersion, place: Stage, name: str) -> None:
-    """The first version's program of that name, with today's flags, led through the same proxy."""
+def start_old(old: OldVersion, place: Stage, name: str, *flags: str) -> None:
+    """The old version's program of that name, with today's flags and these, led through the same proxy."""
     program = place.program(name)
-    old.start(place.cluster, f"old-{name}", program.arguments, dict(program.environment))
+    old.start(place.cluster, f"old-{name}", (*program.arguments, *flags), dict(program.environment))
     eventually(program.ready, f"the old {name} serves", SECONDS)
 
 
@@ -439,6 +443,66 @@ def test_an_old_extender_beside_a_new_provisioner(place: Stage, old: OldVersion,
     log = place.logs("old-extender")
     assert "Traceback" not in log
     assert not any(deployed.status is None for deployed in place.client.list(DEPLOYMENTS, NAMESPACE))
+
+
+TIMED: Final = "c2d67022"
+"""A commit whose plans say for how long they hold room."""
+
+
+@pytest.mark.parametrize(
+    ("old", "which", "written", "ends"),
+    [
+        pytest.param(FIRST_VERSION, EXTENDER, 45.0, "hold", id="an extender with a time of its own"),
+        pytest.param(TIMED, EXTENDER, 45.0, "plan", id="an extender that reads the plan's"),
+        pytest.param(FIRST_VERSION, PROVISIONER, HOLD_SECONDS, "", id="a provisioner that writes none into its plans"),
+        pytest.param(TIMED, PROVISIONER, 10.0, "plan", id="a provisioner that writes its own"),
+    ],
+    indirect=["old"],
+)
+def test_an_old_program_whose_hold_ttl_is_another_than_the_new_ones(
+    place: Stage, old: OldVersion, which: str, written: float, ends: str
+) -> None:
+    """kube-scheduler stands still until the shorter time is over; then planned pods and strangers all find a node."""
+    start_old(old, place, which, "--hold-ttl=10" if ends == "hold" else "--hold-ttl=10s")  # it took seconds
+    place.session.setup = replace(place.session.setup, provisioner_flags=("--hold-ttl=45s",))
+    place.start((PROVISIONER if which == EXTENDER else EXTENDER,))
+    place.apply_pools()
+    place.cluster.signal("kube-scheduler", signal.SIGSTOP)
+    deploy(place, "planned", 6)
+    eventually(lambda: plans(place) and held(place) == len(plans(place)), "room is held", SECONDS)
+    ready, over = plans(place), time.monotonic() + 12.0
+    assert {plan.hold_seconds for plan in ready.values()} == {written}
+    match ends:
+        case "plan":
+            eventually(lambda: not plans(place) and held(place) == 0, "the plan's time is over, and says so", SECONDS)
+        case "hold":
+            eventually(lambda: held(place) == 0, "the extender's own time is over", SECONDS)
+            assert plans(place) == ready, "the plan is not"
+        case _:
+            eventually(lambda: time.monotonic() > over, "the provisioner's own time is over")
+            assert held(place) == len(ready), "the extender's is not"
+    deploy(place, "stranger", 6)
+    place.cluster.signal("kube-scheduler", signal.SIGCONT)
+    eventually(lambda: running(place, "planned") == running(place, "stranger") == 6, "every pod runs", SECONDS)
+    assert "Traceback" not in place.logs(f"old-{which}") + place.logs(which)
+    assert wait_until(place, lambda: Balance(place).is_even, SECONDS) is not None, str(Balance(place))
+
+
+def plans(place: Stage) -> dict[str, Plan]:
+    """The plans of NodeClaims whose nodes are ready."""
+    return {
+        claim.metadata.name: decode_plan(text)
+        for claim in place.client.list(NODECLAIMS)
+        if (text := claim.metadata.annotations.get(names.PLAN_ANNOTATION, ""))
+        and is_true(claim.status.conditions, names.INITIALIZED)
+    }
+
+
+def held(place: Stage) -> int:
+    """On how many nodes the extender holds room."""
+    url = f"http://127.0.0.1:{place.cluster.ports['extender-metrics']}/metrics"
+    text = urllib3.request("GET", url, timeout=5.0).data.decode()
+    return int(float(re.findall(r"^dovetail_extender_held_nodes (\S+)", text, re.MULTILINE)[0]))
 
 
 def events(witness: Witness) -> int:

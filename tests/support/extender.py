@@ -115,7 +115,7 @@ class World:
         facts = ClaimFacts(
             name=name,
             uid=uid,
-            born_at=self.now if born_at is None else born_at,
+            planned_at=self.now if born_at is None else born_at,
             node=node,
             provider_id=provider_id,
             leaving=leaving,

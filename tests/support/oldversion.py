@@ -32,7 +32,7 @@ class OldVersion:
         )
         with tarfile.open(fileobj=BytesIO(asked.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        self.folder = folder
+        self.folder, self.commit = folder, commit
 
     def start(self, cluster: DevCluster, name: str, arguments: tuple[str, ...], environment: dict[str, str]) -> Record:
         """Run one of its programs as part of a dev cluster."""

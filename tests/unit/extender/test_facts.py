@@ -117,7 +117,13 @@ def claim(**meta: Any) -> NodeClaim:
 
 def test_a_claim() -> None:
     facts = claim_facts(claim(annotations={names.PLAN_ANNOTATION: encode_plan(PLAN)}), TIMELINE)
-    assert (facts.name, facts.born_at, facts.node, facts.provider_id, facts.leaving) == ("c1", 940.0, "n1", "p", False)
+    assert (facts.name, facts.planned_at, facts.node, facts.provider_id, facts.leaving) == (
+        "c1",
+        940.0,
+        "n1",
+        "p",
+        False,
+    )
     assert (facts.requests, facts.plan) == (Resources.of({"cpu": 2000, "pods": 3}), PLAN)
     assert claim_facts(claim(deletionTimestamp="2026-11-21T12:00:00Z"), TIMELINE).leaving
     assert not facts.disrupted

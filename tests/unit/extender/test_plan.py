@@ -259,6 +259,18 @@ def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
     assert not world.table.holds
 
 
+def test_a_plan_dated_to_the_future_counts_no_more_than_one_made_after_it() -> None:
+    world = World()
+    world.node("n1")
+    world.node("n2")
+    world.pods(member("p"))
+    world.claim("dated", entry("p"), node="n1", born_at=world.now + 1e9)
+    assert set(world.table.holds) == {"n1"}
+    world.pass_time(10)
+    world.claim("later", entry("p"), node="n2", born_at=world.now)
+    assert set(world.table.holds) == {"n2"}
+
+
 def test_a_pod_that_was_taken_off_its_plan_holds_nothing() -> None:
     world = World()
     world.pods(member("a"), member("b", klass="other"))
