@@ -28,6 +28,7 @@ import msgspec
 from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
+from provisioner.state.joining import Instances, Sharers
 from provisioner.state.ledger import RoomLedger
 from provisioner.state.promises import Family
 from provisioner.values.resources import EMPTY, Resources
@@ -376,11 +377,10 @@ class PlanTable:
         self._claims: dict[str, ClaimFacts] = {}
         self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
         self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
-        self._nodes_of_provider: dict[str, set[str]] = {}
-        self._node_of_uid: dict[str, str] = {}  # by UID of the claim that owns it
-        self._claim_of_provider: dict[str, str] = {}
-        self._claim_of_uid: dict[str, str] = {}
-        self._claim_of_node: dict[str, str] = {}  # as claims say it
+        self._instances = Instances()
+        self._owned = Sharers()  # nodes by UID of the claim that owns them
+        self._owners = Sharers()  # claims by UID
+        self._namers = Sharers()  # claims by the node that they name
         self._sites: dict[str, _Site] = {}  # by claim
         self._sites_of_node: dict[str, list[_Site]] = {}
         self._nodeless: set[str] = set()  # claims of live sites without a node
@@ -482,12 +482,8 @@ class PlanTable:
         self.ledger.set_node(facts.name, facts.allocatable)
         self._stale_holds.add(facts.name)
         claims = self._claims_of(facts) | (self._claims_of(old) if old is not None else set())
-        if old is not None:
-            self._unmap_node(old)
-        if facts.provider_id:
-            self._nodes_of_provider.setdefault(facts.provider_id, set()).add(facts.name)
-        if facts.claim_uid:
-            self._node_of_uid[facts.claim_uid] = facts.name
+        self._instances.nodes.put(facts.name, facts.provider_id)
+        self._owned.put(facts.name, facts.claim_uid)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
 
@@ -500,7 +496,8 @@ class PlanTable:
         self._avoided.discard(name)
         self.ledger.drop_node(name)
         claims = self._claims_of(old)
-        self._unmap_node(old)
+        self._instances.nodes.put(name, "")
+        self._owned.put(name, "")
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
         self._stale_holds.add(name)
@@ -512,28 +509,21 @@ class PlanTable:
             return
         if old is None:
             self._planned_at[facts.name] = min(facts.planned_at, now)
-        else:
-            self._unmap_claim(old)
-            if not old.plan.pods:
-                self._planned_at[facts.name] = now  # planned later than it was made
+        elif not old.plan.pods:
+            self._planned_at[facts.name] = now  # planned later than it was made
         self._claims[facts.name] = facts
         if not facts.disrupted:
             self._disrupted_at.pop(facts.name, None)
         else:
             self._disrupted_at.setdefault(facts.name, now)
-        if facts.provider_id:
-            self._claim_of_provider[facts.provider_id] = facts.name
-        if facts.uid:
-            self._claim_of_uid[facts.uid] = facts.name
-        if facts.node:
-            self._claim_of_node[facts.node] = facts.name
+        self._say(facts.name, facts.provider_id, facts.uid, facts.node)
         self._refresh_claim(facts.name, now)
 
     def drop_claim(self, name: str) -> None:
         """A NodeClaim is gone, and its plan with it."""
         old = self._claims.pop(name, None)
         if old is not None:
-            self._unmap_claim(old)
+            self._say(name, "", "", "")
             del self._planned_at[name]
             self._disrupted_at.pop(name, None)
             self._drop_site(name)
@@ -725,24 +715,14 @@ class PlanTable:
 
     def _claims_of(self, node: NodeFacts) -> set[str]:
         """Names of the claims that may belong to a node."""
-        found = {
-            self._claim_of_uid.get(node.claim_uid, ""),
-            self._claim_of_provider.get(node.provider_id, ""),
-            self._claim_of_node.get(node.name, ""),
-        }
-        return found & self._claims.keys()
+        owners, namers = self._owners.of(node.claim_uid), self._namers.of(node.name)
+        return {*owners, *namers, *self._instances.claims.of(node.provider_id)}
 
-    def _unmap_node(self, node: NodeFacts) -> None:
-        _unmap(self._node_of_uid, node.claim_uid, node.name)
-        there = self._nodes_of_provider.get(node.provider_id, set())
-        there.discard(node.name)
-        if not there:
-            self._nodes_of_provider.pop(node.provider_id, None)
-
-    def _unmap_claim(self, claim: ClaimFacts) -> None:
-        _unmap(self._claim_of_provider, claim.provider_id, claim.name)
-        _unmap(self._claim_of_uid, claim.uid, claim.name)
-        _unmap(self._claim_of_node, claim.node, claim.name)
+    def _say(self, claim: str, provider_id: str, uid: str, node: str) -> None:
+        """By what a claim finds its node."""
+        self._instances.claims.put(claim, provider_id)
+        self._owners.put(claim, uid)
+        self._namers.put(claim, node)
 
     def _refresh_claim(self, name: str, now: float) -> None:
         """Bring the site of a claim up to date with the claim and with its node."""
@@ -760,11 +740,11 @@ class PlanTable:
         """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it."""
         if claim.node in self._nodes:
             return claim.node
-        owned = self._node_of_uid.get(claim.uid)
-        if owned:
-            return owned
-        same = self._nodes_of_provider.get(claim.provider_id, ())
-        return next(iter(same)) if len(same) == 1 else ""
+        owned = self._owned.of(claim.uid)
+        if len(owned) == 1:
+            return next(iter(owned))
+        pair = self._instances.pair(claim.provider_id)
+        return pair[1] if pair is not None and pair[0] == claim.name else ""
 
     def _site(self, name: str, *, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
         if not plan.pods:
@@ -1016,8 +996,3 @@ def _grew(old: Plan, new: Plan) -> bool:
         if before is None or entry.count > before.count or not set(entry.uids) <= set(before.uids):
             return True
     return False
-
-
-def _unmap(table: dict[str, str], key: str, name: str) -> None:
-    if key and table.get(key) == name:
-        del table[key]

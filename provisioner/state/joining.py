@@ -6,6 +6,7 @@ joined as several Nodes, nobody can tell which belongs to which: each is shown b
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Generic, TypeVar
@@ -23,6 +24,8 @@ ECHO_SECONDS: Final = 60.0
 """How long the watch is expected to bring an own write at most; after that it is believed whatever version it tells, so
 that a control plane restored from a backup is not ignored for ever."""
 
+NOBODY: Final[frozenset[str]] = frozenset()
+
 T = TypeVar("T", Node, NodeClaim)
 
 
@@ -37,16 +40,52 @@ class Rivals:
         return f"NodeClaims {', '.join(self.claims) or 'none'}; Nodes {', '.join(self.nodes) or 'none'}"
 
 
+class Sharers:
+    """Names of objects by a value that several may have; one without it has ""."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}
+
+    def put(self, name: str, value: str) -> None:
+        """An object has another value now; "" where it is gone."""
+        before = self._values.pop(name, "")
+        if before:
+            self._names[before].discard(name)
+            if not self._names[before]:
+                del self._names[before]
+        if value:
+            self._values[name] = value
+            self._names.setdefault(value, set()).add(name)
+
+    def of(self, value: str) -> AbstractSet[str]:
+        """Who has the value."""
+        return self._names.get(value, NOBODY)
+
+
+class Instances:
+    """Which claims and which Nodes say that they are of one instance.
+
+    Attributes:
+        claims, nodes: by provider ID.
+    """
+
+    def __init__(self) -> None:
+        self.claims, self.nodes = Sharers(), Sharers()
+
+    def pair(self, provider_id: str) -> tuple[str, str] | None:
+        """The one claim and the one Node of an instance; None where there is none, or nobody can tell which."""
+        claims, nodes = self.claims.of(provider_id), self.nodes.of(provider_id)
+        return (next(iter(claims)), next(iter(nodes))) if len(claims) == len(nodes) == 1 else None
+
+
 class _Objects(Generic[T]):
     """Objects of one kind by name and by provider ID, the newest known of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharers: Sharers) -> None:
         self.by_name: dict[str, T] = {}
-        self._names: dict[str, set[str]] = {}  # provider ID -> names
+        self._sharers = sharers
         self._own: dict[str, tuple[str, int, float]] = {}  # name -> (UID, version of an own write, when)
-
-    def names_of(self, provider_id: str) -> set[str]:
-        return self._names.get(provider_id, set()) if provider_id else set()
 
     def is_late(self, one: T, now: float) -> bool:
         """Whether the watch tells a state from before an own write."""
@@ -66,27 +105,14 @@ class _Objects(Generic[T]):
     def put(self, one: T) -> T | None:
         name = one.metadata.name
         known = self.by_name.get(name)
-        if known is not None:
-            self._unlist(known)
         self.by_name[name] = one
-        if provider_id := _provider_id(one):
-            self._names.setdefault(provider_id, set()).add(name)
+        self._sharers.put(name, _provider_id(one))
         return known
 
     def drop(self, name: str) -> T | None:
-        known = self.by_name.pop(name, None)
         self._own.pop(name, None)
-        if known is not None:
-            self._unlist(known)
-        return known
-
-    def _unlist(self, known: T) -> None:
-        provider_id = _provider_id(known)
-        mine = self._names.get(provider_id)
-        if mine is not None:
-            mine.discard(known.metadata.name)
-            if not mine:
-                del self._names[provider_id]
+        self._sharers.put(name, "")
+        return self.by_name.pop(name, None)
 
 
 class Joining:
@@ -97,8 +123,9 @@ class Joining:
     """
 
     def __init__(self) -> None:
-        self._nodes: _Objects[Node] = _Objects()
-        self._claims: _Objects[NodeClaim] = _Objects()
+        self._instances = Instances()
+        self._nodes: _Objects[Node] = _Objects(self._instances.nodes)
+        self._claims: _Objects[NodeClaim] = _Objects(self._instances.claims)
         self._tainted: Counter[tuple[Taint, ...]] = Counter()  # Nodes by their taints, those without left out
         self.nodes_removed = 0
 
@@ -164,17 +191,17 @@ class Joining:
 
     def node_of(self, claim: NodeClaim) -> Node | None:
         """The one Node that the claim's instance joined as."""
-        names = self._pair(claim.status.provider_id)
+        names = self._instances.pair(claim.status.provider_id)
         return self.nodes[names[1]] if names is not None and names[0] == claim.metadata.name else None
 
     def claim_of(self, node: Node) -> NodeClaim | None:
         """The one claim whose instance the Node is."""
-        names = self._pair(node.spec.provider_id)
+        names = self._instances.pair(node.spec.provider_id)
         return self.claims[names[0]] if names is not None and names[1] == node.metadata.name else None
 
     def claims_with(self, provider_id: str) -> list[NodeClaim]:
         """The claims that have the provider ID, by name; none for ""."""
-        return [self.claims[name] for name in sorted(self._claims.names_of(provider_id))]
+        return [self.claims[name] for name in sorted(self._instances.claims.of(provider_id))]
 
     def key_of(self, node: Node) -> NodeKey:
         """The key of the node that is shown: its claim's, or its own."""
@@ -196,7 +223,7 @@ class Joining:
 
     def rivals(self, provider_id: str) -> Rivals | None:
         """Who else has this provider ID; None where it joins at most one claim with at most one Node."""
-        claims, nodes = self._claims.names_of(provider_id), self._nodes.names_of(provider_id)
+        claims, nodes = self._instances.claims.of(provider_id), self._instances.nodes.of(provider_id)
         if len(claims) <= 1 and (len(nodes) <= 1 or not claims):
             return None
         return Rivals(tuple(sorted(claims)), tuple(sorted(nodes)))
@@ -219,10 +246,6 @@ class Joining:
                 del self._tainted[before]
         if after:
             self._tainted[after] += 1
-
-    def _pair(self, provider_id: str) -> tuple[str, str] | None:
-        claims, nodes = self._claims.names_of(provider_id), self._nodes.names_of(provider_id)
-        return (next(iter(claims)), next(iter(nodes))) if len(claims) == len(nodes) == 1 else None
 
     def _accepts(self, objects: _Objects[T], one: T, now: float, *, own: bool) -> bool:
         if not own:
@@ -254,8 +277,8 @@ class Joining:
         return frozenset(found)
 
     def _around(self, provider_id: str) -> Iterator[NodeKey]:
-        yield from (NodeKey(name) for name in self._claims.names_of(provider_id))
-        yield from (NodeKey.of_node(name) for name in self._nodes.names_of(provider_id))
+        yield from (NodeKey(name) for name in self._instances.claims.of(provider_id))
+        yield from (NodeKey.of_node(name) for name in self._instances.nodes.of(provider_id))
 
 
 def _provider_id(one: Node | NodeClaim) -> str:

@@ -421,7 +421,7 @@ def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = CheckedCluster(lambda _: {}, world.clock, drifted=told.append)
     silent.settle()
     silent.claim_changed(None, claim("a"))
-    silent._joining._claims._names["x"] = {"a"}
+    silent._joining._instances.claims.put("b", "x")
     silent.expire()
     assert view.initialized
     assert told == []
