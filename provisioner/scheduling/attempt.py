@@ -33,6 +33,8 @@ from provisioner.values.requirement import Operator, Requirement, Requirements
 _NO_ZONE: Final = Term(Requirements.of((Requirement.of(ZONE_LABEL, Operator.DOES_NOT_EXIST),)))
 """Whoever shares a volume with a pod on a node without a zone has to be on such a node, too."""
 _MANY_COUNTS: Final = 1_000
+_FEW_PODS: Final = 100
+"""Of so many, an order of binding is looked for wherever two spreads wait for each other; of more, a judged design alone pays it."""
 _LOOKS_OF_AN_ATTEMPT: Final = 5_000
 """So many looks may be spent on further orders of binding in one attempt; there is another attempt where none is found."""
 _SEVERAL: Final = 2
@@ -296,9 +298,27 @@ class Attempt:
         } | self._doubtful.union(
             host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
         )
+        if self._setting.pods <= _FEW_PODS:
+            late |= self.waiting_for_each_other([one for one in self.classes if self.waiting.get(one, 1)])
         if not late or not self.stuck(late, _LOOKS_OF_AN_ATTEMPT):
             return set()
         return late
+
+    def waiting_for_each_other(self, classes: Iterable[PodClass]) -> set[Count]:
+        """Of these classes, the spreads that hold only once pods are in all domains, and of which several count the pods of one class."""
+        waiting: set[AnyCounter] = set()
+        placing, listed = self.placing, list(classes)
+        for one in listed:
+            plan = self.run_for(one, one.ladder[-1], 0).plan
+            waiting.update(host for host, skew, *_ in plan.spreads if host.with_at_least(skew + 1) & placing.usable)
+            waiting.update(
+                counter for ap in plan.axes for counter, skew, *_ in ap.spreads if max(counter.counts, default=0) > skew
+            )
+        found: set[Count] = set()
+        for one in listed if len(waiting) > 1 else ():
+            if len(both := waiting & self.counters(one)) > 1:
+                found.update(each.count for each in both)
+        return found
 
     def stuck(self, counts: Collection[Count], most: int) -> list[Stuck]:
         """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
@@ -629,6 +649,11 @@ def scope_of(
         kinds = {id(one.facts.pod): one.facts.pod for one in classes}
         for pod in kinds.values():
             counts.update(dict.fromkeys(census.guarded(pod, namespaces)))
+    for one in company:
+        if one.near:  # whoever runs already may keep it out
+            counts.update(
+                dict.fromkeys([*one.near, *one.relations.apart, *census.guarded(one.relations.pod, namespaces)])
+            )
     if company:
         counts.update(guards_of(company, {id(one.facts.pod): one.facts.pod for one in classes}.values(), namespaces))
     keys = {count.key for count in counts if not count.on_hosts}

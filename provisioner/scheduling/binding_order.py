@@ -9,6 +9,7 @@ from typing import Final
 
 from provisioner.scheduling import messages
 from provisioner.scheduling.classes import PodClass
+from provisioner.scheduling.company import come
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.topology import ALL, DomainCounter, Topology
 from provisioner.scheduling.topology_plan import Plan
@@ -102,7 +103,7 @@ class _Order:
     ) -> None:
         self._placing: Final = placing
         self._topology: Final = placing.topology.emptied()
-        placing.bring_along(self._topology)
+        self._followers: Final = placing.bring_along(self._topology)
         self._existing: Final[dict[DomainCounter, tuple[Sequence[int], int]]] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
@@ -199,3 +200,4 @@ class _Order:
             for counter in ap.adds if domain >= 0 else ():
                 if counter.eligible == ALL or counter.eligible & some.low:
                     counter.add(domain, 1)
+        come(self._followers, self._placing.accompany)

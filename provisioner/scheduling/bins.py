@@ -5,10 +5,11 @@ A set of nodes is one integer, bit i for the i-th in order of preference. A node
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.bits import mask_of, members
+from provisioner.scheduling.catalogue import kept
 from provisioner.scheduling.demands import Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term, label_value, value_on
 from provisioner.scheduling.problem import Bin
@@ -18,20 +19,9 @@ from provisioner.values.requirement import Requirement
 from provisioner.values.resources import EMPTY
 from provisioner.values.taints import Taint, Toleration, first_untolerated
 
-Q = TypeVar("Q")
-A = TypeVar("A")
 _Look = tuple[Mapping[str, str], tuple[Taint, ...], str, str]
-_MOST_ANSWERS: Final = 10_000
-"""Answers of a kind that are remembered before it starts afresh."""
 VACANT: Final = Bin(name="", labels={}, room=EMPTY, leaving=True)
 """Stands where a node was."""
-
-
-def _keep(answers: dict[Q, A], question: Q, answer: A) -> A:
-    if len(answers) >= _MOST_ANSWERS:
-        answers.clear()
-    answers[question] = answer
-    return answer
 
 
 class Ground:
@@ -83,7 +73,7 @@ class Ground:
                     value = node_name or name
                 numbers.setdefault(value, []).append(i)
             found = {value: mask_of(some) for value, some in numbers.items()}
-            _keep(self._by_label, key, found)
+            kept(self._by_label, key, found)
         return found
 
     def tolerating(self, tolerations: tuple[Toleration, ...], effects: tuple[str, ...]) -> int:
@@ -94,7 +84,7 @@ class Ground:
             for taints, holders in self.by_taints.items():
                 if first_untolerated(tolerations, taints, effects) is None:
                     answer |= holders
-            _keep(self._tolerated, (tolerations, effects), answer)
+            kept(self._tolerated, (tolerations, effects), answer)
         return answer
 
     def matching(self, terms: tuple[Term, ...]) -> int:
@@ -103,7 +93,7 @@ class Ground:
             return self.everything
         answer = self._matching.get(terms)
         if answer is None:
-            answer = _keep(self._matching, terms, self._matched(terms))
+            answer = kept(self._matching, terms, self._matched(terms))
         return answer
 
     def _matched(self, terms: tuple[Term, ...]) -> int:

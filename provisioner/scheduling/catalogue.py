@@ -195,7 +195,7 @@ class Catalogue:
         question = (requirement, defined)
         answer = self._matching.get(question)
         if answer is None:
-            answer = _kept(self._matching, question, self._match(requirement, defined=defined))
+            answer = kept(self._matching, question, self._match(requirement, defined=defined))
         return answer
 
     def _match(self, requirement: Requirement, *, defined: bool) -> int:
@@ -229,7 +229,7 @@ class Catalogue:
             found = 0
             for offering in self._compatible(requirements):
                 found |= self._offered_masks[offering]
-            answer = _kept(self._available, requirements, found)
+            answer = kept(self._available, requirements, found)
         return answer
 
     def priced(self, requirements: Requirements) -> tuple[Priced, ...]:
@@ -248,7 +248,7 @@ class Catalogue:
                         best[row] = offering
             order = sorted(best, key=lambda row: (best[row].sort_key[0], row))
             answer = tuple(Priced(row, best[row]) for row in order)
-            answer = _kept(self._priced, requirements, answer)
+            answer = kept(self._priced, requirements, answer)
         return answer
 
     def on_demand(self, requirements: Requirements) -> tuple[Priced, ...]:
@@ -281,7 +281,7 @@ class Catalogue:
                     for value in state.values:
                         if allowed.has(value):
                             by_value[value] = by_value.get(value, 0) | some
-            holders = _kept(self._holders, allowed, tuple(by_value.values()))
+            holders = kept(self._holders, allowed, tuple(by_value.values()))
         return sum([1 for some in holders if some & rows])
 
     def values_of(self, row: int, allowed: Requirement) -> frozenset[str]:
@@ -322,7 +322,8 @@ class Catalogue:
                 yield one
 
 
-def _kept(answers: dict[_Question, _Answer], question: _Question, answer: _Answer) -> _Answer:
+def kept(answers: dict[_Question, _Answer], question: _Question, answer: _Answer) -> _Answer:
+    """The answer, remembered with `answers`, which start afresh when there are too many."""
     if len(answers) >= _MAX_ANSWERS:
         answers.clear()
     answers[question] = answer

@@ -3,16 +3,18 @@
 Only those take part that have to do with pods of the question; without any, nothing here costs anything.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import SelectorIndex, Tally
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.offers import Daemon
 from provisioner.scheduling.selecting import LabelSet
-from provisioner.scheduling.topology import DomainCounter, HostCounter, Topology
+from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter, Topology
+from provisioner.scheduling.topology_plan import Plan
 
 Namespaces = Mapping[str, Mapping[str, str]]
 
@@ -40,15 +42,25 @@ NOTHING: Final = Brought({}, {}, (), {})
 def concerned(
     daemons: Sequence[Daemon], counts: Iterable[Count], pods: Iterable[LabelSet], namespaces: Namespaces
 ) -> tuple[Daemon, ...]:
-    """The daemons that some of these counts mean, or whose own anti-affinity means one of these pods. Cost: O(daemons x counts) at most."""
-    index = SelectorIndex(counts)
+    """The daemons that some of these counts mean, or whose own anti-affinity means one of these pods, and those whom these must be near.
+
+    Cost: O(daemons x counts) at most, once more for each that must be near another.
+    """
+    wanted = dict.fromkeys(counts)
     every = list(pods)
-    return tuple(
-        one
-        for one in daemons
-        if (index.numbers and index.including(one.relations.pod, namespaces))
-        or any(count.include(pod, namespaces) for count in one.relations.guards for pod in every)
-    )
+    found: list[Daemon] = []
+    known = -1
+    while len(found) > known:
+        known = len(found)
+        index = SelectorIndex(wanted)
+        found = [
+            one
+            for one in daemons
+            if (wanted and index.including(one.relations.pod, namespaces))
+            or any(count.include(pod, namespaces) for count in one.relations.guards for pod in every)
+        ]
+        wanted.update(dict.fromkeys(count for one in found for count in one.near))
+    return tuple(found)
 
 
 def guards_of(daemons: Iterable[Daemon], pods: Iterable[LabelSet], namespaces: Namespaces) -> dict[Count, None]:
@@ -60,6 +72,125 @@ def guards_of(daemons: Iterable[Daemon], pods: Iterable[LabelSet], namespaces: N
         for count in (*one.relations.guards, *(each for each in one.relations.apart if not each.on_hosts))
         if any(count.include(pod, namespaces) for pod in every)
     }
+
+
+class Follower:
+    """A daemon that must be near others, and comes once these are there.
+
+    Attributes:
+        daemon: it.
+        brought: what it is to others.
+        places: where it may come.
+        here: where it is.
+    """
+
+    __slots__ = ("_near", "_near_in", "_off", "_off_in", "brought", "daemon", "here", "places")
+
+    def __init__(self, daemon: Daemon, topology: Topology, places: int) -> None:
+        self.daemon: Final = daemon
+        self.brought: Final = brought_by((daemon,), topology)
+        self._near, self._near_in = _counters(daemon.near, topology)
+        apart, apart_in = _counters(daemon.relations.apart, topology)
+        effects = topology.effects(daemon.relations.pod)
+        self._off: Final = (*apart, *effects.blocked)
+        self._off_in: Final = (*apart_in, *(one for some in effects.axes.values() for one in some.blocked))
+        self.here = 0
+        self.places = places & ~(self._wanted(places) & self.kept_out())  # where it is kept out already it stays out
+
+    def kept_out(self) -> int:
+        """The places where others keep it out."""
+        found = 0
+        for host in self._off:
+            found |= host.with_at_least(1)
+        for counter in self._off_in:
+            found |= _peopled(counter)
+        return found
+
+    def _wanted(self, places: int) -> int:
+        for host in self._near:
+            places &= host.with_at_least(1)
+        for counter in self._near_in:
+            places &= _peopled(counter)
+        return places
+
+    def coming(self) -> int:
+        """The places where those are whom it must be near, and to which it has not come yet."""
+        found = self._wanted(self.places & ~self.here)
+        return found & ~self.kept_out() if found else 0
+
+    def follows(self, plan: Plan) -> bool:
+        """Whether it may come by pods with this plan, which do not keep it out themselves; from their host alone they do so for none in the domain."""
+        near = any(host in plan.adds for host in self._near) or self._counted(self._near_in, plan)
+        off = self._counted(self._off_in, plan) or (not self._near_in and any(host in plan.adds for host in self._off))
+        return near and not off
+
+    @staticmethod
+    def _counted(counters: Iterable[DomainCounter], plan: Plan) -> bool:
+        return any(one in ap.adds for one in counters for ap in plan.axes)
+
+    def shut_by(self, plan: Plan) -> int:
+        """The places from which its own anti-affinity, or theirs, keeps pods with this plan, as they would bring it."""
+        if not self.follows(plan):
+            return 0
+        found = self.kept_out() & self.places & ~self.here
+        for counter in self._near_in if found else ():
+            for could in counter.axis.could:
+                if could & counter.axis.fixed & found:
+                    found |= could
+        return found
+
+    def is_due(self, plan: Plan | None, brought: Brought, domains: Callable[[Axis], Sequence[int]]) -> bool:
+        """Whether it comes to a node with what is brought there, in one of these domains of each label, once a pod with this plan is there."""
+        return all(host in brought.hosts or (plan is not None and host in plan.adds) for host in self._near) and all(
+            one in brought.domains
+            or all(one.counts[domain] for domain in domains(one.axis))
+            or (plan is not None and self._counted((one,), plan))
+            for one in self._near_in
+        )
+
+    def shut_out(self, plan: Plan, domains: Callable[[Axis], Sequence[int]]) -> bool:
+        """Whether pods with this plan would bring it to a new node in these domains, or beside it, where others keep it out."""
+        if not self.follows(plan):
+            return False
+        shut = self.shut_by(plan)
+        return any(one.counts[domain] for one in self._off_in for domain in domains(one.axis)) or any(
+            shut & axis.could[domain] & axis.fixed for axis in self.axes for domain in domains(axis)
+        )
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """The labels over which it must be near others."""
+        return [one.axis for one in self._near_in]
+
+
+def _counters(counts: Iterable[Count], topology: Topology) -> tuple[list[HostCounter], list[DomainCounter]]:
+    every = list(counts)
+    return (
+        [topology.host(one) for one in every if one.on_hosts],
+        [topology.domain(one) for one in every if not one.on_hosts],
+    )
+
+
+def _peopled(counter: DomainCounter) -> int:
+    """The places of which the domain is known, and has some of the pods."""
+    found = 0
+    for pods, could in zip(counter.counts, counter.axis.could, strict=True):
+        if pods:
+            found |= could
+    return found & counter.axis.fixed
+
+
+def come(followers: Iterable[Follower], accompany: Callable[[Brought, int], object]) -> None:
+    """Count the daemons that come by now, and those that come by these. Cost: O(followers) where none comes."""
+    more = True
+    while more:
+        more = False
+        for one in followers:
+            new = one.coming()
+            one.here |= new
+            for place in members(new):
+                accompany(one.brought, place)
+                more = True
 
 
 def brought_by(daemons: Iterable[Daemon], topology: Topology) -> Brought:

@@ -29,7 +29,6 @@ from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
 from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
 from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
-from provisioner.scheduling.topology_plan import Counter as AnyCounter
 
 Placed = tuple[PodClass, int, int]
 """(class, number of the place, how many of its pods)"""
@@ -214,22 +213,8 @@ class _Judge:
     def _stuck(self) -> list[Stuck]:
         """Pods that cannot be bound one after another, of those that want to be with others or that two spreads hold back, and theirs."""
         counts = {count for one in self.starts for count in one.ladder[-1].relations.together}
-        waiting = self._waiting()
-        for one in self.starts if len(waiting) > 1 else ():
-            if len(both := waiting & self.attempt.counters(one)) > 1:
-                counts.update(each.count for each in both)
+        counts.update(self.attempt.waiting_for_each_other(self.starts))
         return self.attempt.stuck(counts, _LOOKS_OF_A_JUDGEMENT) if counts else []
-
-    def _waiting(self) -> set[AnyCounter]:
-        """The counters of spreads that hold only once pods are in all domains, so that some pods wait for others."""
-        found: set[AnyCounter] = set()
-        for one in self.starts:
-            plan = self._plan(one)
-            found.update(host for host, skew, *_ in plan.spreads if host.with_at_least(skew + 1) & self.placing.usable)
-            found.update(
-                counter for ap in plan.axes for counter, skew, *_ in ap.spreads if max(counter.counts, default=0) > skew
-            )
-        return found
 
     def _plan(self, one: PodClass) -> Plan:
         return self.attempt.run_for(one, one.ladder[-1], 0).plan
@@ -270,6 +255,9 @@ class _Judge:
         self.places[number] = node
         if run.ports and (count > 1 or self.placing.ports.clashing(run.ports) & low):
             self.faults.append(Fault(node, run.pods.pods[0], messages.PORT_IS_TAKEN))
+            return
+        if self.placing.shut_to(run) & low:
+            self.faults.append(Fault(node, run.pods.pods[0], messages.KEEPS_A_DAEMON_OUT))
             return
         exclusive = run.pods.volumes.exclusive
         if exclusive and (count > 1 or any(claim in self.attempt.in_use for claim in exclusive)):

@@ -192,6 +192,7 @@ def does_not_fit_with_others(instance_type: str) -> str:
 
 NO_SUCH_NODE: Final = "the node does not exist"
 PORT_IS_TAKEN: Final = "a host port of the pod is in use on the node"
+KEEPS_A_DAEMON_OUT: Final = "a DaemonSet pod that it brings cannot run beside other pods"
 NO_ROOM_BESIDE_OTHERS: Final = "does not fit beside the other pods"
 POOL_TAINT_NOT_TOLERATED: Final = "a taint of the NodePool is not tolerated"
 NODE_REFUSES_POD: Final = "the taints, labels or state of the node do not allow the pod"

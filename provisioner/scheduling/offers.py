@@ -9,7 +9,7 @@ from typing import Any, Final
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.catalogue import Catalogue, Priced
-from provisioner.scheduling.demands import Relations
+from provisioner.scheduling.demands import Count, Relations
 from provisioner.scheduling.filters import UNKNOWN_HOSTNAME, NodeFilter, Term
 from provisioner.scheduling.limits import Stairs, stairs_of
 from provisioner.scheduling.ports import Ports, TakenPorts
@@ -27,13 +27,18 @@ SIMULATED_LABELS: Final = frozenset(_SIMULATED)
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """What one DaemonSet takes of the nodes that it runs on, and what its pods are to others; its name is for people."""
+    """What one DaemonSet takes of the nodes that it runs on, and what its pods are to others; its name is for people.
+
+    Attributes:
+        near: whom its pods must be near, and wait for; nobody where they count themselves, as the first of them waits for none.
+    """
 
     filter: NodeFilter
     requests: Resources
     ports: Ports
     relations: Relations
     name: str
+    near: tuple[Count, ...] = ()
 
 
 class State:

@@ -7,17 +7,18 @@ A claim on which a pod of some count is put gets its domain settled, so what is 
 spread takes the emptiest node as empty until `late` looks at the true number, once all other claims are open.
 """
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from provisioner.apis.names import HOSTNAME_LABEL
 from provisioner.scheduling.bits import members
-from provisioner.scheduling.company import NOTHING, Brought, brought_by, choosy_terms
+from provisioner.scheduling.company import NOTHING, Brought, Follower, brought_by, choosy_terms, come
 from provisioner.scheduling.crowds import Crowds
 from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import NodeFilter, Term
-from provisioner.scheduling.offers import PreparedPool, State, pin
+from provisioner.scheduling.offers import Daemon, PreparedPool, State, pin
 from provisioner.scheduling.places import (
     Account,
     Place,
@@ -111,6 +112,7 @@ class Placing:
         "_brought",
         "_entered",
         "_flats",
+        "_followers",
         "_full",
         "_grounds",
         "_groups",
@@ -199,8 +201,10 @@ class Placing:
         self.crowds: Final = None if ground.crowding is None else Crowds(ground.crowding)
         self._attached: Final[dict[Attachment, int]] = {}
         self.company: Final = ground.company
-        self._brought: Final[dict[tuple[Account, State], Brought]] = {}
+        self._brought: Final[dict[tuple[Account, State, tuple[Daemon, ...]], Brought]] = {}
         self._awaiting: Final[dict[Axis, int]] = {}  # claims whose daemons are in no domain yet
+        self._followers: Final = [Follower(one, topology, places) for one, places in ground.due.items()]
+        come(self._followers, self.accompany)
 
     # ------------------------------------------------------------------ the ground
 
@@ -219,6 +223,7 @@ class Placing:
         number = len(self.places)
         self.places.append(opened(account, state))
         self._enter(account, state, 1 << number)
+        come(self._followers, self.accompany)
         return number
 
     def _enter(self, account: Account, state: State, new: int) -> None:
@@ -238,16 +243,31 @@ class Placing:
             for i in members(new):
                 for axis in self.accompany(self.brought(account, state), i):
                     self._awaiting[axis] = self._awaiting.get(axis, 0) | 1 << i
+            for one in self._followers:
+                if account.offer.hosts(one.daemon, state):
+                    one.places |= new
 
-    def brought(self, account: Account, state: State) -> Brought:
-        """What the daemons of a claim of this state are to others."""
+    def brought(self, account: Account, state: State, more: tuple[Daemon, ...] = ()) -> Brought:
+        """What the daemons of a claim of this state are to others, of those that wait for nobody, and `more`."""
         if not self.company:
             return NOTHING
-        key = account, state
+        key = account, state, more
         found = self._brought.get(key)
         if found is None:
-            daemons = [one for one in self.company if account.offer.hosts(one, state)]
-            found = self._brought[key] = brought_by(daemons, self.topology)
+            daemons = [one for one in self.company if not one.near and account.offer.hosts(one, state)]
+            found = self._brought[key] = brought_by((*daemons, *more), self.topology)
+        return found
+
+    def _brought_with(self, account: Account, state: State, run: Run | None = None) -> Brought:
+        """The same with those that find whom they must be near, on a claim without pods or with one of `run`."""
+        found = self.brought(account, state)
+        more: tuple[Daemon, ...] = ()
+        waiting = [one for one in self._followers if account.offer.hosts(one.daemon, state)]
+        plan = None if run is None else run.plan
+        domains = functools.partial(self._domains_of, account, state)
+        while due := [one for one in waiting if one.daemon not in more and one.is_due(plan, found, domains)]:
+            more = (*more, *(one.daemon for one in due))
+            found = self.brought(account, state, more)
         return found
 
     def accompany(self, brought: Brought, place: int, only: Axis | None = None) -> set[Axis]:
@@ -268,12 +288,23 @@ class Placing:
                     counter.held[key] = max(held, counter.counts[domain])
         return waiting
 
-    def bring_along(self, topology: Topology) -> None:
-        """Count the daemons of every claim by other counters."""
+    def bring_along(self, topology: Topology) -> list[Follower]:
+        """Count the daemons of every claim by other counters; those that wait for others, by these."""
         for i, place in enumerate(self.claims(), self.now) if self.company else ():
             if place.account is not None and place.state is not None:
                 offer, state = place.account.offer, place.state
-                self.accompany(brought_by([one for one in self.company if offer.hosts(one, state)], topology), i)
+                daemons = [one for one in self.company if not one.near and offer.hosts(one, state)]
+                self.accompany(brought_by(daemons, topology), i)
+        found = [Follower(one.daemon, topology, one.places) for one in self._followers]
+        come(found, self.accompany)
+        return found
+
+    def shut_to(self, run: Run) -> int:
+        """The places from which daemons that the class would bring keep it, or pods that keep these out."""
+        found = 0
+        for one in self._followers:
+            found |= one.shut_by(run.plan)
+        return found
 
     def unwelcome(self, run: Run, brought: Brought, pins: tuple[Pin, ...], *, together: bool) -> str:
         """The DaemonSet whose pods keep the class from a new node that has these daemons, or that it misses there; "" where it may open one."""
@@ -654,14 +685,12 @@ class Placing:
         for account in self._takers(run):
             for term in run.filter.terms:
                 state = account.offer.narrowed(account.offer.base, term)
-                for one in self.company if state is not None else ():
-                    if state is None or not counter.count.include(one.relations.pod, self.topology.namespaces):
-                        continue
-                    if not account.offer.tolerated(one.filter):
-                        continue
-                    for way in one.filter.terms:
+                if state is None:
+                    continue
+                for one in self.company:
+                    for way in one.filter.terms if account.offer.tolerated(one.filter) else ():
                         there = account.offer.narrowed(state, way)
-                        if there is not None:
+                        if there is not None and counter in self._brought_with(account, there).domains:
                             found.update(self._domains_of(account, there, counter.axis))
         return found
 
@@ -938,6 +967,8 @@ class Placing:
         if run.crowd is not None:
             mask &= ~run.crowd.full
         plan = run.plan
+        if self._followers and mask:
+            mask &= ~self.shut_to(run)
         if plan.hostless and not run.ports:
             return mask
         for host in plan.blocked:
@@ -1060,6 +1091,7 @@ class Placing:
                 host.held[key] = host.held.get(key, 0) | touched
             if run.ties:
                 self._account_for(run, touched, start - first, pins)
+            come(self._followers, self.accompany)
         return start - first
 
     def _is_full(self, place: Place, low: int, need: Need) -> bool:
@@ -1181,14 +1213,11 @@ class Placing:
         for _ in self.axes:
             found: list[State] = []
             for one in ways:
-                axis = next(
-                    (
-                        counter.axis
-                        for counter in (*self.brought(account, one).domains, *self.brought(account, one).kept_out)
-                        if len(self._domains_of(account, one, counter.axis)) > 1
-                    ),
-                    None,
-                )
+                late = [each for each in self._followers if offer.hosts(each.daemon, one)]
+                brought = self.brought(account, one, tuple([each.daemon for each in late]))
+                axes = [counter.axis for counter in (*brought.domains, *brought.kept_out)]
+                axes += [axis for each in late for axis in each.axes]
+                axis = next((each for each in axes if len(self._domains_of(account, one, each)) > 1), None)
                 if axis is None:
                     found.append(one)
                     continue
@@ -1392,15 +1421,17 @@ class Placing:
                         continue
                     cap = cap_all
                     if self.company:
-                        brought = self.brought(account, state)
-                        if self.unwelcome(run, brought, pins, together=together) or self._keeps_out(account, state):
+                        there = self._brought_with(account, state)
+                        if self.unwelcome(run, there, pins, together=together) or self._keeps_out(account, state, run):
                             continue
+                        brought = self._brought_with(account, state, run)
                         cap = self._beside(run, account, state, brought, cap)
                         if cap <= 0:
                             continue
                         if brought.domains:  # each node brings more: what is right is asked anew for the next
                             limit = min(limit, placed + cap)
                     placed += self._open_in(run, account, state, limit - placed, cap, pins)
+                    come(self._followers, self.accompany)
                     if placed >= limit:
                         return placed
         return placed
@@ -1408,18 +1439,22 @@ class Placing:
     def keeps_away(self, run: Run, account: Account) -> str:
         """The DaemonSet whose pods, on each new node that a pool may have for the class, keep it away; "" for none."""
         found = [
-            self.unwelcome(run, self.brought(account, state), (), together=False)
+            self.unwelcome(run, self._brought_with(account, state), (), together=False)
             for term in (run.filter.terms if self.company else ())
             for state in self._ways(run, account, account.offer.base, term, self.first_need(run))
         ]
         return found[0] if found and all(found) else ""
 
-    def _keeps_out(self, account: Account, state: State) -> bool:
-        """Whether the pods that are in the domain of a new node would keep its daemons out."""
-        return any(
+    def _keeps_out(self, account: Account, state: State, run: Run) -> bool:
+        """Whether the pods that are in the domain of a new node would keep its daemons out, or those away that the class brings."""
+        if any(
             counter.counts[domain]
-            for counter in self.brought(account, state).kept_out
+            for counter in self._brought_with(account, state).kept_out
             for domain in self._domains_of(account, state, counter.axis)
+        ):
+            return True
+        return any(
+            one.shut_out(run.plan, functools.partial(self._domains_of, account, state)) for one in self._followers
         )
 
     def _beside(self, run: Run, account: Account, state: State, brought: Brought, cap: int) -> int:
@@ -1433,9 +1468,14 @@ class Placing:
         for ap in run.plan.axes if brought.domains else ():
             domains = self._domains_of(account, state, ap.axis)
             for counter, skew, own, least in ap.spreads if len(domains) == 1 else ():
-                if self._enough(self._universe(run, counter), counter, least):
-                    continue  # the emptiest domain may get daemons, too: the whole is judged in the end
-                left = skew - counter.counts[domains[0]] - brought.domains.get(counter, 0)
+                universe, lowest = self._universe(run, counter), 0
+                if self._enough(universe, counter, least):
+                    # a domain that takes pods may get daemons, too: the whole is judged in the end
+                    others = universe.difference(self._legal(run, ap, counter, together=False), domains)
+                    if not others:
+                        continue
+                    lowest = min([counter.counts[one] for one in others])
+                left = lowest + skew - counter.counts[domains[0]] - brought.domains.get(counter, 0)
                 if own:
                     cap = min(cap, left)
                 elif left < 0:
@@ -1595,7 +1635,7 @@ class Placing:
     def _least_beside(self, run: Run) -> int:
         """How many daemons count at least on each new node, by the hostname spread of the class that counts most."""
         found = [
-            self.brought(account, state)
+            self._brought_with(account, state, run)
             for account in self._takers(run)
             for term in run.filter.terms
             for base in (account.offer.narrowed(account.offer.base, term),)

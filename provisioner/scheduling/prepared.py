@@ -315,7 +315,7 @@ class Prepared:
         ladders = ladders_of(classes)
         company = self._company(classes, ladders)
         if company:
-            moved = self._accompanied(company, moved, bins)
+            moved = self._accompanied([one for one in company if not one.near], moved, bins)
         census = self._census.changed(moved, passing=True) if moved else self._census
         offers = self._offers(dimensions, drivers)
         need_of = _needs(distinct, dimensions)
@@ -339,6 +339,7 @@ class Prepared:
             lingering=lingering,
             crowding=self._crowding(moving, after) if world.most_of_one else None,
             company=company,
+            due={one: self._due_on(one, bins) for one in company if one.near},
         )
         return setting, left_out
 
@@ -359,18 +360,22 @@ class Prepared:
         """What nodes have less, and the pods of DaemonSets that are still due on them more."""
         due: dict[int, list[Daemon]] = {}
         for one in company:
-            places = self._due.get(one)
-            if places is None:  # two threads that make it at once make the same
-                admitting = bins.everything & bins.ground.matching(one.filter.terms)
-                admitting &= bins.ground.tolerating(one.filter.tolerations, one.filter.effects)
-                places = self._due[one] = mask_of(i for i in members(admitting) if not is_there(one, self._tallies[i]))
-            for number in members(places & bins.everything):
+            for number in members(self._due_on(one, bins)):
                 due.setdefault(number, []).append(one)
         changes = {number: (before, after) for number, before, after in moved}
         for number, daemons in due.items():
             before, after = changes.get(number, (self._tallies[number], self._tallies[number]))
             changes[number] = before, with_daemons(after, daemons)
         return [(number, before, after) for number, (before, after) in sorted(changes.items())]
+
+    def _due_on(self, one: Daemon, bins: Bins) -> int:
+        """The nodes on which no pod of a DaemonSet is that they admit."""
+        places = self._due.get(one)
+        if places is None:  # two threads that make it at once make the same
+            admitting = bins.everything & bins.ground.matching(one.filter.terms)
+            admitting &= bins.ground.tolerating(one.filter.tolerations, one.filter.effects)
+            places = self._due[one] = mask_of(i for i in members(admitting) if not is_there(one, self._tallies[i]))
+        return places & bins.everything
 
     def _crowding(self, moving: Collection[str], after: Iterable[int]) -> Crowding:
         """How many pods of one owner nodes take, and have once those of the question are taken off."""
@@ -701,7 +706,9 @@ def _daemons(shapes: Iterable[PodShape]) -> tuple[Daemon, ...]:
         except FilterError:
             continue
         name = str(shape.derived.get(DAEMON_SET, f"of namespace {shape.namespace}"))
-        readable.append(Daemon(facts.filter, facts.requests, facts.ports, facts.required.relations, name))
+        relations = facts.required.relations
+        near = () if all(one.include(relations.pod, {}) for one in relations.together) else relations.together
+        readable.append(Daemon(facts.filter, facts.requests, facts.ports, relations, name, near))
     return tuple(readable)
 
 

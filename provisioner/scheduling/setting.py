@@ -102,6 +102,7 @@ class Setting:
         lingering: nodes that leave by this question: they are domains for kube-scheduler until they are gone.
         crowding: how many pods of one owner nodes take; None where no NodePool says so.
         company: the daemons of nodes to come that have to do with pods of the question.
+        due: of those that wait for others, the nodes to which they may still come.
         pending: by what is counted, how many pods of the question are; filled when it is asked for.
     """
 
@@ -122,6 +123,7 @@ class Setting:
     lingering: int = 0
     crowding: Crowding | None = None
     company: Sequence[Daemon] = ()
+    due: Mapping[Daemon, int] = field(default_factory=dict)
     pending: dict[Count, int] = field(default_factory=dict)
 
     @property

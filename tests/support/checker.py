@@ -24,6 +24,7 @@ from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.scheduling.problem import Bin, DevicePolicy, MinValuesPolicy, Pool
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.values.requirement import Requirement, Requirements
+from provisioner.values.resources import EMPTY
 from tests.support.kubescheduler import (
     Labels,
     NodeInfo,
@@ -31,6 +32,7 @@ from tests.support.kubescheduler import (
     admits,
     filter_matches,
     fits,
+    near_terms,
     needs,
     selected,
     tolerated,
@@ -127,18 +129,25 @@ def daemons_on(problem: Problem, pool: Pool, labels: Labels) -> tuple[PodShape, 
 
 
 def pods_of(daemons: Iterable[PodShape], name: str) -> tuple[Pod, ...]:
-    """The pods of DaemonSets on a node; they wait for nobody, so they are there first."""
+    """The pods of DaemonSets on a node; their requests are taken off its room already."""
     return tuple(
         Pod(
             name=f"daemon-{number}-{name}",
             namespace=shape.namespace,
             uid=f"{name}/{number}",
-            shape=shape,
+            shape=structs.replace(shape, requests=EMPTY),
             labels=shape.labels,
             node_name=NEW,
         )
         for number, shape in enumerate(daemons)
     )
+
+
+def first_and_late(daemons: Iterable[PodShape], name: str) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    """Their pods: those that wait for nobody, so that they are there first, and those that must be near others."""
+    pods = pods_of(daemons, name)
+    late = tuple(one for one in pods if near_terms(one.shape))
+    return tuple(one for one in pods if one not in late), late
 
 
 def due_on(problem: Problem, one: Bin) -> tuple[PodShape, ...]:
@@ -164,6 +173,7 @@ def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
         limits = {
             key.removeprefix(prefix): amount for key, amount in option.type.capacity.items() if key.startswith(prefix)
         }
+    first, late = first_and_late(daemons, name)
     return NodeInfo(
         name=name,
         labels={**option.labels, names.HOSTNAME_LABEL: name},
@@ -171,7 +181,8 @@ def node_info(problem: Problem, option: Option, name: str) -> NodeInfo:
         taints=option.pool.taints,
         node_name=NEW,
         daemons=daemons,
-        pods=pods_of(daemons, name),
+        pods=first,
+        late=late,
         attach=limits,
         overflowing=any(amount < 0 for amount in room.values()),
     )
@@ -187,13 +198,15 @@ def labels_of(one: Bin) -> dict[str, str]:
 
 def node_info_of_bin(problem: Problem, one: Bin) -> NodeInfo:
     asked = {pod.uid for pod in problem.pods}
+    first, late = first_and_late(due_on(problem, one), one.name)
     return NodeInfo(
         name=one.name,
         labels=labels_of(one),
         room=dict(one.room),
         taints=one.taints,
         node_name=one.node_name,
-        pods=(*(pod for pod in one.pods if pod.uid not in asked), *pods_of(due_on(problem, one), one.name)),
+        pods=(*(pod for pod in one.pods if pod.uid not in asked), *first),
+        late=late,
         attach=one.attach_limits,
         leaving=one.leaving,
         closed=one.closed,
@@ -600,6 +613,10 @@ def places_for(problem: Problem, result: Result, pod: Pod) -> Iterator[str]:
         for base in [chosen, *(one for changed, one in others if changed != name)]:
             world = finished({**base, **override})
             if world is None or world.refusal(pod, world.node(name), strict=True):
+                return False
+            if any(one.late for one in world.nodes) and world_of(problem, {**base, **override}.items()).stuck(
+                [*placements, (pod, name)]
+            ):
                 return False
         return True
 

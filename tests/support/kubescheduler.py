@@ -186,6 +186,7 @@ class NodeInfo:
         overflowing: a node to come on which not even the daemons fit.
         nameless: its Node lost the hostname label, as one that is drained: it is no host for anybody's spread.
         placed: pods that this result puts here.
+        late: pods of DaemonSets that must be near others, and come once these are there.
     """
 
     name: str
@@ -201,6 +202,7 @@ class NodeInfo:
     overflowing: bool = False
     nameless: bool = False
     placed: list[Pod] = field(default_factory=list)
+    late: tuple[Pod, ...] = ()
 
     def everyone(self) -> Iterator[Pod]:
         yield from self.pods
@@ -514,6 +516,9 @@ class World:
         return selected(selector, other.labels)
 
     def _affinity(self, pod: Pod, node: NodeInfo) -> str:
+        return self._apart(pod, node) or self._near(pod, node)
+
+    def _apart(self, pod: Pod, node: NodeInfo) -> str:
         for other in self.nodes:
             for one in other.everyone():
                 for term in anti_terms(one.shape):
@@ -525,6 +530,10 @@ class World:
                     self._meant(pod, term, one) for one in other.everyone()
                 ):
                     return f"anti-affinity over {term.topology_key}"
+        return ""
+
+    def _near(self, pod: Pod, node: NodeInfo, *, welcome: bool = False) -> str:
+        """`welcome`: those do not count that keep the pod off themselves."""
         terms = near_terms(pod.shape)
         if not terms:
             return ""
@@ -535,6 +544,13 @@ class World:
             for other in self.nodes
             for one in other.everyone()
             if all(self._meant(pod, term, one) for term in terms)
+            and not (
+                welcome
+                and any(
+                    self._meant(one, term, pod) and _together(node, other, term.topology_key)
+                    for term in anti_terms(one.shape)
+                )
+            )
         ]
         if all(any(_together(node, other, term.topology_key) for other in friends) for term in terms):
             return ""
@@ -659,9 +675,40 @@ class World:
         order: list[tuple[Pod, str]] = []
         return order if extend(order, frozenset()) else None
 
+    def following(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
+        """The pods of DaemonSets that come once these are where they are put; those that others keep out already stay out."""
+        late = [(pod, node.name) for node in self.nodes for pod in node.late]
+        if not late:
+            return []
+        world = self.copy()
+
+        def come(*, welcome: bool) -> list[tuple[Pod, str]]:
+            found: list[tuple[Pod, str]] = []
+            more = True
+            while more:
+                more = False
+                for pod, name in late:
+                    node = world.node(name)
+                    if pod in node.placed or world._near(pod, node, welcome=welcome):
+                        continue
+                    if (welcome and not found) or not world._apart(
+                        pod, node
+                    ):  # who follows these may be kept out by theirs
+                        node.placed.append(pod)
+                        found.append((pod, name))
+                        more = True
+            return found
+
+        first = come(welcome=False)
+        late = [(pod, name) for pod, name in late if world._near(pod, world.node(name))]
+        for pod, name in placements:
+            world.node(name).placed.append(pod)
+        return first + come(welcome=True)
+
     def stuck(self, placements: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
         """Bind all, in whichever order works; what cannot be bound in any, with the reason."""
         listed = list(placements)
+        listed += self.following(listed)
         bound = {pod.uid for pod, _ in self.in_order(listed)}
         return [(pod, self.refusal(pod, self.node(name))) for pod, name in listed if pod.uid not in bound]
 

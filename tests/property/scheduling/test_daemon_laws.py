@@ -41,11 +41,12 @@ def kinds(draw: st.DrawFn) -> PodShape:
     away = draw(st.lists(st.tuples(KEYS, st.sampled_from(AGENTS)), max_size=1))
     arch = draw(ARCHES)
     evenly = draw(st.sampled_from((0, 0, 1, 2)))
+    over = draw(KEYS)
     affinity = Affinity(
         pod_affinity=PodAffinity(required=_terms(near)) if near else None,
         pod_anti_affinity=PodAffinity(required=_terms(away)) if away else None,
     )
-    constraint = spread(HOST, LabelSelector(match_labels={"part": "x"}), evenly)
+    constraint = spread(over, LabelSelector(match_labels={"part": "x"}), evenly)
     return shape(
         draw(st.sampled_from(("500m", "1"))),
         labels={"app": draw(st.sampled_from(APPS)), "part": "x"},
@@ -57,16 +58,23 @@ def kinds(draw: st.DrawFn) -> PodShape:
 
 @st.composite
 def daemon_sets(draw: st.DrawFn) -> PodShape:
-    """Pods of a DaemonSet on all nodes or on those of one architecture, some of which keep others away."""
+    """Pods of a DaemonSet on all nodes or on those of one architecture, some of which keep others away or must be near them."""
+    name = draw(st.sampled_from(AGENTS))
     away = draw(st.lists(st.tuples(KEYS, st.sampled_from(APPS)), max_size=1))
+    others = sorted({*APPS, *(() if away else AGENTS)} - {name, *(one for _, one in away)})
+    near = draw(st.lists(st.tuples(KEYS, st.sampled_from(others)), max_size=1))
+    affinity = Affinity(
+        pod_affinity=PodAffinity(required=_terms(near)) if near else None,
+        pod_anti_affinity=PodAffinity(required=_terms(away)) if away else None,
+    )
     arch = draw(ARCHES)
     counted = draw(st.booleans()) and arch is None
     return shape(
         "100m",
         "0",
-        labels={"app": draw(st.sampled_from(AGENTS)), **({"part": "x"} if counted else {})},
+        labels={"app": name, **({"part": "x"} if counted else {})},
         selector={ARCH: arch} if arch else {},
-        affinity=Affinity(pod_anti_affinity=PodAffinity(required=_terms(away))) if away else None,
+        affinity=affinity if near or away else None,
         tolerations=EVERYWHERE,
     )
 

@@ -110,6 +110,50 @@ def test_pods_that_want_its_zone_get_nodes() -> None:
     assert not found.unplaced
 
 
+FOLLOWING = of_app("agent", "100m", "0", tolerations=EVERYWHERE, affinity=near(HOST, app("web")))
+"""Its pods must be near those of "web"."""
+
+
+def test_pods_that_want_to_be_with_a_daemon_that_wants_others_get_their_node() -> None:
+    both = (*pods(1, of_app("web")), *pods(1, of_app("near", affinity=near(HOST, app("agent"))), "near"))
+    _, found = asked(both, FOLLOWING, pools=(X86,))
+    assert not found.unplaced
+    assert len(found.claims) == 1
+
+
+def test_they_get_no_node_to_which_it_does_not_come() -> None:
+    _, found = asked(pods(2, of_app("near", affinity=near(HOST, app("agent")))), FOLLOWING, pools=(X86,))
+    assert not found.claims
+    assert len(found.unplaced) == 2
+
+
+def test_who_wants_the_daemon_that_wants_it_waits_for_ever() -> None:
+    _, found = asked(pods(1, of_app("web", affinity=near(HOST, app("agent")))), FOLLOWING, pools=(X86,))
+    assert not found.claims
+
+
+def test_pods_that_keep_away_from_a_daemon_that_wants_others_get_nodes_without_these() -> None:
+    both = (*pods(2, of_app("web")), *pods(2, of_app("far", affinity=apart(HOST, app("agent"))), "far"))
+    _, found = asked(both, FOLLOWING, pools=(X86,))
+    assert not found.unplaced
+    assert all(len({pod.labels["app"] for pod in claim.pods}) == 1 for claim in found.claims)
+
+
+def test_they_are_not_planned_where_it_is_to_come() -> None:
+    running = Pod(
+        name="web-x",
+        namespace="default",
+        uid="web-x",
+        shape=of_app("web"),
+        labels={"app": "web"},
+        node_name="n1",
+    )
+    far = pods(1, of_app("far", affinity=apart(HOST, app("agent"))))
+    _, found = asked(far, FOLLOWING, bins=[node("n1", running=[running])], pools=(X86,))
+    assert not found.existing
+    assert len(found.claims) == 1
+
+
 SPREADS: dict[str, tuple[str, int]] = {
     "over hosts": (HOST, 1),
     "over hosts, two more": (HOST, 2),
