@@ -1,15 +1,15 @@
 """`dovetail plan` on the manifests of a cluster and the provisioner in that cluster buy the same.
 
-Each row is applied to a real control plane, its pods all in one batch, and the same documents are given to the command. Both look for as many
-rounds from the same seed, and have time for all of them.
+Each row is applied to a real control plane, and the classes of its NodePools last and together, so that all pods and NodePools are there before the
+first pod could get a node: they are one batch, however slow the machine is. No Node registers, so nothing is bound, and what was bought is what is
+compared. The same documents are given to the command. Both look for as many rounds from the same seed, and have time for all of them.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from provisioner.apis import names
-from provisioner.apis.karpenter import requirements_of
+from provisioner.apis.karpenter import NodeClaim, requirements_of
 from provisioner.apis.plan import decode_plan
 from provisioner.cli.harness import applying
 from provisioner.cli.harness.workload import Document, deployment
@@ -74,11 +74,15 @@ class Pods:
 
 @dataclass(frozen=True)
 class Row:
-    """NodePools by suffix, each with its requirements and fields of its spec, and pods."""
+    """NodePools by suffix, each with its requirements and fields of its spec, and pods.
+
+    `within`: of many pods, the price alone is compared, as a share; 0 for the same nodes.
+    """
 
     pods: tuple[Pods, ...]
     pools: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (("", (ON_DEMAND, AMD), {}),)
     quick: bool = False
+    within: float = 0.0
 
 
 def preferring(key: str, value: str) -> dict[str, Any]:
@@ -115,6 +119,15 @@ ROWS = {
     "ten pods of two sizes": Row((Pods(5, "1900m", "2Gi"), Pods(5, "200m", "7Gi")), quick=True),
     "ten pods and two NodePools of equal weight": Row((Pods(10, "1700m", "3Gi"),), TWO),
     "ten pods with GPUs": Row((Pods(10, "2", "8Gi", 1),)),
+    "a thousand pods of four sizes": Row(
+        (Pods(400, "300m", "700Mi"), Pods(300, "1", "2Gi"), Pods(200, "700m", "5Gi"), Pods(100, "3", "4Gi")),
+        within=0.005,
+    ),
+    "a thousand pods, some of them spread over zones, and two NodePools of equal weight": Row(
+        (Pods(300, "500m", "1Gi", spread=names.ZONE_LABEL), Pods(500, "900m", "3Gi"), Pods(200, "250m", "2Gi")),
+        TWO,
+        within=0.005,
+    ),
 }
 UNHURRIED = Patience(least=120.0, most=120.0, grace=60.0)
 
@@ -138,7 +151,7 @@ def provisioner(plane: DevCluster, client: Client, types: Path) -> Iterator[InPr
             str(plane.kubeconfig),
             instance_types_file_path=str(types),
             batch_idle_duration=timedelta(seconds=4),
-            batch_max_duration=timedelta(seconds=60),
+            batch_max_duration=timedelta(seconds=600),
             solve_deadline=timedelta(seconds=300),
         )
     with made:
@@ -152,8 +165,12 @@ def plot(client: Client, provisioner: InProcess) -> Iterator[Plot]:
     one.clear()
 
 
+def patience(pods: int) -> float:
+    return SECONDS * (3 + pods / 200)
+
+
 def applied(plot: Plot, row: Row, monkeypatch: pytest.MonkeyPatch) -> list[Document]:
-    """Apply a row, the pods last and at once; what was applied."""
+    """Apply a row, and what lets its NodePools launch once all pods are there; what was applied."""
     documents: list[Document] = []
     real = applying.apply
 
@@ -167,15 +184,25 @@ def applied(plot: Plot, row: Row, monkeypatch: pytest.MonkeyPatch) -> list[Docum
             suffix,
             cpu=(2, 4, 8, 16, 32, 48),
             ready=False,
+            node_class=False,
             template={"requirements": list(requirements)},
             disruption={"consolidateAfter": "Never"},
             **spec,
         )
-    for suffix, _, _ in row.pools:
-        eventually(partial(plot.is_pool, f"{plot.name}{suffix}", names.READY), "the NodePool is Ready", SECONDS)
-    workloads = [_workload(plot, f"w{number}", one) for number, one in enumerate(row.pods)]
-    apply(plot.client, sorted(workloads, key=lambda one: one["kind"] != "DaemonSet"))
+    apply(plot.client, [_workload(plot, f"w{number}", one) for number, one in enumerate(row.pods)])
+    count = sum(one.count for one in row.pods)
+    eventually(lambda: len(plot.pods()) == count, "every pod is there", patience(count), 0.5)
+    apply(plot.client, [_class(name) for name in plot.pool_names])
     return documents
+
+
+def _class(name: str) -> Document:
+    return {
+        "apiVersion": "karpenter.kwok.sh/v1alpha1",
+        "kind": "KWOKNodeClass",
+        "metadata": {"name": name},
+        "spec": {"nodeRegistrationDelay": "1h"},
+    }
 
 
 def _workload(plot: Plot, name: str, one: Pods) -> Document:
@@ -188,8 +215,7 @@ def _workload(plot: Plot, name: str, one: Pods) -> Document:
         labels = document["spec"]["selector"]
         own = {"topologyKey": one.spread, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": labels}
         spec["topologySpreadConstraints"] = [own]
-    pools = {"key": TEAM, "operator": "Exists"}
-    spec["tolerations"] = [pools]
+    spec["tolerations"] = [{"key": TEAM, "operator": "Exists"}]
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     mine = [{"key": TEAM, "operator": "In", "values": plot.pool_names}]
     affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchExpressions": mine}]}
@@ -212,19 +238,19 @@ def planned(documents: list[Document], types: Path, tmp_path: Path) -> dict[str,
     return found
 
 
-def bought(plot: Plot) -> Counter[tuple[str, str, str, str]]:
+def bought(claims: Iterable[NodeClaim]) -> Counter[tuple[str, str, str, str]]:
     """By NodePool, planned type, zone and capacity type; where a NodeClaim leaves its zone open, as `plan` says it."""
     found: Counter[tuple[str, str, str, str]] = Counter()
-    for claim in plot.claims():
+    for claim in claims:
         kind, zone, capacity_type = claim.metadata.annotations[names.PLANNED_OFFERING_ANNOTATION].split("/")
         zones = requirements_of(claim.spec.requirements).requirement(names.ZONE_LABEL)
         found[claim.pool, kind, zone if zones.single_value else "any", capacity_type] += 1
     return found
 
 
-def planned_for(plot: Plot) -> int:
+def planned_for(claims: Iterable[NodeClaim]) -> int:
     """Pods for which NodeClaims were made."""
-    plans = [decode_plan(one.metadata.annotations[names.PLAN_ANNOTATION]) for one in plot.claims()]
+    plans = [decode_plan(one.metadata.annotations[names.PLAN_ANNOTATION]) for one in claims]
     return sum(entry.count for plan in plans for entry in plan.pods)
 
 
@@ -237,15 +263,24 @@ def test_plan_and_provisioner_buy_the_same(
 ) -> None:
     documents = applied(plot, row, monkeypatch)
     count = sum(one.count for one in row.pods)
-    eventually(lambda: planned_for(plot) == count, "every pod is in the plan of a NodeClaim", 3 * SECONDS, 0.5)
-    costs = {one.metadata.annotations[names.PLAN_COST] for one in plot.claims()}
+    claims: list[NodeClaim] = []
+
+    def are_planned() -> bool:
+        claims[:] = plot.claims()
+        return planned_for(claims) == count
+
+    eventually(are_planned, "every pod is in the plan of a NodeClaim", patience(count), 0.5)
+    costs = {one.metadata.annotations[names.PLAN_COST] for one in claims}
     assert len(costs) == 1, "all pods are in one batch"
     said = planned(documents, types, tmp_path)
     assert said["pods"]["asked"] == count
+    if row.within:
+        assert float(costs.pop()) == pytest.approx(said["perHour"], rel=row.within)
+        return
     wanted = Counter(
         {
             (one["nodePool"], one["instanceType"], one["zone"], one["capacityType"]): one["count"]
             for one in said["nodeGroups"]
         }
     )
-    assert bought(plot) == wanted
+    assert bought(claims) == wanted
