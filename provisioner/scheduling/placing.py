@@ -1470,8 +1470,9 @@ class Placing:
             for counter, skew, own, least in ap.spreads if len(domains) == 1 else ():
                 universe, lowest = self._universe(run, counter), 0
                 if self._enough(universe, counter, least):
-                    # a domain that takes pods may get daemons, too: the whole is judged in the end
-                    others = universe.difference(self._legal(run, ap, counter, together=False), domains)
+                    # a domain that takes pods may get daemons, too: hoped for, until an attempt was judged not to hold it
+                    hoped = () if counter.count in self.cautious else self._legal(run, ap, counter, together=False)
+                    others = universe.difference(hoped, domains)
                     if not others:
                         continue
                     lowest = min([counter.counts[one] for one in others])

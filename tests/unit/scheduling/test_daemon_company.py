@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.meta import LabelSelector
+from provisioner.apis.meta import LabelSelector, LabelSelectorRequirement
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.result import Result
 from provisioner.values.taints import Toleration
@@ -20,6 +20,7 @@ from tests.support.problems import (
     near,
     node,
     of_app,
+    pod,
     pods,
     pool,
     problem,
@@ -27,6 +28,7 @@ from tests.support.problems import (
     spread,
 )
 from tests.support.question import Problem, solve
+from tests.support.rich import replace_running
 
 HOST, ZONE = names.HOSTNAME_LABEL, names.ZONE_LABEL
 EVERYWHERE = (Toleration(operator="Exists"),)
@@ -167,4 +169,18 @@ def test_a_spread_that_counts_it_is_kept(key: str, skew: int) -> None:
     constraint = spread(key, LabelSelector(match_labels={"part": "x"}), skew)
     own = shape(labels={"app": "web", "part": "x"}, topology_spread_constraints=(constraint,))
     _, found = asked(pods(6, own), agent)
+    assert not found.unplaced
+
+
+def test_a_spread_that_counts_it_is_kept_where_the_other_domain_takes_no_more() -> None:
+    """The new node's domain has the DaemonSet's pod; nobody can come to the other, so one more pod is too many."""
+    others = LabelSelector(match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=("old",)),))
+    own = of_app("web", topology_spread_constraints=(spread("team", others),))
+    old = replace_running(pod("old", of_app("old")), "full")
+    full = node("full", "0", labels={"team": "blue"}, running=[old])
+    red = pool(types=(LARGE,), labels={"team": "red"})
+    _, found = asked(pods(1, own), shape("100m", "0"), bins=[full], pools=(red,))
+    assert len(found.unplaced) == 1
+    roomy = node("roomy", labels={"team": "blue"}, running=[old])
+    _, found = asked(pods(2, own), shape("100m", "0"), bins=[roomy], pools=(red,))
     assert not found.unplaced
