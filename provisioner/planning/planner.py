@@ -13,7 +13,7 @@ types could take the place where there are so many; bounds go by the lowest pric
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,9 +27,9 @@ from provisioner.planning.model import Market, Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
-from provisioner.scheduling.acceptance import taken, weighed
-from provisioner.scheduling.granted import Granted, granted
-from provisioner.scheduling.judging import DesignedNode, Fault
+from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.granted import granted
+from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
 
@@ -54,45 +54,15 @@ _MOVED: Final = "moved"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """An answer, and how good it is known to be.
-
-    Attributes:
-        result: legal as a whole, and never dearer than the one that was to be improved.
-        usd_at_least: per hour: no plan for the same pods costs less. Proved in exact arithmetic.
-        stage: that found it: "scheduling" where nothing cheaper was found.
-        steps: rounds of ruin and recreate.
-        refused: why a cheaper fleet was not taken.
-    """
-
-    result: Result
-    usd_at_least: float
-    stage: str = SCHEDULING
-    steps: int = 0
-    refused: tuple[Fault, ...] = ()
-
-    @property
-    def usd_per_hour(self) -> float:
-        return self.result.usd_per_hour
-
-    @property
-    def gap(self) -> float:
-        """How much dearer than the bound it is, as a fraction of the bound; infinite over a bound of 0."""
-        usd, least = self.usd_per_hour, self.usd_at_least
-        if usd <= least:
-            return 0.0
-        return usd / least - 1 if least > 0 else float("inf")
-
-
-@dataclass(frozen=True, slots=True)
 class Proposal:
     """A fleet that nobody has judged yet.
 
     Attributes:
-        usd_at_least, stage, steps: as of `Plan`.
+        usd_at_least: per hour: no plan for the same pods costs less. Proved in exact arithmetic.
+        stage: that found it: "scheduling" where nothing cheaper was found.
+        steps: rounds of ruin and recreate.
         kept: claims of scheduling's answer that stay as they are.
         nodes: instead of all the others; None where nothing cheaper was found.
-        grants: what scheduling's answer granted, if it keeps that itself.
     """
 
     usd_at_least: float
@@ -100,44 +70,11 @@ class Proposal:
     steps: int = 0
     kept: tuple[PlannedClaim, ...] = ()
     nodes: tuple[DesignedNode, ...] | None = None
-    grants: Granted | None = field(default=None, compare=False)
 
 
 def never() -> bool:
     """A deadline that does not come."""
     return False
-
-
-def improve(
-    prepared: Prepared,
-    pods: Iterable[Pod],
-    result: Result,
-    *,
-    expired: Callable[[], bool] = never,
-    iterations: int = ITERATIONS,
-    seed: int = 0,
-) -> Plan:
-    """Look for a cheaper fleet for the pods that scheduling placed.
-
-    Args:
-        prepared: the world that `result` is about.
-        pods: what `prepared.solve` was asked.
-        result: what it answered.
-        expired: says that time is up; after one dive at the least, the best fleet so far is judged, which takes about as long as `judge`.
-        iterations: most rounds of ruin and recreate. With `expired` never true, equal arguments give equal plans.
-        seed: of what is left to chance.
-
-    Cost: 1 to 3 s of one core for 1,000 to 20,000 pods with the default iterations; what a dive costs depends on kinds of
-    pods more than on pods.
-    """
-    proposal = propose(prepared, pods, result, expired=expired, iterations=iterations, seed=seed)
-    least, steps = proposal.usd_at_least, proposal.steps
-    if proposal.nodes is None:
-        return Plan(result, least, steps=steps)
-    found, faults = taken(prepared, result, proposal.kept, proposal.nodes, proposal.grants)
-    if found is result:
-        return Plan(result, least, steps=steps, refused=faults)
-    return Plan(found, least, proposal.stage, steps)
 
 
 def propose(
@@ -149,13 +86,25 @@ def propose(
     iterations: int = ITERATIONS,
     seed: int = 0,
 ) -> Proposal:
-    """Look for a cheaper fleet as `improve` does, and leave it to others to judge it."""
+    """Look for a cheaper fleet for the pods that scheduling placed, and leave it to others to judge it.
+
+    Args:
+        prepared: the world that `result` is about.
+        pods: what `prepared.solve` was asked.
+        result: what it answered.
+        expired: says that time is up; after one dive at the least, the best fleet so far is the answer.
+        iterations: most rounds of ruin and recreate. With `expired` never true, equal arguments give equal plans.
+        seed: of what is left to chance.
+
+    Cost: 1 to 3 s of one core for 1,000 to 20,000 pods with the default iterations; what a dive costs depends on kinds of
+    pods more than on pods.
+    """
     placed = {pod.uid for pod in result.placed}
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
     own = granted(prepared, setting, result)
     setting = setting if own is None else own.setting
     best = weighed(prepared, result.claims) - _EPSILON
-    proposal = Proposal(0.0, grants=own)
+    proposal = Proposal(0.0)
     for plain in models_of(setting, result):
         prices = prices_of(plain.market)
         proposal = replace(proposal, usd_at_least=max(proposal.usd_at_least, prices.usd_at_least))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from provisioner.scheduling.granted import Granted, granted
+from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import Design, DesignedNode, Fault, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -25,7 +25,6 @@ def taken(
     result: Result,
     kept: Sequence[PlannedClaim],
     nodes: Sequence[DesignedNode],
-    grants: Granted | None = None,
 ) -> tuple[Result, tuple[Fault, ...]]:
     """The cheaper of two answers to one question, where the other one is legal.
 
@@ -35,7 +34,6 @@ def taken(
         kept: claims of it that stay as they are.
         nodes: instead of all the others; as a whole they are judged by scheduling, with what stays beside them, and
             with the wishes that `result` granted as demands.
-        grants: these, where somebody asked already.
 
     Returns:
         The fleet as a result, or `result` itself: where the fleet is not legal (with the faults), costs more, or is worth no less with the
@@ -43,7 +41,7 @@ def taken(
 
     Cost: about what solving cost.
     """
-    own = grants or granted(prepared, prepared.setting(result.placed), result)
+    own = granted(prepared, prepared.setting(result.placed), result)
     design = Design((*designed(kept), *nodes), result.existing)
     verdict, claims = prepared.settle(design, None if own is None else own.setting)
     if not verdict.legal:

@@ -24,7 +24,6 @@ from provisioner.disruption.foresight import saved_by
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.view import Acceptance, Settings
 from provisioner.disruption.waste import potential_usd_per_hour
-from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import PreferencePolicy
 from provisioner.scheduling.result import Result
@@ -33,6 +32,7 @@ from tests.bench.bench_planning import SEEDS, WITHOUT_END, improved
 from tests.support import priced_fleets
 from tests.support.economy import Economy, added, karpenters, launch, scaled_down
 from tests.support.fleets import Fleet, pool
+from tests.support.improving import improve
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]  # minutes, and several times that on a slow machine
 

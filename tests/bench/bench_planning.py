@@ -26,7 +26,6 @@ from provisioner.controllers.core.planner import PATIENCE, SEARCH_SHARE
 from provisioner.controllers.core.planner_process import PlannerProcess, Reply
 from provisioner.planning.expecting import expected
 from provisioner.planning.model import models_of
-from provisioner.planning.planner import Plan, improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.acceptance import weighed
 from provisioner.scheduling.becoming import labels_of, with_pods
@@ -38,6 +37,7 @@ from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
 from tests.bench.machine import peak_megabytes
 from tests.support import firstfit, gpu_bound, priced_fleets
+from tests.support.improving import Plan, improve
 from tests.support.partitions import usd_of_groups
 from tests.support.priced_fleets import GPU
 from tests.support.problems import pod, shape

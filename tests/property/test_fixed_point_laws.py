@@ -26,7 +26,6 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.disruption.methods import consolidation, rebuilding
 from provisioner.disruption.proposal import Proposal
-from provisioner.planning.planner import improve
 from provisioner.scheduling.acceptance import NEAR
 from provisioner.scheduling.becoming import labels_of, taints_of
 from provisioner.scheduling.capacity_buffers import LEAST_PRIORITY, is_virtual
@@ -41,6 +40,7 @@ from provisioner.values.taints import PREFER_NO_SCHEDULE, Taint
 from tests.support.clock import NOON
 from tests.support.economy import added, launch
 from tests.support.fleets import ABC, Fleet, pool, running
+from tests.support.improving import improve
 from tests.support.problems import instance_type, shape, term
 from tests.support.purchases import least_usd
 

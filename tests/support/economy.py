@@ -21,7 +21,6 @@ from provisioner.disruption.candidates import Candidate
 from provisioner.disruption.consolidation import Consolidation, Move, by_price
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import Improved, View
-from provisioner.planning.planner import improve
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.result import PlannedClaim, Result
@@ -30,6 +29,7 @@ from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 from tests.support import priced_fleets
 from tests.support.fleets import Fleet, pool, running
+from tests.support.improving import improve
 from tests.support.problems import WELL_KNOWN, app, shape, spread, term
 
 _MOST = 100

@@ -19,6 +19,7 @@ from provisioner.cli.plan.texts import Planned, Report, as_json, as_text
 from provisioner.cli.plan.workloads import workload_of
 from provisioner.planning.picture import picture
 from provisioner.planning.protocol import ROUNDS, SEED
+from provisioner.support import logs
 from provisioner.support.clock import Clock, SystemClock
 from provisioner.support.errors import UserError
 
@@ -105,6 +106,7 @@ def command(
         raise click.UsageError(
             "--svg cannot be combined with --compare. Specify one of the two files as input instead."
         )
+    logs.configure("error")  # what keeps the planning process from answering is told with the plan
     clock = SystemClock()
     objects = Objects()
     for path in files:

@@ -1,23 +1,16 @@
-"""A question to its answer: the scheduler's own plan at once, a cheaper one from the child process where that is legal and in time."""
+"""A question to its answer: the scheduler's own plan at once, a cheaper one of the planning process where that is legal and in time."""
 
-import importlib.util
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
-from provisioner.cli.plan import child
-from provisioner.cli.plan.child import Answered, Asked, prices_of_constraints
 from provisioner.cli.plan.questions import Question
-from provisioner.planner.confinement import OUT_OF_MEMORY, environment
-from provisioner.planning.protocol import ROUNDS, SEED
-from provisioner.planning.relaxing import Priced
-from provisioner.scheduling.acceptance import is_near, weighed
-from provisioner.scheduling.arrays import pack_result, unpack_result
+from provisioner.controllers.core.planner import settled
+from provisioner.controllers.core.planner_process import PlannerProcess, Refusal, Reply
+from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError
+from provisioner.planning.relaxing import CONSTRAINTS, Priced
+from provisioner.scheduling.acceptance import is_near
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.partitions import are_few
@@ -28,22 +21,22 @@ from provisioner.support.clock import SystemClock
 GREEDY: Final = "greedy"
 EXACT: Final = "exact"
 MENDED: Final = "mended"
-_MODULES: Final = ("numpy", "highspy")
-_CODE: Final = "import sys; from provisioner.cli.plan.child import main; sys.exit(main())"
+_MAIN_SHARE: Final = 0.7
+"""Of the time, for the plan itself; the rest is for what its constraints cost, and for judging."""
+_FEW_ROUNDS: Final = 8
+_START_SECONDS: Final = 20.0
 _EXTRA_SECONDS: Final = 20.0
-"""For the child's start, its reading and its judging, on a busy machine."""
-_EPSILON: Final = 1e-9
+"""For the process's reading and answering, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the child looks: see `child.Asked`. Without `improve` it is not asked. `solve_seconds`: as the provisioner's `--solve-deadline`."""
+    """How the process looks: see `PlannerProcess.ask`. Without `improve` it is not asked. `solve_seconds`: as the provisioner's `--solve-deadline`."""
 
     seconds: float = 3.0
     rounds: int = ROUNDS
     seed: int = SEED
     improve: bool = True
-    memory_bytes: int = child.MEMORY_BYTES
     solve_seconds: float = 10.0
 
 
@@ -72,50 +65,53 @@ class Answer:
     faults: tuple[str, ...] = ()
 
 
-def plan(question: Question, settings: Settings, ask: Callable[[Asked], "Answered | str"] | None = None) -> Answer:
+def plan(question: Question, settings: Settings, process: PlannerProcess | None = None) -> Answer:
     """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole.
 
     Args:
         question: what to plan.
         settings: how to look.
-        ask: gives the planner's answer, or why there is none; a process of its own by default.
+        process: gives the planner's answers, and is ended; one of its own by default.
     """
+    process = process or PlannerProcess(SystemClock())
+    try:
+        return _planned(question, settings, process)
+    finally:
+        process.stop()
+        process.tidy()
+
+
+def _planned(question: Question, settings: Settings, process: PlannerProcess) -> Answer:
     prepared = prepare(question.world)
     greedy = prepared.solve(question.pods, expired=_expired_in(settings.solve_seconds))
-    least, stage, fallback = greedy.usd_at_least, GREEDY, ""
-    planned_all = in_time = not greedy.is_late
+    found, least, stage, fallback = greedy, greedy.usd_at_least, GREEDY, ""
+    in_time = not greedy.is_late
     priced: tuple[Priced, ...] = ()
-    found = greedy
     if settings.improve and greedy.claims and are_few(prepared, greedy):
-        found = mended(prepared, greedy)
-        stage = EXACT
-        priced = prices_of_constraints(prepared, question.pods, found, _mended, _expired_in(settings.seconds))
+        found, stage = mended(prepared, greedy), EXACT
+        priced = _prices_of_constraints(prepared, question.pods, found, mended, _expired_in(settings.seconds))
     elif settings.improve and greedy.claims:
-        answered = (ask or ask_child)(_asked(question, greedy, settings))
-        if isinstance(answered, str):
-            fallback, in_time = answered, False
+        search = _Search(process, settings)
+        try:
+            reply = search.ask(prepared, greedy, _MAIN_SHARE, settings.rounds)
+            in_time = in_time and not search.is_over(_MAIN_SHARE)
+            cheaper, faults, least = settled(prepared, greedy, reply)
+        except _NoAnswerError as error:
+            fallback, in_time = f"the planning process gave no answer: {error}", False
+        except ProtocolError as error:
+            fallback = f"the planner's answer was refused: {error}"
         else:
-            result = unpack_result(answered.result, question.pods, question.templates)
-            least = max(least or 0.0, answered.usd_at_least)
-            in_time, priced = planned_all and answered.in_time, answered.priced
-            problem = _objection(prepared, question.pods, greedy, result)
-            if problem:
-                fallback = f"the planner's answer was refused: {problem}"
-            elif not is_near(greedy) and weighed(prepared, result.claims) < weighed(prepared, greedy.claims) - _EPSILON:
-                found, stage = result, answered.stage
-            elif answered.refused:
-                fallback = f"a cheaper fleet was refused: {answered.refused}"
-            better = found if problem else mended(prepared, found, expired=_expired_in(settings.seconds))
+            if faults:
+                fallback = f"a cheaper fleet was refused: {'; '.join(map(str, faults[:3]))}"
+            if cheaper is not greedy and not is_near(greedy):
+                found, stage = cheaper, reply.answered.stage
+            priced = _prices_of_constraints(prepared, question.pods, cheaper, search.cheaper, search.is_over)
+            better = found if faults else mended(prepared, found, expired=_expired_in(settings.seconds))
             if better is not found:
                 found, stage = better, MENDED
     verdict = prepared.judge(design_of(found))
-    faults = tuple(map(str, verdict.faults[:3]))
-    usd = greedy.usd_per_hour
-    return Answer(found, least, stage, fallback, in_time, priced, usd, faults)
-
-
-def _mended(prepared: Prepared, _pods: Sequence[Pod], result: Result) -> Result:
-    return mended(prepared, result)
+    said = tuple(map(str, verdict.faults[:3]))
+    return Answer(found, least, stage, fallback, in_time, priced, greedy.usd_per_hour, said)
 
 
 def _expired_in(seconds: float) -> Callable[[], bool]:
@@ -124,73 +120,72 @@ def _expired_in(seconds: float) -> Callable[[], bool]:
     return lambda: clock.monotonic() >= end
 
 
-def missing_modules() -> tuple[str, ...]:
-    """What the planner needs and this Python does not have; nothing is loaded."""
-    return tuple(name for name in _MODULES if importlib.util.find_spec(name) is None)
+class _NoAnswerError(Exception):
+    """The planning process gave none."""
 
 
-def _objection(prepared: Prepared, pods: Sequence[Pod], greedy: Result, result: Result) -> str:
-    """Why a result must not take the place of the scheduler's; "" where it may."""
-    if result.usd_per_hour > greedy.usd_per_hour + _EPSILON:
-        return "it costs more"
-    placed = [pod.uid for pod in result.placed]
-    unplaced = {one.pod.uid for one in result.unplaced}
-    if len(placed) != len(set(placed)) or {*placed, *unplaced} != {pod.uid for pod in pods}:
-        return "its plan does not contain every pod exactly once"
-    if len(unplaced) > len(greedy.unplaced):
-        return "it leaves more pods"
-    verdict = prepared.judge(design_of(result))
-    return "; ".join(map(str, verdict.faults[:3])) if not verdict.legal else ""
+class _Search:
+    """The planning process, asked about a plan and about what its constraints cost, all within one time that begins when it can be asked."""
 
+    def __init__(self, process: PlannerProcess, settings: Settings) -> None:
+        self._process, self._settings, self._clock = process, settings, SystemClock()
+        process.await_start(self._clock.monotonic() + _START_SECONDS)
+        self._began = self._clock.monotonic()
 
-def _asked(question: Question, greedy: Result, settings: Settings) -> Asked:
-    return Asked(
-        question.world,
-        question.pods,
-        pack_result(greedy, question.pods),
-        settings.seconds,
-        settings.rounds,
-        settings.seed,
-        settings.seconds * 2 + _EXTRA_SECONDS,
-        settings.memory_bytes,
-    )
+    def is_over(self, share: float = 1.0) -> bool:
+        """Whether this share of the time has passed."""
+        return self._clock.monotonic() >= self._began + share * self._settings.seconds
 
-
-def ask_child(asked: Asked) -> Answered | str:
-    """The answer of a process of its own, or why there is none."""
-    missing = missing_modules()
-    if missing:
-        return f"{' and '.join(missing)} cannot be imported; install what planning needs with `pip install 'dovetail[planner]'`"
-    command = [sys.executable, "-c", _CODE]
-    try:
-        ended = subprocess.run(
-            command,
-            input=pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL),
-            capture_output=True,
-            timeout=asked.patience,
-            check=False,
-            env=environment(os.environ, sys.path),
+    def ask(self, prepared: Prepared, result: Result, share: float, rounds: int) -> Reply:
+        """The answer of a search that ends when this share of the time has passed."""
+        end = self._began + share * self._settings.seconds
+        reply = self._process.ask(
+            prepared.world,
+            result,
+            search_until=end,
+            wait_until=end + _EXTRA_SECONDS,
+            rounds=rounds,
+            seed=self._settings.seed,
         )
-    except subprocess.TimeoutExpired:
-        return f"the planning process did not answer within {asked.patience:.0f} s"
-    except (OSError, pickle.PicklingError) as error:
-        return f"the planning process could not be started: {error}"
-    if ended.returncode == 0:
+        if isinstance(reply, Refusal):
+            raise _NoAnswerError(self._process.problem)
+        return reply
+
+    def cheaper(self, prepared: Prepared, result: Result) -> Result:
+        """The result, or a cheaper one that is found soon."""
         try:
-            return _read(ended.stdout)
-        except (pickle.UnpicklingError, EOFError, TypeError, AttributeError) as error:
-            return f"the planning process wrote nothing that can be read: {type(error).__name__}"
-    if ended.returncode == OUT_OF_MEMORY:
-        return f"the planning process needed more than {asked.memory_bytes >> 20} MiB"
-    said = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-    how = (
-        f"was ended by signal {-ended.returncode}" if ended.returncode < 0 else f"ended with status {ended.returncode}"
-    )
-    return f"the planning process {how}: {said[0][:200]}"
+            reply = self.ask(prepared, result, 1.0, min(_FEW_ROUNDS, self._settings.rounds))
+            return settled(prepared, result, reply)[0]
+        except (_NoAnswerError, ProtocolError):
+            return result
 
 
-def _read(data: bytes) -> Answered:
-    answered = pickle.loads(data)  # noqa: S301 - written by a process of this program
-    if not isinstance(answered, Answered):
-        raise TypeError(type(answered).__name__)
-    return answered
+def _prices_of_constraints(
+    prepared: Prepared,
+    pods: Sequence[Pod],
+    planned: Result,
+    cheaper: Callable[[Prepared, Result], Result],
+    expired: Callable[[], bool],
+) -> tuple[Priced, ...]:
+    """What each kind of constraint that is there costs, where there is time to look; `cheaper` improves scheduling's answer to a question."""
+    found = []
+    for constraint in CONSTRAINTS:
+        relaxed = constraint.relaxed(prepared.world, pods)
+        if relaxed is None:
+            continue
+        if expired():
+            found.append(Priced(constraint.name, None))
+            continue
+        world, own = relaxed
+        other = prepare(world, prepared)
+        result = other.solve(own, expired=expired, explain=False)
+        more = len(planned.unplaced) - len(result.unplaced)
+        if expired():
+            found.append(Priced(constraint.name, None))
+            continue
+        better = cheaper(other, result)
+        usd = (
+            better.usd_per_hour if more > 0 else min(better.usd_per_hour, planned.usd_per_hour)
+        )  # the plan is one without it, too
+        found.append(Priced(constraint.name, usd, more))
+    return tuple(found)

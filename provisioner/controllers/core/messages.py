@@ -1028,6 +1028,11 @@ def planner_not_started(error: Exception) -> str:
 
 PLANNER_STARTED_LATE: Final = "it did not start in time"
 PLANNER_ANSWERED_LATE: Final = "it did not answer in time"
+PLANNER_QUESTION_TOO_LARGE: Final = "the question is too large for it"
+
+
+def planner_not_installed(missing: str) -> str:
+    return f"{missing} cannot be imported; install what planning needs with `pip install 'dovetail[planner]'`"
 
 
 def planner_ended_by_signal(signal: int) -> str:

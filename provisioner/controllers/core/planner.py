@@ -7,9 +7,10 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.planner_process import PlannerProcess, Refusal
+from provisioner.controllers.core.planner_process import PlannerProcess, Refusal, Reply
 from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError, proposed
 from provisioner.scheduling.acceptance import is_near, taken
+from provisioner.scheduling.judging import Fault
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.partitions import MOST_PODS, are_few
 from provisioner.scheduling.prepared import Prepared
@@ -176,16 +177,11 @@ class Planner:
         )
         if isinstance(reply, Refusal):
             return result, least, reply
-        bound = reply.answered.usd_at_least
-        if reply.answered.nodes is None:
-            return result, _higher(least, bound, result), PlanOutcome.UNCHANGED
         try:
-            kept, nodes = proposed(reply.answered, reply.pods, result, prepared.world.pools)
+            found, faults, least = settled(prepared, result, reply)
         except ProtocolError as error:
             self._process.distrust(str(error))
             return result, least, Refusal.FAILED
-        found, faults = taken(prepared, result, kept, nodes)
-        least = _higher(least, bound, found)
         if found is not result:
             return found, least, PlanOutcome.IMPROVED
         if faults:
@@ -195,8 +191,18 @@ class Planner:
         return result, least, PlanOutcome.UNCHANGED
 
 
-def _higher(own: float | None, bound: float, found: Result) -> float | None:
-    """The higher of two bounds; one that a fleet costs less than is no bound."""
+def settled(prepared: Prepared, result: Result, reply: Reply) -> tuple[Result, tuple[Fault, ...], float | None]:
+    """What a planning process's answer makes of scheduling's: see `acceptance.taken`; and the least that is known of any plan's price.
+
+    Raises:
+        ProtocolError: the answer makes no sense.
+    """
+    answered, found = reply.answered, result
+    faults: tuple[Fault, ...] = ()
+    if answered.nodes is not None:
+        kept, nodes = proposed(answered, reply.pods, result, prepared.world.pools)
+        found, faults = taken(prepared, result, kept, nodes)
+    own, bound = result.usd_at_least, answered.usd_at_least
     if not 0 <= bound <= found.usd_per_hour + _EPSILON:
-        return own
-    return bound if own is None else max(own, bound)
+        return found, faults, own  # a bound that a fleet costs less than is none
+    return found, faults, bound if own is None else max(own, bound)

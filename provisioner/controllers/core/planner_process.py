@@ -66,6 +66,9 @@ class PlannerProcess:
         clock: the machine's; its monotonic time is the process's too.
         command: starts it.
         packages: what it needs; where one is missing it is never started, and that is said once.
+
+    Attributes:
+        problem: why there was no answer the last time that there was none.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class PlannerProcess:
         packages: Sequence[str] = PACKAGES,
     ) -> None:
         self._clock, self._command = clock, tuple(command)
+        self.problem = ""
         self._chance = random.Random()
         self._packages = tuple(packages)
         self._installed: bool | None = None
@@ -143,30 +147,24 @@ class PlannerProcess:
             search_until: when the process stops to look.
             wait_until: when nobody waits any more. A process that is still starting is left to start, and one that is late for the
                 first time to finish, its answer ignored; the second time in a row it is ended.
-            rounds: most of them; see `planning.planner.improve`.
+            rounds: most of them; see `planning.planner.propose`.
             seed: of what is left to chance.
         """
-        refusal = self.start()
+        refusal = self.await_start(wait_until)
         if refusal is not None:
             return refusal
         try:
-            if not self._ready:
-                if self._clock.monotonic() - self._started_at >= _START_SECONDS:
-                    self._fail(messages.PLANNER_STARTED_LATE)
-                    return Refusal.FAILED
-                if not self._readable(wait_until):
-                    return Refusal.STARTING
-                self._read(self._started_at + _START_SECONDS)
-                self._ready = True
             number, data, pods = self._sender.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
             if len(data) > _MOST_QUESTION:
                 self._end()
+                self.problem = messages.PLANNER_QUESTION_TOO_LARGE
                 return Refusal.TOO_LARGE
             self._write(len(data).to_bytes(FRAME_BYTES, "little") + data, wait_until)
             answered = self._answer(number, wait_until)
         except TimeoutError:
+            self.problem = messages.PLANNER_ANSWERED_LATE
             if self._late:
-                self._fail(messages.PLANNER_ANSWERED_LATE)
+                self._fail(self.problem)
             self._late = True
             return Refusal.LATE
         except (OSError, EOFError):
@@ -176,6 +174,27 @@ class PlannerProcess:
             return Refusal.FAILED
         self._failures, self._late = 0, False
         return Reply(answered, pods)
+
+    def await_start(self, until: float) -> Refusal | None:
+        """Wait until it can be asked; why it cannot."""
+        refusal = self.start()
+        if refusal is not None or self._ready:
+            return refusal
+        try:
+            if self._clock.monotonic() - self._started_at >= _START_SECONDS:
+                self._fail(messages.PLANNER_STARTED_LATE)
+                return Refusal.FAILED
+            if not self._readable(until):
+                self.problem = messages.PLANNER_STARTED_LATE
+                return Refusal.STARTING
+            self._read(self._started_at + _START_SECONDS)
+        except (TimeoutError, ProtocolError) as error:
+            self._fail(str(error) or messages.PLANNER_STARTED_LATE)
+            return Refusal.FAILED
+        except (OSError, EOFError):
+            return self._gone()
+        self._ready = True
+        return None
 
     def distrust(self, why: str) -> None:
         """An answer made no sense: end the process."""
@@ -293,6 +312,7 @@ class PlannerProcess:
         self._failed(why)
 
     def _failed(self, why: str) -> None:
+        self.problem = why
         if self._stopped:
             return
         self._failures += 1
@@ -319,6 +339,7 @@ class PlannerProcess:
 
     def _missing(self, packages: Sequence[str]) -> None:
         self._installed = False
+        self.problem = messages.planner_not_installed(", ".join(packages))
         _log.warning(messages.PLANNER_NOT_INSTALLED, missing=", ".join(packages))
 
 

@@ -1,17 +1,19 @@
 """Laws of `dovetail plan`: legal for an independent judge, every pod once, never dearer than the greedy plan, never below its bound."""
 
-import pickle
 import random
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from provisioner.cli.plan.child import Answered, Asked, answer
 from provisioner.cli.plan.planning import GREEDY, Answer, Settings, plan
 from provisioner.cli.plan.questions import Question
+from provisioner.controllers.core.planner_process import PlannerProcess, Reply
 from provisioner.planning.fleets import fleet_of
+from provisioner.planning.planner import propose
+from provisioner.planning.protocol import Receiver, Sender, answer_bytes, answer_of, read_answer
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import World
+from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
 from tests.property.planning.test_planner_laws import many
 from tests.support import checker
@@ -25,17 +27,30 @@ EVERYTHING = Stock(20261123).problems()
 QUICK = Settings(seconds=600.0, rounds=4)
 
 
-def in_this_process(asked: Asked) -> Answered | str:
-    """As the child does it, with what goes through the pipes."""
-    there: Asked = pickle.loads(pickle.dumps(asked))
-    back: Answered = pickle.loads(pickle.dumps(answer(there, SystemClock())))
-    return back
+class InThisProcess(PlannerProcess):
+    """As the process does it, with what goes through the pipes."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self._told, self._hears = Sender(), Receiver()
+
+    def await_start(self, until: float) -> None:
+        """It has started."""
+
+    def ask(
+        self, world: World, result: Result, *, search_until: float, wait_until: float, rounds: int, seed: int
+    ) -> Reply:
+        _, data, pods = self._told.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
+        asked = self._hears.question(data)
+        found = propose(asked.prepared, asked.pods, asked.greedy, iterations=asked.rounds, seed=asked.seed)
+        answered = answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
+        return Reply(read_answer(answer_bytes(answered)), pods)
 
 
 def holds(asked: Problem) -> Answer:
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
     templates = {one.name: one.template for one in asked.pools}
-    found = plan(Question(world, asked.pods, templates, ()), QUICK, in_this_process)
+    found = plan(Question(world, asked.pods, templates, ()), QUICK, InThisProcess())
     greedy = prepare(asked).solve(asked.pods)
     left = {
         one.pod.name for one in greedy.unplaced

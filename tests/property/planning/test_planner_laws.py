@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.planning.planner import SCHEDULING, Plan, improve
+from provisioner.planning.planner import SCHEDULING
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.result import Result
 from tests.support import checker
+from tests.support.improving import Plan, improve
 from tests.support.problems import apart, app, instance_type, near, node, of_app, pods, pool, problem, shape, spread
 from tests.support.question import Problem
 from tests.support.rich import Stock

@@ -15,12 +15,12 @@ from provisioner.disruption.methods import rebuilding as method
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.rebuilding import choices
 from provisioner.disruption.view import Acceptance, Settings, View
-from provisioner.planning.planner import improve
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import Result
 from provisioner.values.resources import Resources
 from tests.support.clock import NOON
 from tests.support.fleets import ABC, SMALL, Fleet, budget, gist, several
+from tests.support.improving import improve
 from tests.support.problems import apart, app, instance_type, near, pod, shape, spread
 
 ONE, FOUR = (

@@ -11,13 +11,13 @@ from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType, Offering, expected_price
 from provisioner.planning.expecting import expected, usd_per_hour
 from provisioner.planning.model import Model, models_of
-from provisioner.planning.planner import improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import World
 from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Operator, Requirement, Requirements
 from tests.support import priced_fleets
+from tests.support.improving import improve
 from tests.support.problems import pods, shape
 
 

@@ -10,10 +10,10 @@ import pytest
 from provisioner.planning.knapsacks import NANO, Knapsacks
 from provisioner.planning.model import Model, models_of
 from provisioner.planning.patterns import arrays_of
-from provisioner.planning.planner import improve
 from provisioner.planning.prices import prices_of
 from provisioner.scheduling.prepared import prepare
 from tests.support import priced_fleets
+from tests.support.improving import improve
 from tests.support.problems import instance_type, node, pods, pool, problem, shape
 from tests.support.question import Problem
 

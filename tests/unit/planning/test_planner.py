@@ -16,7 +16,7 @@ from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTer
 from provisioner.apis.pool_limits import USD
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.planning.model import models_of
-from provisioner.planning.planner import SCHEDULING, Plan, improve
+from provisioner.planning.planner import SCHEDULING
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Bin, Packing
@@ -24,6 +24,7 @@ from provisioner.scheduling.result import Result
 from provisioner.values.requirement import Requirements
 from provisioner.values.resources import Resources
 from tests.support import gpu_bound, priced_fleets, problems
+from tests.support.improving import Plan, improve
 from tests.support.problems import (
     apart,
     app,

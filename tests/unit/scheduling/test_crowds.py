@@ -13,11 +13,11 @@ from provisioner.apis.karpenter import NodePool
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.apis.pool_limits import PoolLimitError, most_of_one
-from provisioner.planning.planner import improve
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.prepared import changes_between, prepare
 from provisioner.scheduling.result import Result
 from tests.support import cluster
+from tests.support.improving import improve
 from tests.support.problems import (
     apart,
     app,

@@ -7,7 +7,6 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pool_limits import USD, PoolLimitError, spending_limit
-from provisioner.planning.planner import improve
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from provisioner.scheduling.problem import Pool
@@ -15,6 +14,7 @@ from provisioner.scheduling.spending import PricedTypes, reached, spent
 from provisioner.values.resources import Resources
 from tests.support import cluster
 from tests.support.fleets import Fleet
+from tests.support.improving import improve
 from tests.support.problems import instance_type, offering, pods, pool, problem, shape
 
 SPOT = (names.CAPACITY_TYPE_LABEL, "In", ("spot",))

@@ -2,18 +2,18 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from provisioner.cli.plan.child import Answered, Asked, answer
 from provisioner.cli.plan.planning import EXACT, GREEDY, Answer, Settings, plan
 from provisioner.cli.plan.questions import Question
-from provisioner.scheduling.arrays import pack_result, unpack_result
+from provisioner.controllers.core.planner_process import COMMAND, PlannerProcess
 from provisioner.scheduling.problem import World
 from provisioner.support.clock import SystemClock
 from tests.support.problems import instance_type, pods, pool, problem, shape
+from tests.unit.controllers.core.test_planner import scripted
 
 # first fit fills two large nodes; four of the small ones hold the same for 2.0
 POOL = pool(
@@ -42,10 +42,9 @@ def test_the_planner_finds_a_cheaper_fleet_in_a_process_of_its_own() -> None:
 
 
 def test_a_few_pods_get_the_cheapest_nodes_and_nobody_is_asked() -> None:
-    def ask(_: Asked) -> Answered | str:
-        raise AssertionError("asked")
-
-    found = plan(question(8), QUICK, ask)
+    process = PlannerProcess(SystemClock(), command=("/no/such/program",))
+    found = plan(question(8), QUICK, process)
+    assert process.problem == "", "it was not started"
     assert (found.greedy_usd_per_hour, found.result.usd_per_hour) == (4.0, 1.0)
     assert (found.stage, found.fallback, found.faults, found.in_time) == (EXACT, "", (), True)
 
@@ -61,76 +60,48 @@ def greedy_because(found: Answer) -> str:
     return found.fallback
 
 
-def test_without_its_packages_the_plan_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.cli.plan.planning._MODULES", ("highspy", "no_such_module"))
-    assert "no_such_module cannot be imported; install" in greedy_because(plan(question(), QUICK))
-
-
-def test_a_process_that_is_late_is_ended_and_the_plan_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.cli.plan.planning._EXTRA_SECONDS", 0.0)
-    assert "did not answer within" in greedy_because(plan(question(), replace(QUICK, seconds=0.001)))
-
-
-def test_a_process_that_needs_too_much_memory_ends_and_the_plan_is_greedy() -> None:
-    found = plan(question(), replace(QUICK, memory_bytes=48 << 20))
-    assert greedy_because(found).startswith("the planning process")
-
-
-def test_a_process_that_dies_leaves_the_greedy_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.cli.plan.planning._CODE", "import os; os.kill(os.getpid(), 9)")
-    assert greedy_because(plan(question(), QUICK)).startswith("the planning process was ended by signal 9")
-
-
-def test_what_is_no_answer_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provisioner.cli.plan.planning._CODE", "import sys; sys.stdin.buffer.read(); print('nonsense')")
-    assert "wrote nothing that can be read" in greedy_because(plan(question(), QUICK))
-
-
-def changed(how: Callable[[Asked, Answered], Answered]) -> Callable[[Asked], Answered | str]:
-    def ask(asked: Asked) -> Answered | str:
-        return how(asked, answer(asked, SystemClock()))
-
-    return ask
-
-
-def dearer(asked: Asked, answered: Answered) -> Answered:
-    result = unpack_result(asked.greedy, asked.pods, {})
-    return replace(answered, result=pack_result(replace(result, claims=result.claims * 2), asked.pods))
-
-
-def fewer(asked: Asked, answered: Answered) -> Answered:
-    result = unpack_result(answered.result, asked.pods, {})
-    return replace(answered, result=pack_result(replace(result, claims=result.claims[:1]), asked.pods))
-
-
-def crowded(asked: Asked, answered: Answered) -> Answered:
-    result = unpack_result(answered.result, asked.pods, {})
-    first, *rest = result.claims
-    both = replace(
-        result, claims=(type(first)(**{**{n: getattr(first, n) for n in first.__struct_fields__}, "pods": asked.pods}),)
+def unasked(count: int, command: tuple[str, ...] = COMMAND, *, seconds: float = 60.0, **more: Any) -> str:
+    """Why the plan is the greedy one, when another process is asked."""
+    return greedy_because(
+        plan(question(count), replace(QUICK, seconds=seconds), PlannerProcess(SystemClock(), command=command, **more))
     )
-    assert rest
-    return replace(answered, result=pack_result(both, asked.pods))
 
 
-@pytest.mark.parametrize(
-    ("how", "says"),
-    [
-        (dearer, "it costs more"),
-        (fewer, "its plan does not contain every pod exactly once"),
-        (crowded, "does not fit on lean with the others"),
-    ],
-    ids=["dearer", "not all pods", "more pods than fit"],
-)
-def test_an_answer_that_is_worse_or_illegal_is_refused(how: Callable[[Asked, Answered], Answered], says: str) -> None:
-    found = plan(question(), QUICK, changed(how))
-    assert found.stage == GREEDY
-    assert found.result.usd_per_hour == 8.0
-    assert found.fallback.startswith("the planner's answer was refused: ")
+def test_without_its_packages_the_plan_is_greedy() -> None:
+    said = unasked(16, packages=("highspy", "no_such_module"))
+    assert "no_such_module cannot be imported; install" in said
+
+
+REPLIES = {
+    "it is late": ("time.sleep(60)", "it did not answer in time"),
+    "it dies": ("os.kill(os.getpid(), 9)", "it was ended by signal 9"),
+    "it needs too much memory": ("os._exit(4)", "of address space"),
+    "it says nothing that can be read": ('write(b"nonsense")', "its answer cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("does", "says"), REPLIES.values(), ids=REPLIES)
+def test_without_an_answer_the_plan_is_greedy(monkeypatch: pytest.MonkeyPatch, does: str, says: str) -> None:
+    monkeypatch.setattr("provisioner.cli.plan.planning._EXTRA_SECONDS", 0.1)
+    assert says in unasked(16, scripted(does), seconds=1.0)
+
+
+WRONG = {
+    "not all pods": ('(ProposedNode("{}", "lean", "", "on-demand", (0,)),)', "not contain every pod exactly once"),
+    "more pods than fit": ('(ProposedNode("{}", "lean", "", "on-demand", everything),)', "with the others"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "says"), WRONG.values(), ids=WRONG)
+def test_an_answer_that_is_incomplete_or_illegal_is_refused(nodes: str, says: str) -> None:
+    command = scripted(f'say(Answered(q.number, 0.1, "dive", (), {nodes.format(POOL.name)}))')
+    found = plan(question(), QUICK, PlannerProcess(SystemClock(), command=command))
+    assert (found.stage, found.result.usd_per_hour) == (GREEDY, 8.0)
+    assert "refused: " in found.fallback
     assert says in found.fallback
 
 
-def test_only_the_child_loads_numpy_and_the_solver() -> None:
+def test_only_the_process_loads_numpy_and_the_solver() -> None:
     code = (
         "import sys;"
         "from tests.unit.cli.plan.test_planning import QUICK, question;"
