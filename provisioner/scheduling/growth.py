@@ -3,6 +3,7 @@
 Differs: Karpenter limits resources of one NodePool only; a fault that makes pods without end makes nodes without end there.
 """
 
+import copy
 import enum
 import math
 from collections.abc import Iterable, Mapping
@@ -99,6 +100,15 @@ class Growth:
         if usd_per_hour > self.usd_left + _ROUNDING:
             return HeldBack(Limit.USD)
         return None
+
+    def refusals(self, prices: Iterable[float], elapsed: float = 0.0) -> list[HeldBack | None]:
+        """As `refusal`, of NodeClaims of these prices that are created one after another where they may be; nothing is taken."""
+        then, found = copy.deepcopy(self), []
+        for price in prices:
+            found.append(then.refusal(price, elapsed))
+            if found[-1] is None:
+                then.take(price, elapsed)
+        return found
 
     @property
     def usd_left(self) -> float:

@@ -215,6 +215,10 @@ class Result:
         groups = (*(claim.pods for claim in self.claims), *self.existing.values())
         return tuple([pod for some in groups for pod in some])
 
+    def in_order(self, first: Collection[str]) -> list[tuple[int, PlannedClaim]]:
+        """Its new nodes as they are created, those for pods of `first` before others, each with its place in `claims`."""
+        return sorted(enumerate(self.claims), key=lambda one: all(pod.uid not in first for pod in one[1].pods))
+
     @property
     def is_late(self) -> bool:
         """Whether there was no time for some of the pods."""

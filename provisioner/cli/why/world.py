@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -245,9 +245,9 @@ class Local:
         mine = (one for one in self.objects.of(resources.VOLUMEATTACHMENTS) if one.spec.node_name == node)
         return tuple(sorted({one.spec.source.persistent_volume_name or one.metadata.name for one in mine}))
 
-    def held_back(self, usd_per_hour: float) -> str:  # noqa: ARG002 - the protocol's argument
+    def held_back(self, prices: Sequence[float]) -> Sequence[str]:
         """Nobody knows here."""
-        return ""
+        return [""] * len(prices)
 
     @property
     def usd_left(self) -> float:

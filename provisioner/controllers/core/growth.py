@@ -8,7 +8,7 @@ they cannot tell: NodeClaims of this process that have gone within the minute.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -176,16 +176,15 @@ class GrowthLedger:
         """Whether another Karpenter leads, so that nothing comes to be."""
         return bool(self._beside())
 
-    def problem(self, usd_per_hour: float) -> str:
-        """Why no NodeClaim of that price may come to be now, in words; "" where one may."""
-        if text := self._beside():
-            return text
-        if self._limits.none:
-            return ""
+    def problems(self, prices: Sequence[float]) -> list[str]:
+        """Of NodeClaims of these prices (USD per hour) that would come to be now, one after another: why not, in words; "" for those that may."""
+        text = self._beside()
+        if text or self._limits.none:
+            return [text] * len(prices)
         with self._lock:
             known = self._fresh()
-            held = known.growth.refusal(usd_per_hour, self._clock.monotonic() - known.at)
-        return "" if held is None else str(HeldBackError(held, self._limits))
+            held = known.growth.refusals(prices, self._clock.monotonic() - known.at)
+        return ["" if one is None else str(HeldBackError(one, self._limits)) for one in held]
 
     def usd_left(self) -> float:
         """What further nodes of all NodePools may cost now, in USD per hour; infinite without such a limit."""

@@ -337,8 +337,7 @@ class Provisioner:
             self._keep_room(nodes[name], pods)
         held: list[_HeldBack] = []
         closed: HeldBackError | None = None
-        order = sorted(enumerate(result.claims), key=lambda one: all(pod.uid not in first for pod in one[1].pods))
-        for number, planned in order:
+        for number, planned in result.in_order(first):
             try:
                 if closed is not None:
                     raise closed

@@ -1,6 +1,6 @@
 """What an answer is made from: one instant of a cluster, of a dump or of the leader's memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -123,8 +123,8 @@ class Instant(Protocol):
         """Names of the volumes that are attached to a Node, sorted; none where that is not known."""
         ...
 
-    def held_back(self, usd_per_hour: float) -> str:
-        """Why no node of that price may be launched now, in words; "" where one may, or nobody knows."""
+    def held_back(self, prices: Sequence[float]) -> Sequence[str]:
+        """Of nodes of these prices that would be launched one after another: why not now, in words; "" for those that may, or where nobody knows."""
         ...
 
     @property

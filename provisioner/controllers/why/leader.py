@@ -1,7 +1,7 @@
 """One instant as the provisioner that leads knows it: its caches, its provider's instance types, and what it remembers of this term."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,9 +114,9 @@ class LeaderInstant:
         """Nobody watches VolumeAttachments; the condition VolumesDetached tells."""
         return ()
 
-    def held_back(self, usd_per_hour: float) -> str:
+    def held_back(self, prices: Sequence[float]) -> Sequence[str]:
         """What --max-claims-per-minute and --max-usd-per-hour leave."""
-        return self.known.growth.problem(usd_per_hour)
+        return self.known.growth.problems(prices)
 
     @property
     def usd_left(self) -> float:

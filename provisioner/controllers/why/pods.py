@@ -1,6 +1,6 @@
 """Why a pod has no node: what a fresh plan of everything that waits makes of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
@@ -190,15 +190,18 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
     claim = _claim_of(pod, result)
     if claim is None:
         return _unplaced(instant, pod, result)
-    held = _held_back(instant, claim)
-    if held and 0 < (usd := instant.usd_left) < inf:  # who waits is planned once more, with what is left
-        short = [one for each in result.claims if _held_back(instant, each) for one in each.pods if not one.node_name]
+    admitted, dear = _admitted(instant, [one for _, one in result.in_order(first)])
+    held = dear.get(pod.uid, "")
+    usd = instant.usd_left - sum(map(_price, admitted))
+    if held and 0 < usd < inf:  # who waits is planned once more, with what is left
+        short = [one for each in result.claims for one in each.pods if one.uid in dear and not one.node_name]
         less = prepare(within(prepared.world, usd), prepared)
         again = less.solve(
             short, avoided=snapshot.avoided, first=first, expired=lambda: clock.monotonic() >= end, explain=False
         )
         other = _claim_of(pod, again)
-        if other is not None and not _held_back(instant, other):
+        _, dear = _admitted(instant, [*admitted, *(one for _, one in again.in_order(first))])
+        if other is not None and pod.uid not in dear:
             claim, held = other, ""
     place = Place(
         node_pool=claim.pool,
@@ -220,8 +223,14 @@ def _claim_of(pod: Pod, result: Result) -> PlannedClaim | None:
     return next((one for one in result.claims if any(each.uid == pod.uid for each in one.pods)), None)
 
 
-def _held_back(instant: Instant, claim: PlannedClaim) -> str:
-    return instant.held_back(min(claim.prices, default=claim.usd_per_hour))  # as growth counts it until it is launched
+def _admitted(instant: Instant, claims: Sequence[PlannedClaim]) -> tuple[list[PlannedClaim], dict[str, str]]:
+    """Which of these new nodes may be created now, in this order; and why the others wait, by the uids of their pods."""
+    said = list(zip(claims, instant.held_back([_price(one) for one in claims]), strict=True))
+    return [one for one, text in said if not text], {pod.uid: text for one, text in said if text for pod in one.pods}
+
+
+def _price(claim: PlannedClaim) -> float:
+    return min(claim.prices, default=claim.usd_per_hour)  # as growth counts it until it is launched
 
 
 def _unplaced(instant: Instant, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:

@@ -115,8 +115,8 @@ def test_a_wave_is_as_large_as_the_limit_allows_and_the_rest_follows_when_the_mi
         "3 nodes wait: no further NodeClaim is created for now, because --max-claims-per-minute is 2"
     )
     assert len(one.said("Pod", "FailedScheduling")) == 3
-    assert "--max-claims-per-minute is 2" in one.growth.problem(0.1)
-    assert Growing(GrowthLimits()).growth.problem(0.1) == ""
+    assert "--max-claims-per-minute is 2" in one.growth.problems([0.1])[0]
+    assert Growing(GrowthLimits()).growth.problems([0.1]) == [""]
     assert one.waits == [60.0]
     one.world.clock.advance(59.0)
     one.run()
@@ -138,7 +138,7 @@ def test_while_another_karpenter_leads_nothing_is_bought_and_pods_are_told(limit
     assert one.claims == 0
     assert held_back(Limit.KARPENTER) == 5
     assert set(one.said("Pod", "FailedScheduling")) == {f'Failed to schedule pod, NodePool "general": {one.beside}'}
-    assert one.growth.problem(0.1) == one.beside
+    assert one.growth.problems([0.1]) == [one.beside]
     assert one.waits == [KARPENTER_SECONDS]
     one.beside = ""
     one.run()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from provisioner.cli.why.world import Local
+from provisioner.controllers.core.growth import GrowthLedger
 from provisioner.controllers.why.access import Access, AccessError, Right, User
 from provisioner.controllers.why.instant import Instant, Memory
 from provisioner.controllers.why.nodes import why_node
@@ -20,10 +21,12 @@ from provisioner.disruption.candidates import BACKING_OFF, CALLED_OFF, REPLACES
 from provisioner.kube.client import Client
 from provisioner.kube.lease import LostLease
 from provisioner.scheduling import finishing
+from provisioner.scheduling.growth import GrowthLimits
 from provisioner.state.misses import Stop
 from provisioner.support.http.values import Request, Response
 from provisioner.support.metrics import render
 from tests.support.clock import FakeClock
+from tests.support.cluster import World
 from tests.support.dumps import dumped, existing_node, wire_pod
 from tests.support.kube import FakeApi
 
@@ -333,18 +336,43 @@ def test_pods_for_which_nothing_is_launched_for_a_while_say_so() -> None:
 
 def test_a_pod_whose_node_may_not_be_launched_now_says_so() -> None:
     instant = remembering(
-        dumped(wire_pod("web")), held_back=lambda usd: f"${usd > 0} is too much", memory=Memory(leads=True)
+        dumped(wire_pod("web")),
+        held_back=lambda prices: [f"${usd > 0} is too much" for usd in prices],
+        memory=Memory(leads=True),
     )
     found = why_pod(instant, "default", "web")
     assert (found.state, found.reasons[0].type) == ("FitsNewNode", "GrowthLimited")
     assert "check whether the provisioner is running" not in found.summary
 
 
+PORT = {
+    "name": "c",
+    "ports": [{"containerPort": 80, "hostPort": 80}],
+    "resources": {"requests": {"cpu": "3500m", "memory": "1Gi"}},
+}
+
+
+def growing(usd: float = 0.0, claims: int = 0) -> dict[str, Any]:
+    """What limits leave for new nodes: so much money, so many NodeClaims this minute; 0 limits nothing."""
+    ledger = GrowthLedger(World().cluster, GrowthLimits(claims, usd), lambda _: {}, FakeClock())
+    return {"held_back": ledger.problems, "usd_left": ledger.usd_left()}
+
+
+@pytest.mark.parametrize("limits", [{"claims": 2}, {"usd": 0.2}], ids=["two NodeClaims", "money for two nodes"])
+def test_of_pods_that_need_nodes_of_their_own_only_those_are_told_of_a_node_that_get_one(
+    limits: dict[str, Any],
+) -> None:
+    pods = [wire_pod(f"web-{number}", spec__containers=[PORT]) for number in range(5)]
+    instant = remembering(dumped(*pods), memory=Memory(leads=True), **growing(**limits))
+    answers = [why_pod(instant, "default", one["metadata"]["name"]) for one in pods]
+    assert {one.state for one in answers} == {"FitsNewNode"}
+    assert [[each.type for each in one.reasons] for one in answers].count([]) == 2
+
+
 def test_a_pod_is_told_of_the_node_that_money_is_left_for() -> None:
     """Five pods share a node that is too dear; provisioning then plans them once more."""
     pods = [wire_pod(f"web-{number}", "700m") for number in range(5)]
-    growth = {"held_back": lambda usd: "too dear" if usd > USD_LEFT else "", "usd_left": USD_LEFT}
-    instant = remembering(dumped(*pods), memory=Memory(leads=True), **growth)
+    instant = remembering(dumped(*pods), memory=Memory(leads=True), **growing(usd=USD_LEFT))
     answers = [why_pod(instant, "default", one["metadata"]["name"]) for one in pods]
     bought = [one.place.usd_per_hour or 0.0 for one in answers if one.place is not None and not one.reasons]
     assert 0 < max(bought, default=0.0) <= USD_LEFT
@@ -360,9 +388,9 @@ def test_a_node_that_may_be_launched_is_not_said_to_be_held_back_for_what_it_is_
     monkeypatch.setattr(finishing, "expected_price", lambda some, _: 10 * some[0].price)
     asked_for: list[float] = []
 
-    def held_back(usd: float) -> str:
-        asked_for.append(usd)
-        return ""
+    def held_back(prices: list[float]) -> list[str]:
+        asked_for.extend(prices)
+        return [""] * len(prices)
 
     instant = remembering(dumped(wire_pod("web")), held_back=held_back, memory=Memory(leads=True))
     found = why_pod(instant, "default", "web")
