@@ -42,6 +42,7 @@ class OpenNode:
         allocatable: what pods and daemons may use of it.
         room: what its planned pods may use.
         taints: of its Node, as far as they will not fall.
+        late: it is not ready, or has startup taints: it takes pods later than the others, and by itself.
     """
 
     labels: Mapping[str, str]
@@ -49,6 +50,7 @@ class OpenNode:
     room: Resources
     planned: tuple[Pod, ...]
     taints: tuple[Taint, ...] = ()
+    late: bool = False
 
 
 Running = tuple[Mapping[str, str], Sequence[Pod]]
@@ -131,7 +133,9 @@ class _Class:
 
 @dataclass(slots=True)
 class _State:
-    """One order under way: rooms, pods of each count by domain, pods of each class by domain of the default spread, and who is bound where."""
+    """One order under way: open nodes, rooms, pods of each count by domain, pods of each class by domain of the default spread, who is bound where."""
+
+    open: set[int]
 
     room: list[list[int]]
     used: list[list[int]]
@@ -246,9 +250,12 @@ class _World:
     def bound(self, order: Sequence[Pod], nominated: Collection[str]) -> dict[str, int] | None:
         """Where pods end, by UID: those that are nominated where they are planned, the others as they come; None where more than a few planned ones are left.
 
-        kube-scheduler keeps no room of a nominated pod from others of a higher priority.
+        kube-scheduler keeps no room of a nominated pod from others of a higher priority. Nodes that are late open one after another when all others
+        are full; in the last order, the last one first.
         """
+        late = [number for number, one in enumerate(self._nodes) if one.late]
         state = _State(
+            {number for number, one in enumerate(self._nodes) if not one.late},
             [list(one.room.amounts_of(self._names)) for one in self._nodes],
             [
                 [one.allocatable.amount(name) - one.room.amount(name) for name in (names.CPU, names.MEMORY)]
@@ -257,15 +264,26 @@ class _World:
             [dict(one) for one in self._counts],
         )
         mine = {id(one): number for number, one in enumerate(dict.fromkeys(self._class.values()))}
-        waiting = deque(sorted(order, key=lambda pod: (-pod.shape.priority, pod.uid not in nominated)))
+        waiting = sorted(order, key=lambda pod: (-pod.shape.priority, pod.uid not in nominated))
+        for opening in (None, *(late if order is not self.orders[-1] else late[::-1])):
+            if opening is not None:
+                state.open.add(opening)
+            if not self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine):
+                return None
+        left = len(self._place) - len(self._place.keys() & state.bound.keys())
+        return state.bound if left <= len(self._place) // _LEFT_OF else None
+
+    def _fill(self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int]) -> bool:
+        """Bind what the open nodes take; False where that costs too many looks."""
+        waiting = deque(order)
         refused: dict[int, list[Pod]] = {}
         while waiting:
             pod = waiting.popleft()
             one = self._class[pod.uid]
             if self.looks > MOST_LOOKS:
-                return None
+                return False
             node = self._place[pod.uid] if pod.uid in nominated else None
-            if node is None or not _fits(one, state.room[node]):
+            if node is None or node not in state.open or not _fits(one, state.room[node]):
                 node = self._chosen(state, one, mine[id(one)])
             if node is None:
                 if one.hard:
@@ -277,8 +295,7 @@ class _World:
                 for others in refused.values():
                     if others:
                         waiting.append(others.pop())
-        left = len(self._place) - len(self._place.keys() & state.bound.keys())
-        return state.bound if left <= len(self._place) // _LEFT_OF else None
+        return True
 
     def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
         self.looks += 1 + len(one.counted)
@@ -298,7 +315,7 @@ class _World:
     def _chosen(self, state: _State, one: _Class, mine: int) -> int | None:
         """The node with the best score of those that are legal; the first of equals."""
         self.looks += 1 + len(one.nodes) * (1 + len(one.hard))
-        found = [node for node in one.nodes if _fits(one, state.room[node])]
+        found = [node for node in one.nodes if node in state.open and _fits(one, state.room[node])]
         for number, skew in one.hard:
             counts, where = state.counts[number], self._where[number]
             most = min(counts.values(), default=0) + skew - (number in one.counted)

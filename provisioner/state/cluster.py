@@ -509,7 +509,7 @@ class Cluster:
             return tuple(pod for pod in self._assigned_pods(key) if self._pods.is_waiting(pod.uid))
 
     def companions_coming(self, claims: Collection[str]) -> bool:
-        """Whether a launched NodeClaim that was planned together with one of these is still to be let in, and is none of them."""
+        """Whether a NodeClaim that was planned together with one of these is still to be let in, and is none of them; see `Plans.companions_coming`."""
         with self._lock:
             return self._plans.companions_coming(claims)
 

@@ -705,7 +705,10 @@ class Plans:
         return at < len(self._coming) and self._coming[at] <= made_at + TOGETHER_SECONDS
 
     def companions_coming(self, claims: Collection[str]) -> bool:
-        """Whether a launched claim that was planned together with these, and is none of them, is still to be let in. O(nodes that are not open)."""
+        """Whether a claim that was planned together with these, and is none of them, is still to be let in. O(nodes that are not open).
+
+        One whose launch takes long counts, until its provider says that there is no instance.
+        """
         times = [at for name in claims for at in self.assignments.made_at(NodeKey(name))]
         if not times:
             return False
@@ -721,7 +724,7 @@ class Plans:
     def _is_to_be_let_in(self, key: NodeKey) -> bool:
         node, claim = self._joining.pair(key) or (None, None)
         joins = node is None or any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints)
-        return joins and claim is not None and is_launched(claim)
+        return joins and claim is not None and not self._launches.is_refused(key.name)
 
     def _forget_door(self, key: NodeKey) -> None:
         openness = self._openness.pop(key, None)

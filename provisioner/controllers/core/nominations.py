@@ -137,8 +137,13 @@ class Nominations:
         if found:
             _log.info(messages.ADOPTED_NOMINATIONS, pods=found)
 
-    def chosen(self, joining: Iterable[_Joining]) -> Kept:
-        """Whose room is to be kept on nodes that are about to be let in together. Those that the extender steers do not count."""
+    def chosen(self, joining: Iterable[_Joining], opening: Collection[str]) -> Kept:
+        """Whose room is to be kept on nodes that are about to be let in together. Those that the extender steers do not count.
+
+        Args:
+            joining: NodeClaims and Nodes that are let in.
+            opening: of those, the names of the claims whose Nodes take pods from then on. The others open one by one, later.
+        """
         joining = list(joining)
         kept = Kept(Counter(), {})
         if not (self.wanted or self._steering.learns):
@@ -158,7 +163,7 @@ class Nominations:
             if (assigned := self._cluster.assigned(NodeKey(claim.name)))
         }
         withheld = {uid: why for pods in planned.values() for uid, why in policy.withheld(pods).items()}
-        lacking = self._lacking(joining, planned, withheld)
+        lacking = self._lacking(joining, opening, planned, withheld)
         for name, pods in planned.items():
             kept.withheld[name] = sum(pod.uid in withheld for pod in pods)
             kept.nominated[name] = frozenset(pod.uid for pod in pods if pod.uid not in withheld) & lacking
@@ -197,7 +202,11 @@ class Nominations:
             self._clock.sleep(SEEN_SECONDS)
 
     def _lacking(
-        self, joining: Iterable[_Joining], planned: Mapping[str, list[Pod]], withheld: Collection[str]
+        self,
+        joining: Iterable[_Joining],
+        opening: Collection[str],
+        planned: Mapping[str, list[Pod]],
+        withheld: Collection[str],
     ) -> frozenset[str]:
         """UIDs of the planned pods that kube-scheduler would not place without a nomination, or not surely; all, where that is asked for."""
         here = {pod.uid for pods in planned.values() for pod in pods}
@@ -212,6 +221,7 @@ class Nominations:
                 view.room + view.planned,
                 tuple(planned[claim.name]),
                 view.taints,
+                claim.name not in opening,
             )
             for claim, node in joining
             if claim.name in planned and (view := views.get(NodeKey(claim.name))) is not None

@@ -43,8 +43,8 @@ from provisioner.values.taints import Taint
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
 #: take what room the Nodes of an earlier one have beside their nominated pods.
 WAVE_SECONDS = (0.5, 3.0)
-#: So long a wave waits for launched nodes of the same plan. The second: where its pods look at where others are; until all are
-#: open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
+#: So long a wave waits for nodes of the same plan to join, and for those that have joined to be ready. The second: where its pods look at where others
+#: are; until all are open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
 COMPANION_SECONDS: Final = (3.0, 10.0)
 #: An extender holds the room: nobody waits for anybody.
 STEERED_WAVE_SECONDS = (0.05, 0.25)
@@ -347,7 +347,9 @@ class Registrar:
         idle, longest = WAVE_SECONDS
         closes = min(max(self._waiting.values()) + idle, self._opened + longest)
         least, most = COMPANION_SECONDS
-        if closes > now or now >= self._opened + most or not self._cluster.companions_coming(claims):
+        if closes > now or now >= self._opened + most:
+            return closes
+        if not self._cluster.companions_coming(claims) and (len(claims) == 1 or all(map(self._is_ready, claims))):
             return closes
         if now < self._opened + least or any(map(self._looks_at_others, claims)):
             return min(now + idle, self._opened + most)
@@ -369,7 +371,9 @@ class Registrar:
         progress = _WaveProgress(over=not self._nominations.wanted)
         least, each = OPENING_SECONDS
         patience = self._patience if progress.over else min(self._patience, least + each * len(pairs))
-        kept = self._nominations.chosen(pairs)
+        kept = self._nominations.chosen(
+            pairs, {pair[0].name for pair in pairs if registration_patch(*pair).initialized}
+        )
         for stage in _in_stages(pairs, kept):
             self._await_bound(progress, kept)
             self._nominations.nominate(stage, kept, self._patience)
@@ -394,6 +398,15 @@ class Registrar:
     def _waits(self, uid: str) -> bool:
         pod = self._cluster.pod(uid)
         return pod is not None and not pod.node_name
+
+    def _is_ready(self, name: str) -> bool:
+        """Whether the claim's Node takes pods once our own taint has fallen, startup taints apart; also where there is none any more."""
+        claim = self._cluster.claim(name)
+        node = self._cluster.node_of(claim) if claim is not None else None
+        return node is None or (
+            is_true(node.status.conditions, names.READY)
+            and not any(map(names.is_ephemeral, registered(node).spec.taints))
+        )
 
     def _looks_at_others(self, claim: str) -> bool:
         return any(looks_at_others(pod.shape) for pod in self._cluster.assigned(NodeKey(claim)))

@@ -83,6 +83,21 @@ def test_who_would_be_left_is_nominated_and_nobody_else(nodes: list[OpenNode], w
     assert asked(nodes, asks) == whom
 
 
+@pytest.mark.parametrize(
+    ("late", "whom"), [((), "nobody"), ((1,), "large, small"), ((0, 1), "large, small")], ids=["none", "one", "both"]
+)
+def test_nodes_that_open_late_are_filled_one_after_another(late: tuple[int, ...], whom: str) -> None:
+    """All small pods fit on the first of them, and take the room of a large one: those of one node keep theirs."""
+    nodes = world(("a", 6, {LARGE: 1, SMALL: 2}), ("a", 6, {LARGE: 1, SMALL: 2}))
+    nodes = [replace(one, late=number in late) for number, one in enumerate(nodes)]
+    assert asked(nodes) == whom
+
+
+def test_equal_pods_need_no_nomination_whenever_their_nodes_open() -> None:
+    nodes = world(("a", 8, {SMALL: 8}), ("a", 4, {SMALL: 4}))
+    assert asked([replace(one, late=True) for one in nodes]) == "nobody"
+
+
 def test_pods_without_a_place_there_take_room_too() -> None:
     nodes = world(("a", 8, {SMALL: 8}), ("a", 8, {SMALL: 8}))
     assert asked(nodes, others=pods(4, SMALL, "stranger")) == "everybody"

@@ -692,7 +692,7 @@ def test_a_place_on_a_node_that_runs_the_images_is_kept(architectures: str, stay
 # --- nodes of one plan ------------------------------------------------------------------------------------------------
 
 
-def test_companions_are_launched_claims_of_the_same_plan_that_are_not_let_in() -> None:
+def test_companions_are_claims_of_the_same_plan_that_are_not_let_in() -> None:
     world = World()
     cluster = world.cluster
     assert not cluster.companions_coming(["a"])
@@ -703,7 +703,9 @@ def test_companions_are_launched_claims_of_the_same_plan_that_are_not_let_in() -
         if name != "c":
             cluster.claim_changed(None, claim(name, provider_id=f"kwok://{name}", pods=(one,)))
     assert cluster.companions_coming(["a"])
-    assert not cluster.companions_coming(["a", "b"]), "the third has no instance"
+    assert cluster.companions_coming(["a", "b"]), "the third takes long to launch"
+    cluster.launch_refused("c")
+    assert not cluster.companions_coming(["a", "b"]), "there is no instance for the third"
     joined = node("b", taints=({"key": names.UNREGISTERED_TAINT.key, "effect": "NoExecute"},))
     cluster.node_changed(None, joined)
     assert cluster.companions_coming(["a"])

@@ -86,7 +86,7 @@ class Stage:
             assert known is not None
             assert joined is not None
             pairs.append((known, joined))
-        self.nominations.nominate(pairs, self.nominations.chosen(pairs))
+        self.nominations.nominate(pairs, self.nominations.chosen(pairs, {claim.name for claim, _ in pairs}))
 
     def review(self, seconds: float = 0.0) -> list[Sent]:
         """What is sent by a review so much later; all of it has been answered."""

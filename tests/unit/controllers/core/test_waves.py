@@ -12,6 +12,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node, TopologySpreadConstraint
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import LabelSelector
+from provisioner.apis.pods import Pod
 from provisioner.controllers.core import registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.nomination_policy import Steering
@@ -87,12 +88,19 @@ class Stage:
         )
 
     def joined(
-        self, name: str, *, ready: bool = True, spread: bool = False, plain: bool | None = None, tainted: bool = True
+        self,
+        name: str,
+        *,
+        ready: bool = True,
+        spread: bool = False,
+        plain: bool | None = None,
+        tainted: bool = True,
+        more: tuple[Pod, ...] = (),
     ) -> None:
-        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three."""
+        """A launched node whose Node, still with our taint, is planned for a pod named after it, or for two of one spread, or for all three, and for `more`."""
         spreads = [pod(f"{which}-pod-of-{name}", shape=SPREAD) for which in ("one", "other")]
         mine = [pod(f"pod-of-{name}", namespace="other" if spread else "default")]
-        pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ())]
+        pods = [*(spreads if spread else ()), *(mine if plain or (plain is None and not spread) else ()), *more]
         for one in pods:
             self.world.add(one)
         self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
@@ -220,18 +228,30 @@ def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_wa
     assert stage.world.clock.monotonic() < BOUND_SECONDS[0]
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(workers: Pool, late: bool) -> None:
+    """Two pods of one CPU fit on the first of the nodes, and leave no room there for one of two."""
+    stage = Stage(workers, nominate="auto")
+    for name in ("a", "b"):
+        stage.joined(name, ready=not late, more=(pod(f"z-large-of-{name}", cpu="2"),))
+    assert any("/pods/" in line for line in stage.wave("a", "b")) == late
+
+
+@pytest.mark.parametrize("other", ["comes", "is not ready"])
 @pytest.mark.parametrize(
     ("spread", "seconds"), [(False, COMPANION_SECONDS[0]), (True, COMPANION_SECONDS[1])], ids=["plain", "spread"]
 )
-def test_a_wave_waits_for_launched_nodes_of_its_plan_but_not_for_ever(
-    workers: Pool, spread: bool, seconds: float
+def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
+    workers: Pool, spread: bool, seconds: float, other: str
 ) -> None:
     stage = Stage(workers)
     for name in ("a", "b"):
-        stage.joined(name, spread=spread)
-    stage.world.cluster.node_changed(stage.world.cluster.node("b"), None)  # it is still to come
+        stage.joined(name, spread=spread, ready=name == "a" or other == "comes")
+    if other == "comes":
+        stage.world.cluster.node_changed(stage.world.cluster.node("b"), None)
     began = stage.world.clock.monotonic()
-    stage.registrar.offer("a")
+    for name in ("a", "b")[: 1 if other == "comes" else 2]:
+        stage.registrar.offer(name)
     while stage.registrar._closes_at() > (now := stage.world.clock.monotonic()):
         stage.world.clock.advance(0.25)
     assert seconds <= now - began <= seconds + WAVE_SECONDS[0]
