@@ -7,14 +7,14 @@ creates a configuration that somebody deleted, and never undoes another change.
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from provisioner.apis.core import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from provisioner.kube.client import Client
-from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS, Resource
+from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS
 
 Configuration: TypeAlias = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
 
@@ -89,7 +89,8 @@ def inject(client: Client, configuration: Configuration, bundle: bytes) -> bool:
     patch = injection(configuration, bundle)
     if not patch:
         return False
-    validating = isinstance(configuration, ValidatingWebhookConfiguration)
-    resource: Resource[Any] = VALIDATINGWEBHOOKS if validating else MUTATINGWEBHOOKS
-    client.patch(resource, configuration.metadata.name, patch, kind="json")
+    if isinstance(configuration, ValidatingWebhookConfiguration):
+        client.patch(VALIDATINGWEBHOOKS, configuration.metadata.name, patch, kind="json")
+    else:
+        client.patch(MUTATINGWEBHOOKS, configuration.metadata.name, patch, kind="json")
     return True
