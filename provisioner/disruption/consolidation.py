@@ -26,6 +26,7 @@ from provisioner.disruption.simulation import Simulation
 from provisioner.disruption.view import MethodAnswer, Standing, Verdict, View
 from provisioner.disruption.waste import Openings, Rates
 from provisioner.scheduling.prepared import Prepared
+from provisioner.scheduling.problem import NODE_PENALTY
 from provisioner.scheduling.result import PlannedClaim, Result
 
 UNCONSOLIDATABLE: Final = "Unconsolidatable"
@@ -73,6 +74,7 @@ class Consolidation:
         self._types: Final = Types(view)
         self._rule: Final = Rule(view, self._types)
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
+        self._penalties: Final = {pool.name: pool.node_penalty for pool in prepared.world.pools}
         self._rechecks: Final[list[datetime]] = []
         self._quiet: Final = self._found.quiet
         self._blocked: Final[list[Blocked]] = []
@@ -204,17 +206,21 @@ class Consolidation:
         return found
 
     def _why_not(self, some: Sequence[Candidate], result: Result) -> str:
-        """Why it does not pay that these go for what comes by a result, "" where it does."""
+        """Why it does not pay that these go for what comes by a result, "" where it does.
+
+        More nodes than before must save their penalty as well: whoever buys reckons with it, and would buy the fewer again.
+        """
         saving = sum(one.usd_per_hour for one in some) - result.usd_per_hour
+        if len(result.claims) > 1:
+            penalties = [self._penalties.get(one.pool, NODE_PENALTY) for one in result.claims]
+            before = [self._penalties.get(one.node.pool, NODE_PENALTY) for one in some]
+            if saving <= max(0.0, sum(penalties) - sum(before)):
+                return messages.several_replacements_needed(len(penalties))
         return self._rule.refusal(some, saving, result.usd_per_hour)
 
     def _weighed(self, some: Sequence[Candidate], result: Result, *, anew: bool = False) -> Move | str:
         """The move, if it pays; else why it does not. `anew` as of `replacement.settled`."""
-        total = sum(one.usd_per_hour for one in some)
-        planned = result.usd_per_hour
         if result.claims:
-            if len(result.claims) > 1 and planned >= total:
-                return messages.several_replacements_needed(len(result.claims))
             if why := self._why_not(some, result):
                 return why
             claims = replacement.settled(some, result.claims, self._types, self._view.settings, anew=anew)
@@ -223,10 +229,10 @@ class Consolidation:
             if any(is_settled(one, self._view) and not is_news(one, claims, self._types, self._view) for one in some):
                 return messages.LAUNCHED_RECENTLY
             result = Result(claims, result.existing, ())
-            planned = result.usd_per_hour
         if why := self._why_not(some, result):
             return why
-        saving = total - planned
+        planned = result.usd_per_hour
+        saving = sum(one.usd_per_hour for one in some) - planned
         if self._simulation is not None and (lost := self._simulation.given_up(some, result, self._types)):
             return messages.would_save(saving, lost)
         return Move(tuple(some), result, saving, self._rule.gain(some, saving, planned))

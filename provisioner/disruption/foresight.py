@@ -15,10 +15,10 @@ from provisioner.apis.karpenter import NodeClaim, NodeClaimSpec, NodeClassRefere
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
 from provisioner.disruption import costs
-from provisioner.disruption.pool_limits import limits_after
 from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.view import View
 from provisioner.scheduling.becoming import labels_of, taints_of, with_pods
+from provisioner.scheduling.pool_limits import limits_after
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import PlannedClaim

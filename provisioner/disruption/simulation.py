@@ -17,7 +17,6 @@ from provisioner.disruption.legality import (
     name_of,
     stuck_eviction,
 )
-from provisioner.disruption.pool_limits import limits_after, without_charges
 from provisioner.disruption.ties import topology_keys
 from provisioner.disruption.view import Improved, View
 from provisioner.disruption.wishes import given_up, kept
@@ -25,6 +24,7 @@ from provisioner.scheduling.becoming import filled, with_pods, without
 from provisioner.scheduling.capacity_buffers import is_virtual
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import cheapest
+from provisioner.scheduling.pool_limits import limits_after, without_charges
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Changes, Pool
 from provisioner.scheduling.result import Result

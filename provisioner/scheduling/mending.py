@@ -18,11 +18,11 @@ from provisioner.scheduling.becoming import filled
 from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, designed
 from provisioner.scheduling.partitions import cheapest, say_little, split_little
+from provisioner.scheduling.pool_limits import limits_after
 from provisioner.scheduling.prepared import Prepared
-from provisioner.scheduling.problem import Changes, Pool
+from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solution import Solution
-from provisioner.values.resources import Resources
 
 _MOST_PLACED: Final = 8_000
 """Pods that are placed or judged, each time anew."""
@@ -103,7 +103,7 @@ class _Mending:
     ) -> Result | None:
         """Where the pods of some claims go instead; None where that saves nothing. `roomy`: names of those that may take some."""
         gone = frozenset(map(_name, some))
-        rest = world.updated(Changes(gone=gone, pools=_charged(world.world.pools, others)))
+        rest = world.updated(Changes(gone=gone, pools=limits_after(world.world.pools, planned=others)))
         grants = self._grants.about(rest.setting(pods, only=roomy))
         found = Solution(grants.setting, ()).result(explain=False)
         if found.unplaced:
@@ -159,19 +159,3 @@ def _choices(claims: Sequence[PlannedClaim]) -> Iterator[tuple[PlannedClaim, ...
 def _name(claim: PlannedClaim) -> str:
     """Of the node that a claim will be; no other is called so."""
     return f"planned for {claim.pods[0].uid}"
-
-
-def _charged(pools: tuple[Pool, ...], claims: Sequence[PlannedClaim]) -> tuple[Pool, ...] | None:
-    """The NodePools with what these claims leave of their limits; None where they have none."""
-    if all(pool.remaining is None for pool in pools):
-        return None
-    return tuple(
-        [
-            pool
-            if pool.remaining is None
-            else replace(
-                pool, remaining=pool.remaining - Resources.total(one.charge for one in claims if one.pool == pool.name)
-            )
-            for pool in pools
-        ]
-    )

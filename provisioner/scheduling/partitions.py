@@ -27,6 +27,7 @@ from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import bought
+from provisioner.scheduling.pool_limits import limits_after
 from provisioner.scheduling.ports import TakenPorts
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Packing
@@ -178,10 +179,11 @@ class _Search:
 
     def __init__(self, grants: Granted, again: Sequence[PlannedClaim], kept: Sequence[PlannedClaim]) -> None:
         self._setting: Final = grants.setting
+        pools = tuple([offer.pool for offer in grants.setting.offers])
         self._limits: Final = [
-            (offer, name, left - sum(one.charge.get(name, 0) for one in kept if one.pool == offer.pool.name))
-            for offer in grants.setting.offers
-            for name, left in (offer.pool.remaining or {}).items()
+            (offer, name, left)
+            for offer, pool in zip(grants.setting.offers, limits_after(pools, planned=kept) or pools, strict=True)
+            for name, left in (pool.remaining or {}).items()
         ]
         groups: dict[tuple[PodClass, tuple[tuple[str, str], ...], int], list[Pod]] = {}
         for claim in again:

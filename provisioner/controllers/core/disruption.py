@@ -47,7 +47,6 @@ from provisioner.disruption.messages import NOT_ALL_PODS_FIT
 from provisioner.disruption.methods import consolidation, rebuilding, static_drift
 from provisioner.disruption.methods import drift as drifted
 from provisioner.disruption.pause import NOTHING, Pause
-from provisioner.disruption.pool_limits import without_charges
 from provisioner.disruption.price_history import NO_PRICE_HISTORY
 from provisioner.disruption.proposal import Blocked, Proposal
 from provisioner.disruption.protections import protections
@@ -60,6 +59,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.options import Options
 from provisioner.scheduling.judging import Design, designed
+from provisioner.scheduling.pool_limits import without_charges
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.world import BinCache
 from provisioner.state.cluster import Cluster

@@ -112,6 +112,17 @@ def test_one_node_becomes_two_where_that_is_cheaper() -> None:
     assert one.saving_usd_per_hour == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(("penalty", "goes"), [("0.04", True), ("0.05", False)])
+def test_two_nodes_for_one_save_what_another_node_is_reckoned_to_cost(penalty: str, goes: bool) -> None:
+    """Whoever buys reckons with the penalty, and would have bought the one node, of which there are no more."""
+    dear = instance_type("dear", "4", "8Gi", 0.245, zones=ABC, capacity_types=("on-demand",), unavailable=NOWHERE)
+    of = pool()
+    of.metadata.annotations[names.NODE_PENALTY] = penalty
+    fleet = Fleet([of], types=(SMALL, dear, LARGE))
+    fleet.node("a", several(4, "w"), kind=dear)
+    assert bool(consolidation.propose(fleet.view()).proposals) == goes
+
+
 @pytest.mark.parametrize(("most", "going"), [("2", 0), ("3", 1), ("4", 2)])
 def test_nodes_that_become_two_keep_the_limit_on_nodes_together(most: str, going: int) -> None:
     dear = instance_type("dear", "4", "8Gi", 0.5, zones=ABC, capacity_types=("on-demand",))

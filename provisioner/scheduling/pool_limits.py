@@ -5,7 +5,7 @@ From the moment a command is written its candidates count for nobody, so a quest
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.pool_limits import USD
@@ -16,33 +16,43 @@ from provisioner.scheduling.spending import spent
 from provisioner.state.snapshot import NodeView
 from provisioner.values.resources import EMPTY, Resources
 
+_T = TypeVar("_T", NodeView, PlannedClaim)
 _NODE: Final = Resources.of({names.NODES: 1})
 
 
 def limits_after(
-    pools: tuple[Pool, ...], gone: Iterable[NodeView], new: Iterable[PlannedClaim] = ()
+    pools: tuple[Pool, ...],
+    gone: Iterable[NodeView] = (),
+    new: Iterable[PlannedClaim] = (),
+    *,
+    planned: Iterable[PlannedClaim] = (),
 ) -> tuple[Pool, ...] | None:
     """The NodePools of a world with what their limits leave then; None where that is the same.
 
     Args:
         pools: as they are.
         gone: nodes that count no more; those that did not before change nothing.
-        new: claims; each counts as the largest instance type that it may become.
+        new: claims as they will be made; each counts as the largest instance type that it may become.
+        planned: claims of a plan that is not finished; each counts as what it is planned to be, since instance types are named by what
+            all of them leave.
 
     Cost: the nodes and claims, and the instance types of those NodePools of them that have limits.
     """
     limited = {pool.name for pool in pools if pool.remaining is not None}
     nodes = [one for one in gone if one.pool in limited and one.counts] if limited else []
     claims = [one for one in new if one.pool in limited] if limited else []
-    touched = {one.pool for one in nodes}.union(one.pool for one in claims)
+    parts = [one for one in planned if one.pool in limited] if limited else []
+    touched = {one.pool for one in nodes}.union(one.pool for one in (*claims, *parts))
     if not touched:
         return None
     return tuple(
-        _after(pool, [one for one in nodes if one.pool == pool.name], [one for one in claims if one.pool == pool.name])
-        if pool.name in touched
-        else pool
+        _after(pool, _of(pool, nodes), _of(pool, claims), _of(pool, parts)) if pool.name in touched else pool
         for pool in pools
     )
+
+
+def _of(pool: Pool, some: Iterable[_T]) -> list[_T]:
+    return [one for one in some if one.pool == pool.name]
 
 
 def without_charges(prepared: Prepared, gone: Iterable[NodeView]) -> Prepared:
@@ -50,7 +60,9 @@ def without_charges(prepared: Prepared, gone: Iterable[NodeView]) -> Prepared:
     return prepared.updated(Changes(pools=limits_after(prepared.world.pools, gone)))
 
 
-def _after(pool: Pool, gone: Collection[NodeView], new: Collection[PlannedClaim]) -> Pool:
+def _after(
+    pool: Pool, gone: Collection[NodeView], new: Collection[PlannedClaim], planned: Collection[PlannedClaim]
+) -> Pool:
     left = pool.remaining or EMPTY
     types = {one.name: one for one in pool.instance_types}
     back = Resources.total(one.charge for one in gone)
@@ -61,4 +73,4 @@ def _after(pool: Pool, gone: Collection[NodeView], new: Collection[PlannedClaim]
         kinds = [types[name].capacity + _NODE for name in claim.instance_types if name in types]
         for name in change:
             change[name] -= max((one.amount(name) for one in kinds), default=claim.charge.amount(name))
-    return replace(pool, remaining=left + Resources.of(change))
+    return replace(pool, remaining=left + Resources.of(change) - Resources.total(one.charge for one in planned))
