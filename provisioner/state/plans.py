@@ -739,12 +739,20 @@ class Plans:
 
     def _close(self, one: Assignment, pod: Pod, now: float) -> list[Effect]:
         """The pod runs somewhere: give the room back, or see it used."""
-        one = self._swapped(one, pod, now)
-        node, _ = self._joining.pair(one.key) or (None, None)
-        here = node is not None and node.metadata.name == pod.node_name
+        filled = self._swapped(one, pod, now)
+        here = self._is_on(filled, pod)
         if here:
             self.misses.landed(pod.shape.key)
-        return self._end(one, effects.PLANNED if here else effects.ABSORBED)
+        done = self._end(filled, effects.PLANNED if here else effects.ABSORBED)
+        leaver = self._pods.get(one.uid) if filled is not one else None
+        if leaver is not None and self._is_on(one, leaver):
+            done += self._end(one, effects.DISPLACED)  # what it got in exchange is the node that it leaves
+        return done
+
+    def _is_on(self, one: Assignment, pod: Pod) -> bool:
+        """Whether a pod runs on the node of a place."""
+        node, _ = self._joining.pair(one.key) or (None, None)
+        return node is not None and node.metadata.name == pod.node_name
 
     def _swapped(self, one: Assignment, pod: Pod, now: float) -> Assignment:
         """The assignment that a bound pod fills: an equal's of its owner where it took that one's place, who gets its own instead."""

@@ -81,6 +81,20 @@ def test_a_pod_that_took_the_place_of_one_that_is_gone_leaves_its_own_to_the_suc
     assert world.assigned("b") == []
 
 
+def test_a_pod_that_leaves_its_node_gets_no_place_there_in_exchange() -> None:
+    """Its brother, who was planned onto that node, takes the place that it was to move to: it is to be planned again."""
+    world, one, two = World(), bound(pod("one"), "a"), pod("two")
+    world.add(one, two)
+    world.existing_node("a", pods=(two,))
+    world.existing_node("b")
+    world.cluster.node_changed(None, node("a", labels={names.NODEPOOL_LABEL: "general"}, taints=(DISRUPTED,)))
+    assert world.cluster.assign(NodeKey("b"), (one,)) == []
+    effects = world.cluster.pod_changed(two, bound(two, "b"))
+    assert effects == [PodSettled(NodeKey("b"), "two", "planned"), PodSettled(A, "one", "displaced")]
+    assert world.assigned("a") == []
+    assert [found.name for found in world.cluster.snapshot().leaving] == ["one"]
+
+
 def test_pods_of_different_owners_do_not_swap() -> None:
     world, one, two = World(), pod("one"), pod("two", owner="other")
     world.add(one, two)
