@@ -93,6 +93,7 @@ class Cluster:
             wall=clock.now,
         )
         self._daemons = DaemonSets()
+        self._daemons_seen = 0  # the version that the views are of
         self._around = SurroundingsKeeper(clock.now)
         self._protection = Protection()
         self._pod_event_at: dict[str, datetime] = {}  # node name -> instant
@@ -136,12 +137,10 @@ class Cluster:
             known = self._pods.put(pod) if alive else self._pods.drop(pod.uid)
             for name in {known.node_name if known is not None else "", pod.node_name} - {""}:
                 self._dirty.add(self._joining.key_of_name(name))
-            version = self._daemons.version
             if alive:
                 self._daemons.pod_changed(pod)
             else:
                 self._daemons.pod_gone(pod)
-            self._daemons_changed(version)
             self._note_pod_event(known, pod, alive=alive)
             now = self._clock.monotonic()
             effects = self._plans.pod_changed(known, pod, now, alive=alive) if self._settled else []
@@ -294,18 +293,13 @@ class Cluster:
     def daemonset_changed(self, old: DaemonSet | None, new: DaemonSet | None) -> list[Effect]:
         """A DaemonSet was added, changed or removed: every node's due daemons may change."""
         with self._lock:
-            version = self._daemons.version
             problem = self._daemons.changed(old, new)
-            self._daemons_changed(version)
             return [] if new is None or not problem else [_unreadable(new, problem)]
 
-    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
-        """A LimitRange, RuntimeClass or PriorityClass was added, changed or removed; whether any DaemonSet's pods are others now."""
+    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> None:
+        """A LimitRange, RuntimeClass or PriorityClass was added, changed or removed."""
         with self._lock:
-            version = self._daemons.version
-            changed = self._daemons.admission_changed(old, new)
-            self._daemons_changed(version)
-            return changed
+            self._daemons.admission.changed(old, new)
 
     def admission(self) -> Admission:
         """What the API server's admission makes of templates; the same object while nothing changes."""
@@ -459,6 +453,7 @@ class Cluster:
     def unreadable_daemon_sets(self) -> list[Effect]:
         """What tells of every DaemonSet whose pods cannot be judged; for who begins to carry out effects."""
         with self._lock:
+            self._daemons.settle()
             return [_unreadable(one, problem) for one, problem in self._daemons.unreadable()]
 
     def bound_to(self, node_name: str) -> tuple[Pod, ...]:
@@ -700,13 +695,13 @@ class Cluster:
             self._less = every, frozenset(less), tuple(one for one in every if one.uid not in less)
         return self._less[2]
 
-    def _daemons_changed(self, version: int) -> None:
-        if self._daemons.version != version:
-            self._dirty.update(view.key for view in self._views.frozen())
-
     def _refresh(self) -> None:
         """Make the views anew of which something changed; one that comes out equal stays the same object."""
         self._types_looked_at()
+        self._daemons.settle()
+        if self._daemons.version != self._daemons_seen:
+            self._daemons_seen = self._daemons.version
+            self._dirty.update(view.key for view in self._views.frozen())
         for key in self._dirty:
             view, known = self._view(key), self._views.get(key)
             if view is not None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from provisioner.apis.core import DaemonSet, LimitRange
+from provisioner.apis.core import DaemonSet
 from provisioner.apis.pods import Pod, PodShape, is_daemon
-from provisioner.state.admission import AdmissionKeeper, Admitting
+from provisioner.state.admission import EVERYWHERE, AdmissionKeeper
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.resources import EMPTY, Resources
 from provisioner.values.taints import Taint
@@ -75,15 +75,6 @@ class DaemonSets:
                 return self._shapes[owner].error
         return ""
 
-    def admission_changed(self, old: Admitting | None, new: Admitting | None) -> bool:
-        """What admission goes by was added, changed or removed; whether any DaemonSet's pods are others now."""
-        if not self.admission.changed(old, new):
-            return False
-        one = new or old
-        namespace = one.metadata.namespace if isinstance(one, LimitRange) else None
-        changed = [owner for owner in self._sets if namespace in (None, owner.namespace) and self._reshape(owner)]
-        return bool(changed)
-
     def pod_changed(self, pod: Pod) -> None:
         """A pod of a DaemonSet is there: what the newest one requests, all are expected to. Equal ones cost a comparison."""
         owner = _owner_of(pod)
@@ -111,6 +102,13 @@ class DaemonSets:
 
     # ------------------------------------------------------------------ questions
 
+    def settle(self) -> None:
+        """Take in what admission goes by now; call before questions. Cost: the DaemonSets of namespaces where that changed, once for all events."""
+        changed = self.admission.take_changed()
+        for owner in self._sets if changed else ():
+            if not changed.isdisjoint((EVERYWHERE, owner.namespace)):
+                self._reshape(owner)
+
     def shapes(self) -> tuple[PodShape, ...]:
         """One shape a DaemonSet, by key; the same tuple while nothing changes."""
         if self._frozen is None:
@@ -136,20 +134,18 @@ class DaemonSets:
 
     # ------------------------------------------------------------------ helpers
 
-    def _reshape(self, owner: _Owner) -> bool:
-        """Work out anew what a DaemonSet's pods will be; whether that is something else."""
+    def _reshape(self, owner: _Owner) -> None:
+        """Work out anew what a DaemonSet's pods will be."""
         daemon = self._sets.get(owner)
         if daemon is None:
-            return False
+            return
         admission, sample = self.admission.now(), self._samples.get(owner)
         shape = daemon_shape(daemon, admission)
         if sample is not None and sample.requests is not None and sample.requests != shape.requests:
             shape = daemon_shape(daemon, admission, sample.requests)
-        if self._shapes.get(owner) == shape:
-            return False
-        self._shapes[owner] = shape
-        self._bump()
-        return True
+        if self._shapes.get(owner) != shape:
+            self._shapes[owner] = shape
+            self._bump()
 
     def _bump(self) -> None:
         self.version += 1

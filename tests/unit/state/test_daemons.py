@@ -12,11 +12,13 @@ from provisioner.apis.selections import MOST_EXPRESSIONS
 from provisioner.apis.shapes import unreadable_shape
 from provisioner.apis.templates import MOST_DEFAULTS
 from provisioner.state.admission import admission_of
+from provisioner.state.cluster import Cluster
 from provisioner.state.daemon_sets import DaemonSets
 from provisioner.state.daemons import daemon_shape, runs_on
 from provisioner.values.requirement import Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint, Toleration
+from tests.support.clock import FakeClock
 from tests.support.problems import shape, term
 from tests.support.work import Lines
 
@@ -116,9 +118,10 @@ def test_twice_as_many_limit_ranges_take_at_most_two_and_a_half_times_the_work()
         amounts = [{f"example.com/r{number}-{each}": "1" for each in range(10)} for number in range(size)]
         ranges = [limit_range(f"r{number:02}", default=some) for number, some in enumerate(amounts)]
         with Lines() as lines:
-            changed = [sets.admission_changed(None, one) for one in ranges]
+            for one in ranges:
+                sets.admission.changed(None, one)
+                sets.settle()
         counts.append(lines.count)
-        assert changed[0]
         assert len(sets.shapes()[0].requests) == MOST_DEFAULTS + 1  # pods
     assert counts[1] <= 2.5 * counts[0]
 
@@ -127,11 +130,34 @@ def test_a_limit_range_that_changes_no_default_changes_no_daemon() -> None:
     sets = DaemonSets()
     sets.changed(None, daemon({}))
     first, second = (limit_range(name, defaultRequest={"cpu": "1"}) for name in "ab")
-    assert sets.admission_changed(None, first)
-    assert not sets.admission_changed(None, second)
-    assert not sets.admission_changed(first, None)
-    assert sets.admission_changed(second, None)
+    for old, new, changes in ((None, first, 1), (None, second, 0), (first, None, 0), (second, None, 1)):
+        before = sets.version
+        sets.admission.changed(old, new)
+        sets.settle()
+        assert sets.version - before == changes
     assert dict(sets.shapes()[0].requests) == {"pods": 1}
+
+
+def test_a_limit_range_that_changes_again_and_again_costs_what_one_change_costs() -> None:
+    """Between two questions: a tenant may patch it many times a second, in a namespace of many DaemonSets."""
+    counts = []
+    for times in (20, 40):
+        cluster = Cluster(lambda _: {}, FakeClock())
+        for number in range(50):
+            one = daemon({})
+            named = msgspec.structs.replace(one.metadata, name=f"d{number}", uid=f"d{number}")
+            cluster.daemonset_changed(None, msgspec.structs.replace(one, metadata=named))
+        cluster.snapshot()
+        known: LimitRange | None = None
+        with Lines() as lines:
+            for cpus in range(1, times + 1):
+                new = limit_range(defaultRequest={"cpu": str(cpus)})
+                cluster.admission_changed(known, new)
+                known = new
+            snapshot = cluster.snapshot()
+        counts.append(lines.count)
+        assert {one.requests["cpu"] for one in snapshot.daemons} == {1000 * times}
+    assert counts[1] <= 1.25 * counts[0]
 
 
 def test_what_a_real_pod_requests_wins() -> None:
