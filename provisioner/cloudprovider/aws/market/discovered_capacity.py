@@ -9,7 +9,6 @@ Differs: kept by (type, image) and over restarts; there every change of the imag
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -23,25 +22,16 @@ CONFIG_KEY: Final = "memory.json"
 CONFIG_MAP_PREFIX: Final = "dovetail-aws-memory-"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one registered Node showed.
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """What one registered Node showed, as it is kept.
 
     Attributes:
         family: AMI family, e.g. AL2023.
-        image_created: when the image was made; decides which one is newest. "" where unknown: then the time of `at` does.
+        image_created: when the image was made; decides which one is newest. "" where unknown: then `at` does.
         memory: bytes of the Node's capacity.
+        at: seconds since 1970.
     """
 
-    instance_type: str
-    image: str
-    family: str
-    memory: int
-    at: datetime
-    image_created: str = ""
-
-
-class _Row(msgspec.Struct, frozen=True, array_like=True):
     instance_type: str
     image: str
     family: str
@@ -63,7 +53,7 @@ class MemoryTable:
         self.version = 0
         self._max_rows = max_rows
         self._lock = threading.Lock()
-        self._rows: dict[str, dict[str, _Row]] = {}
+        self._rows: dict[str, dict[str, Seen]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -77,10 +67,8 @@ class MemoryTable:
         """
         if seen.memory <= 0 or not seen.instance_type or not seen.image:
             return False
-        at = int(seen.at.timestamp())
-        row = _Row(seen.instance_type, seen.image, seen.family, seen.image_created, seen.memory, at)
         with self._lock:
-            return self._put(row)
+            return self._put(seen)
 
     def lookup(self, instance_type: str, image: str, family: str) -> int | None:
         """Bytes of memory to expect of the type with that image; None where nothing helps."""
@@ -116,7 +104,7 @@ class MemoryTable:
             text = data.get(CONFIG_KEY)
             if text is None:
                 continue
-            rows, unread = persistence.read(text, _Row)
+            rows, unread = persistence.read(text, Seen)
             bad += unread
             for row in rows:
                 if row.memory <= 0:
@@ -126,7 +114,7 @@ class MemoryTable:
                         self._put(msgspec.structs.replace(row, at=min(row.at, newest)))
         return bad
 
-    def _put(self, row: _Row) -> bool:
+    def _put(self, row: Seen) -> bool:
         images = self._rows.get(row.instance_type, {})
         known = images.get(row.image)
         if known is not None:
@@ -156,7 +144,7 @@ class MemoryTable:
             self._count -= 1
 
 
-def _age(row: _Row) -> tuple[str, int, str]:
+def _age(row: Seen) -> tuple[str, int, str]:
     """Orders images of one type by how new they are."""
     created = row.image_created or datetime.fromtimestamp(row.at, UTC).isoformat()
     return created, row.at, row.image

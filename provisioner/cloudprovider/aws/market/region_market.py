@@ -418,7 +418,7 @@ def seen_on(node: Node, claim: NodeClaim, node_class: EC2NodeClass, now: datetim
     instance_type = claim.metadata.labels.get(names.INSTANCE_TYPE_LABEL, "")
     if not memory or not instance_type:
         return None
-    return Seen(instance_type, claim.status.image_id, node_class.family, memory, now)
+    return Seen(instance_type, claim.status.image_id, node_class.family, "", memory, int(now.timestamp()))
 
 
 def prefix_delegation_of(daemon_set: bytes) -> bool:

@@ -1,13 +1,13 @@
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from provisioner.cloudprovider.aws.market.discovered_capacity import CONFIG_KEY, MemoryTable, Seen
 from tests.support.clock import NOON
 
-SEEN = Seen("m5.large", "ami-1", "AL2023", 7_900_000_000, NOON, "2026-10-01T00:00:00.000Z")
+SEEN = Seen("m5.large", "ami-1", "AL2023", "2026-10-01T00:00:00.000Z", 7_900_000_000, int(NOON.timestamp()))
 
 
 def table_of(*seen: Seen) -> MemoryTable:
@@ -25,7 +25,11 @@ def test_learned_by_type_and_image() -> None:
 
 def test_a_new_image_takes_over_from_the_newest_of_its_family() -> None:
     newer = replace(
-        SEEN, image="ami-2", memory=7_800_000_000, image_created="2026-11-01T00:00:00.000Z", at=NOON - timedelta(days=1)
+        SEEN,
+        image="ami-2",
+        memory=7_800_000_000,
+        image_created="2026-11-01T00:00:00.000Z",
+        at=int((NOON - timedelta(days=1)).timestamp()),
     )
     other = replace(SEEN, image="ami-3", memory=1, family="Bottlerocket", image_created="2026-12-01T00:00:00.000Z")
     table = table_of(SEEN, newer, other)
@@ -34,7 +38,7 @@ def test_a_new_image_takes_over_from_the_newest_of_its_family() -> None:
 
 
 def test_images_without_a_date_go_by_when_they_were_seen() -> None:
-    old = replace(SEEN, image_created="", at=NOON - timedelta(days=5), memory=1)
+    old = replace(SEEN, image_created="", at=int((NOON - timedelta(days=5)).timestamp()), memory=1)
     new = replace(SEEN, image="ami-2", image_created="", memory=2)
     assert table_of(new, old).lookup("m5.large", "ami-9", "AL2023") == 2
 
@@ -55,7 +59,7 @@ def test_nonsense_is_not_learned(bad: Seen) -> None:
 
 
 def test_a_node_that_keeps_coming_back_keeps_its_figure() -> None:
-    table = table_of(SEEN, replace(SEEN, at=NOON + timedelta(days=50)))
+    table = table_of(SEEN, replace(SEEN, at=int((NOON + timedelta(days=50)).timestamp())))
     (kept,) = table.to_config(NOON + timedelta(days=70))
     assert MemoryTable().restore([kept], NOON + timedelta(days=70)) == 0
     assert "ami-1" in kept[CONFIG_KEY]
@@ -94,7 +98,9 @@ def test_config_maps_of_at_most_900_kib() -> None:
 def test_a_full_table_gives_up_what_was_not_seen_for_longest() -> None:
     table = MemoryTable(max_rows=32)
     for number in range(40):
-        table.learn(replace(SEEN, instance_type=f"t{number}.large", at=NOON + timedelta(seconds=number)))
+        table.learn(
+            replace(SEEN, instance_type=f"t{number}.large", at=int((NOON + timedelta(seconds=number)).timestamp()))
+        )
     assert len(table) <= 32
     assert table.lookup("t0.large", "ami-1", "AL2023") is None
     assert table.lookup("t39.large", "ami-1", "AL2023") == SEEN.memory

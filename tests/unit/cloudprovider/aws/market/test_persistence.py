@@ -15,7 +15,7 @@ from provisioner.kube.resources import Resource
 from tests.support.clock import NOON, FakeClock
 
 OFFER = OfferingKey(names.CAPACITY_SPOT, "m5.large", "a")
-SEEN = Seen("m5.large", "ami-1", "AL2023", 7 * 2**30, NOON)
+SEEN = Seen("m5.large", "ami-1", "AL2023", "", 7 * 2**30, int(NOON.timestamp()))
 
 
 class Maps:

@@ -327,7 +327,7 @@ def claim(image: str = "ami-1", instance_type: str = "m5.large") -> NodeClaim:
 
 
 SEEN: dict[str, tuple[Node, NodeClaim, Seen | None]] = {
-    "a registered node": (node(), claim(), Seen("m5.large", "ami-1", ec2.AL2023, 8 * GIB, NOON)),
+    "a registered node": (node(), claim(), Seen("m5.large", "ami-1", ec2.AL2023, "", 8 * GIB, int(NOON.timestamp()))),
     "one that is not registered": (node(registered=False), claim(), None),
     "one without memory": (node("0"), claim(), None),
     "one whose memory is no quantity": (node("much"), claim(), None),
