@@ -77,7 +77,7 @@ class World:
         self.dead = {offer for _, offer in every[: len(every) * 9 // 10]}
 
     def types(self) -> tuple[Any, ...]:
-        market, version = market_of(self.book.current(), (), self.table, self.now, {})
+        market, version = market_of(self.book.current(), None, self.table, self.now, {})
         return self.catalogue.types(self.shape, market, version)
 
     def answer(self, overrides: list[Override], count: int) -> dict[str, Any]:

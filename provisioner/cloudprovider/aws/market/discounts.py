@@ -143,7 +143,7 @@ class DiscountTable:
 
 @dataclass(frozen=True)
 class LedgerPrices:
-    """The ledger as a `prices.PriceAdjustment`, at one instant."""
+    """What is paid by the ledger at one instant."""
 
     ledger: DiscountTable
     used: tuple[int, ...]

@@ -14,8 +14,9 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws import labels
+from provisioner.cloudprovider.aws.market.discounts import LedgerPrices
 from provisioner.cloudprovider.aws.market.instance_types import Shape
-from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceAdjustment, PriceList, paid_price
+from provisioner.cloudprovider.aws.market.prices import LAST_RESORT_USD_PER_HOUR, PriceList
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 from provisioner.cloudprovider.types import InstanceType, Offering
 from provisioner.values.requirement import Operator, Requirement, Requirements
@@ -101,7 +102,7 @@ def offerings_of(
 
 def market_of(
     prices: PriceList,
-    adjustments: tuple[PriceAdjustment, ...],
+    ledger: LedgerPrices | None,
     shortages: Shortages,
     now: datetime,
     reserved: Mapping[str, int],
@@ -111,16 +112,21 @@ def market_of(
 
     Args:
         prices: the list of this moment.
-        adjustments: what changes list prices for decisions, in order, such as the discount ledger.
+        ledger: what is paid instead of list prices; decisions go by it, metrics that carry Karpenter's names by the list.
         shortages: the table.
         now: aware.
         reserved: instances left, by reservation id.
         shifted: ids of zones that traffic is shifted away from.
     """
+
+    def paid(name: str, zone: str, kind: str) -> float | None:
+        price = prices.price(name, zone, kind)
+        return price if price is None or ledger is None else ledger.adjusted(name, zone, kind, price)
+
     market = Market(
-        price=lambda name, zone, kind: paid_price(prices, name, zone, kind, adjustments),
+        price=paid,
         adjusted=lambda name, zone, kind: (
-            bool(adjustments) and paid_price(prices, name, zone, kind, adjustments) != prices.price(name, zone, kind)
+            ledger is not None and paid(name, zone, kind) != prices.price(name, zone, kind)
         ),
         open=lambda offer: shortages.standing(offer, now).available,
         reserved=dict(reserved),
@@ -128,7 +134,7 @@ def market_of(
         shifted=shifted,
     )
     version = (
-        *(prices.version, prices.spot_known, tuple(one.version for one in adjustments)),
+        *(prices.version, prices.spot_known, None if ledger is None else ledger.version),
         *(shortages.version(now), tuple(sorted(reserved.items())), shifted),
     )
     return market, version

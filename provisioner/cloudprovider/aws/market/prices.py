@@ -14,10 +14,10 @@ import functools
 import math
 import statistics
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -40,19 +40,6 @@ _REFERENCE: Final = "us-east-1"
 """The region with most instance types, and with the Pricing API of those that have none of their own nearby."""
 _CURRENCIES: Final = {"aws-cn": "CNY", "aws-eusc": "EUR"}
 SPOT_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
-
-
-class PriceAdjustment(Protocol):
-    """Whoever changes a price before decisions see it, such as a discount ledger."""
-
-    @property
-    def version(self) -> Hashable:
-        """Equal while every price that it gives is."""
-        ...
-
-    def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
-        """What is taken instead of `price`; `price` itself where it has nothing to say."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -385,25 +372,6 @@ class _Refresh:
                 self._running = False
                 self._due = now + (self._interval if done else min(self._interval / 10, timedelta(minutes=1)))
         return done
-
-
-def paid_price(
-    prices: PriceList,
-    instance_type: str,
-    zone: str,
-    capacity_type: str,
-    adjustments: Iterable[PriceAdjustment] = (),
-) -> float | None:
-    """What an offering is taken to cost in decisions: the list price, changed by each adjustment in turn; None without a price.
-
-    Metrics that carry Karpenter's names show `PriceList.price` instead.
-    """
-    price = prices.price(instance_type, zone, capacity_type)
-    if price is None:
-        return None
-    for adjustment in adjustments:
-        price = adjustment.adjusted(instance_type, zone, capacity_type, price)
-    return price
 
 
 def _positive(text: str) -> float | None:

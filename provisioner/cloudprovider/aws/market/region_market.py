@@ -24,7 +24,7 @@ from provisioner.cloudprovider.aws.market.discounts import Bought, DiscountTable
 from provisioner.cloudprovider.aws.market.discovered_capacity import MemoryTable, Seen
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup, Settings, Shape
 from provisioner.cloudprovider.aws.market.offerings import Market, market_of
-from provisioner.cloudprovider.aws.market.prices import PriceAdjustment, PriceBook, PriceList
+from provisioner.cloudprovider.aws.market.prices import PriceBook, PriceList
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.cloudprovider.errors import CloudError
@@ -291,12 +291,11 @@ class RegionMarket:
 
     def _market_at(self, now: datetime) -> tuple[Market, Hashable]:
         around, region = self._around, self._settings.region
-        adjustments: tuple[PriceAdjustment, ...] = ()
-        ledger = self._ledger
+        ledger, paid = self._ledger, None
         if ledger.rows:
             used = ledger.used(bought(around.claims()), region)
-            adjustments = (LedgerPrices(ledger, used, region, now),)
-        return market_of(self._book.current(), adjustments, self.shortages, now, around.reserved(), around.shifted())
+            paid = LedgerPrices(ledger, used, region, now)
+        return market_of(self._book.current(), paid, self.shortages, now, around.reserved(), around.shifted())
 
     # ------------------------------------------------------------------ what nodes show
 

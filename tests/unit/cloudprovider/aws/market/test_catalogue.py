@@ -287,8 +287,8 @@ def test_a_type_that_is_sold_nowhere_can_be_launched_nowhere() -> None:
 def test_a_discount_changes_the_prices_that_it_is_about() -> None:
     ledger = DiscountTable((Discount(0.01, type="m5.large"),))
     book = PriceBook("us-east-1")
-    adjustments = (LedgerPrices(ledger, (), "us-east-1", NOON),)
-    market, _ = market_of(book.current(), adjustments, Shortages(), NOON, {})
+    paid = LedgerPrices(ledger, (), "us-east-1", NOON)
+    market, _ = market_of(book.current(), paid, Shortages(), NOON, {})
     assert market.adjusted("m5.large", "us-east-1a", "on-demand")
     assert not market.adjusted("m5.large", "us-east-1a", "spot")
     assert not market.adjusted("c5.large", "us-east-1a", "on-demand")
@@ -300,17 +300,18 @@ def test_a_market_of_all_that_decides() -> None:
     table.failed(OfferingKey("on-demand", "c5.large", "a"), NOON)
 
     def now(**changes: Any) -> tuple[Market, object]:
-        facts: dict[str, Any] = {"adjustments": (ledger,), "now": NOON, "reserved": {"cr-1": 1}, **changes}
+        facts: dict[str, Any] = {"ledger": ledger, "now": NOON, "reserved": {"cr-1": 1}, **changes}
         return market_of(book.current(), shortages=table, **facts)
 
     market, version = now()
     assert market.price("m5.large", "a", "on-demand") == 0.01
     assert market.price("c5.large", "a", "on-demand") == 0.085
+    assert market.price("x9.large", "a", "on-demand") is None
     assert not market.open(OfferingKey("on-demand", "c5.large", "a"))
     assert market.open(OfferingKey("on-demand", "c5.large", "b"))
     assert now()[1] == version
     assert hash(version)
-    others = [now(adjustments=()), now(reserved={"cr-1": 0}), now(shifted=frozenset({"x"}))]
+    others = [now(ledger=None), now(reserved={"cr-1": 0}), now(shifted=frozenset({"x"}))]
     table.failed(OfferingKey("spot", "c5.large", "a"), NOON)
     others.append(now())
     book.refresh_spot(lambda: [SpotRow("m5.large", "a", 0.03, NOON)], NOON)

@@ -8,7 +8,6 @@ import pytest
 
 from provisioner.cloudprovider.aws.access.wire import SpotRow
 from provisioner.cloudprovider.aws.market import prices, static_data
-from provisioner.cloudprovider.aws.market.discounts import Discount, DiscountTable, LedgerPrices
 from provisioner.cloudprovider.aws.market.prices import PriceBook, PriceList
 from tests.support.clock import NOON
 
@@ -284,19 +283,3 @@ def test_types_without_a_price_are_named_once() -> None:
     book.refresh_spot(lambda: [row(0.03, name="q1.large")], NOON)
     assert book.newly_unpriced(["m5.large", "q3.large", "q2.large", "q1.large"]) == ("q2.large", "q3.large")
     assert book.newly_unpriced(["q2.large", "q4.large"]) == ("q4.large",)
-
-
-def test_decisions_take_what_is_paid_metrics_the_list() -> None:
-    ledger = LedgerPrices(DiscountTable((Discount(0.06, family="m5"),)), (0,), "us-east-1", NOON)
-
-    class Overlay:
-        version = 1
-
-        def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
-            return price * 2
-
-    assert prices.paid_price(KNOWN, "m5.large", "a", "on-demand", (ledger,)) == 0.06
-    assert prices.paid_price(KNOWN, "m5.large", "a", "on-demand", (ledger, Overlay())) == 0.12
-    assert prices.paid_price(KNOWN, "m5.large", "a", "spot", (ledger,)) == 0.03
-    assert prices.paid_price(KNOWN, "x9.large", "a", "on-demand", (ledger,)) is None
-    assert KNOWN.price("m5.large", "a", "on-demand") == 0.1
