@@ -9,7 +9,7 @@ who lands where.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 from typing import Final
 
@@ -23,6 +23,8 @@ from provisioner.values.taints import Taint, first_untolerated
 
 MOST_LOOKS: Final = 300_000
 """Pods and nodes that are looked at for one answer, 2 us each; who needs more is nominated."""
+FEW: Final = 20
+"""Up to so many pods all have to find places though each node opens by itself, too: some are bound before the second one is open."""
 _QUARTERS: Final = (0, 1, 2, 3)
 _LEFT_OF: Final = 200
 """One pod of so many may be left."""
@@ -75,7 +77,13 @@ def needed(
     strangers = tuple(pod for pod in others if is_modelled(pod.shape))
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
         return frozenset(may)
+    running = tuple(running)
     world = _World(nodes, strangers, running)
+    tries = [(world, world.orders)]
+    if not withheld and 0 < sum(len(one.planned) for one in nodes) <= FEW:
+        late = [replace(one, late=True) for one in nodes]
+        alone = (_World(late, strangers, running), _World(late[::-1], strangers, running))
+        tries += [(one, (*one.orders, one.hardest_first, one.hardest_first[::-1])) for one in alone]
     asking = {pod.uid for one in nodes for pod in one.planned if not is_modelled(pod.shape)} & may
     by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
     tried = -1
@@ -87,7 +95,7 @@ def needed(
         chosen = frozenset(asking | {pod.uid for number in by_size[:count] for pod in nodes[number].planned} & may)
         if len(chosen) == len(may):
             break
-        if all(world.bound(order, chosen) is not None for order in world.orders):
+        if all(each.bound(order, chosen) is not None for each, orders in tries for order in orders):
             return chosen
         if world.looks > MOST_LOOKS:
             break

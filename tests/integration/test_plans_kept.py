@@ -71,6 +71,7 @@ ROWS = {
     "1,000 pods that need nodes of two kinds, on kwok's own instance types": Row(
         (Pods(500, "500m"), Pods(500, "1", "4Gi")), KWOK, ONE_WRITE
     ),
+    "ten pods that need nodes of two kinds": Row((Pods(5, "1900m", "2Gi"), Pods(5, "200m", "7Gi")), writes=ONE_WRITE),
     "24 pods spread over hosts, and 50 others": Row(
         (Pods(24, "500m", spread=(HOSTNAME,)), Pods(50, "500m")), quick=True
     ),

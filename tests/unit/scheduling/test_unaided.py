@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
@@ -23,6 +25,7 @@ WISH = WeightedPodAffinityTerm(weight=1, pod_affinity_term=meant(HOSTNAME, app("
 APART = of_app("apart", "1", affinity=Affinity(pod_anti_affinity=PodAffinity(preferred=(WISH,))))
 BY_ZONE = of_app("zonal", "1", topology_spread_constraints=(spread(ZONE, app("zonal")),))
 BY_HOST = of_app("even", "1", topology_spread_constraints=(spread(HOSTNAME, app("even")),))
+TWO_KINDS = of_app("heavy", "1900m", "2Gi"), of_app("wide", "200m", "7Gi")
 BY_ZONE_RUNS = pods(4, BY_ZONE, "runs")
 PINNED = of_app("pinned", "4", selector={ZONE: "b"})
 
@@ -86,11 +89,31 @@ def test_who_would_be_left_is_nominated_and_nobody_else(nodes: list[OpenNode], w
 @pytest.mark.parametrize(
     ("late", "whom"), [((), "nobody"), ((1,), "large, small"), ((0, 1), "large, small")], ids=["none", "one", "both"]
 )
-def test_nodes_that_open_late_are_filled_one_after_another(late: tuple[int, ...], whom: str) -> None:
+def test_nodes_that_open_late_are_filled_one_after_another(
+    late: tuple[int, ...], whom: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All small pods fit on the first of them, and take the room of a large one: those of one node keep theirs."""
+    monkeypatch.setattr(unaided, "FEW", 0)
     nodes = world(("a", 6, {LARGE: 1, SMALL: 2}), ("a", 6, {LARGE: 1, SMALL: 2}))
     nodes = [replace(one, late=number in late) for number, one in enumerate(nodes)]
     assert asked(nodes) == whom
+
+
+def test_few_pods_find_places_whichever_node_opens_first() -> None:
+    """None of these is late, but under load four pods are bound before the second is open."""
+    assert asked(world(("a", 6, {LARGE: 1, SMALL: 2}), ("a", 6, {LARGE: 1, SMALL: 2}))) == "large, small"
+    assert asked(world(("a", 8, {LARGE: 1, SMALL: 4}), ("a", 8, {LARGE: 1, SMALL: 4}))) == "nobody"
+
+
+@given(uids=st.permutations("abcdefghij"))
+def test_ten_pods_that_need_nodes_of_two_kinds_are_nominated_whatever_their_order(uids: list[str]) -> None:
+    nodes = []
+    for cpus, gib, counts in ((7_900, 15, (4, 1)), (3_900, 31, (1, 4))):
+        room = Resources.of({"cpu": cpus, "memory": gib << 30, "pods": 110})
+        mine = [one for of, count in zip(TWO_KINDS, counts, strict=True) for one in pods(count, of)]
+        named = tuple(msgspec.structs.replace(one, uid=uids.pop()) for one in mine)
+        nodes.append(OpenNode({ZONE: "a", HOSTNAME: f"node-{cpus}"}, room, room, named))
+    assert needed(nodes, ())
 
 
 def test_equal_pods_need_no_nomination_whenever_their_nodes_open() -> None:

@@ -27,6 +27,7 @@ from provisioner.controllers.core.registration import (
     Registrar,
 )
 from provisioner.kube.client import Client
+from provisioner.scheduling import unaided
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
@@ -229,8 +230,11 @@ def test_pods_that_find_places_by_themselves_are_not_nominated_and_nothing_is_wa
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(workers: Pool, late: bool) -> None:
+def test_pods_that_find_no_place_where_nodes_open_one_by_one_are_nominated(
+    workers: Pool, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two pods of one CPU fit on the first of the nodes, and leave no room there for one of two."""
+    monkeypatch.setattr(unaided, "FEW", 0)
     stage = Stage(workers, nominate="auto")
     for name in ("a", "b"):
         stage.joined(name, ready=not late, more=(pod(f"z-large-of-{name}", cpu="2"),))
