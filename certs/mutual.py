@@ -37,7 +37,7 @@ from certs.store import (
 from provisioner.apis import names as api_names
 from provisioner.apis.core import Secret
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Conflict, Forbidden, NotFound
+from provisioner.kube.errors import Conflict, Forbidden
 from provisioner.kube.resources import SECRETS
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -255,7 +255,8 @@ class MutualRotation:
             CertificateError: the names make no certificate.
         """
         try:
-            server, client = self._get(self._ends.server.secret), self._get(self._ends.client.secret)
+            server = self._client.find(SECRETS, self._ends.server.secret, self._namespace)
+            client = self._client.find(SECRETS, self._ends.client.secret, self._namespace)
         except Forbidden as error:
             self._say(str(error))
             return REST_SECONDS
@@ -272,12 +273,6 @@ class MutualRotation:
             self._carry_out(decision, server, client, now)
         rests = decision.act is Act.REST and not any(_is_under_way(one) for one in (server, client))
         return REST_SECONDS if rests else ROUND_SECONDS
-
-    def _get(self, name: str) -> Secret | None:
-        try:
-            return self._client.get(SECRETS, name, self._namespace)
-        except NotFound:
-            return None
 
     def _half(self, server: Secret | None, client: Secret | None) -> str:
         """What is wrong where one Secret is there without the other, "" where neither is: they are optional."""

@@ -120,9 +120,8 @@ class Records:
         Raises:
             ApiError: the server refused.
         """
-        try:
-            lease = self._client.get(LEASES, RECORDS_LEASE, self._namespace)
-        except NotFound:
+        lease = self._client.find(LEASES, RECORDS_LEASE, self._namespace)
+        if lease is None:
             return []
         now = self._clock.monotonic()
         found = self._roll.look(lease.metadata.annotations, now)

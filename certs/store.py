@@ -21,7 +21,7 @@ from certs.authority import Authority, CertificateError, parse_certificate
 from provisioner.apis.core import Secret
 from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
-from provisioner.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from provisioner.kube.errors import AlreadyExists, Conflict, Forbidden
 from provisioner.kube.resources import SECRETS
 
 CERT_KEY = "tls.crt"
@@ -202,10 +202,7 @@ class SecretStore:
 
     def get(self) -> Secret | None:
         """The Secret as it is on the server, or None."""
-        try:
-            return self._client.get(SECRETS, self.name, self.namespace)
-        except NotFound:
-            return None
+        return self._client.find(SECRETS, self.name, self.namespace)
 
     def create_or_adopt(self, material: Material) -> Secret:
         """Creates the Secret, outside of a cluster; where another replica was faster, its Secret is the answer.

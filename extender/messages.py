@@ -16,7 +16,6 @@ IGNORED_UNREADABLE_PART: Final = "Ignored an unreadable part of an object"
 PLANS_ENDED: Final = "Plans ended"
 FAILED_TO_ANNOTATE_NODE: Final = "Failed to annotate a Node; retrying"
 RELEASED_HOLD: Final = "Released a hold"
-RELEASING_HOLDS_FAILED: Final = "Releasing holds failed; retrying"
 
 # reports.py
 FAILED_TO_SEND_REPORTS: Final = "Failed to send reports; retrying"

@@ -7,7 +7,6 @@ What a former process refused died with it, and its reason may have ended while 
 that a process does when its data is fresh is one such write: every refused pod asks again, and what is refused then is remembered.
 """
 
-import threading
 from typing import Final, Protocol
 
 from extender import messages, metrics
@@ -16,7 +15,8 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import NODES, Resource
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
+from provisioner.support.poller import Poller
 
 TICK_SECONDS: Final = 0.5
 """With a retry this stays well under the 2 s that a pod may wait beyond the TTL."""
@@ -41,19 +41,17 @@ class Releaser:
     def __init__(self, board: Board, client: Patcher) -> None:
         self._board = board
         self._client = client
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="releaser", daemon=True)
+        self._poller = Poller("releaser", self._poll, TICK_SECONDS, first=TICK_SECONDS)
         self._began = False
         self._retry: set[str] = set()
 
     def start(self) -> None:
         """Start the thread; once."""
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping.set()
-        self._thread.join(5.0)
+        self._poller.stop()
 
     def tick(self) -> list[str]:
         """End what is over, touch the nodes that are due; the nodes that were touched."""
@@ -114,11 +112,6 @@ class Releaser:
         _log.info(messages.RELEASED_HOLD, node=name)
         return True
 
-    def _run(self) -> None:
-        pulse = heartbeat.pulse("releaser")
-        while not self._stopping.wait(TICK_SECONDS):
-            pulse.beat()
-            try:
-                self.tick()
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.RELEASING_HOLDS_FAILED)
+    def _poll(self) -> float:
+        self.tick()
+        return TICK_SECONDS

@@ -31,9 +31,6 @@ FAILED_TO_LOOK_UP_IMAGE: Final = (
 )
 FAILED_TO_READ_PULL_SECRET: Final = "Failed to read a pull secret; the registry is asked without it"
 FAILED_TO_GET_ECR_TOKEN: Final = "Failed to get a token for Amazon ECR; the registry is asked without it"
-FAILED_TO_SURVEY_RUNNING_IMAGES: Final = (
-    "Failed to list Nodes or pods; the architectures of running images are not learned"
-)
 FAILED_TO_RELEASE_POD: Final = "Failed to write the architectures of a pod's images to the pod; retrying"
 PODS_ARE_NOT_HELD: Final = (
     "Pods are not held until the architectures of their images are known, because the permission to patch pods is missing "

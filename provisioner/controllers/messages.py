@@ -36,9 +36,6 @@ NO_KARPENTER_BESIDE: Final = "No other Karpenter leads in this cluster"
 CLUSTER_AUTOSCALER_RUNS: Final = "Cluster Autoscaler runs in this cluster; make sure that its node groups and the NodePools are meant for different pods"
 MAY_NOT_READ_LEASES: Final = "Cannot find out whether another autoscaler runs; apply the ClusterRole of this version, which allows getting its Lease"
 
-# poller.py
-POLLING_FAILED: Final = "Polling failed; retrying"
-
 # caches.py
 CLUSTER_STATE_DIFFERS: Final = "The cluster state differs from the watched objects; please report this bug"
 WAITING_FOR_CACHES: Final = "Waiting for caches to sync"
@@ -48,7 +45,6 @@ STOPPED_WITH_WORK_LEFT: Final = "Stopped before all work had finished; the next 
 POD_NOT_BOUND_AS_PLANNED: Final = "Pod was not bound to its planned node"
 PAUSED_LAUNCHING_NODES: Final = "Paused launching nodes for pods that kube-scheduler repeatedly did not bind as planned"
 DAEMONSET_IGNORED: Final = "DaemonSet cannot be read and is ignored until it is corrected"
-HOUSEKEEPING_FAILED: Final = "Housekeeping failed; retrying"
 
 # caches.py
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from provisioner.controllers import messages
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Forbidden, NotFound
+from provisioner.kube.errors import Forbidden
 from provisioner.kube.other_karpenter import OtherKarpenter
 from provisioner.kube.resources import LEASES
 from provisioner.options import Options
@@ -67,7 +67,5 @@ class OtherAutoscalers:
         return LOOK_SECONDS
 
     def _cluster_autoscaler(self) -> bool:
-        try:
-            return bool(self._client.get(LEASES, *CLUSTER_AUTOSCALER).spec.holder_identity)
-        except NotFound:
-            return False
+        found = self._client.find(LEASES, *CLUSTER_AUTOSCALER)
+        return found is not None and bool(found.spec.holder_identity)

@@ -5,7 +5,6 @@ which part carries out what the state wants done.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -49,9 +48,10 @@ from provisioner.state.effects import (
     PodMissed,
     PodSettled,
 )
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
+from provisioner.support.poller import Poller
 from provisioner.support.workers import KeyedQueue
 
 #: What a stop waits for at most; together with the last writes well below the 30 s that Kubernetes gives (`main.STOP_SECONDS`).
@@ -82,7 +82,6 @@ class Controllers:
         calls.pool_again.connect(self._pool_changed)
         self._caches, self._cluster, self._provider = caches, caches.cluster, provider
         self._recorder = recorder
-        self._stop = threading.Event()
         self._writers = wiring.writers(base, calls)
         self._ends = wiring.ends(base, self._writers, uncertain=cloud.is_uncertain)
         self._joining = wiring.joining(base, calls, self._writers, self._ends)
@@ -109,7 +108,13 @@ class Controllers:
                 beside=caches.beside,
             )
         )
-        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping", daemon=True)
+        self._housekeeper = Poller(
+            "housekeeping",
+            self._keep_house,
+            EXPIRE_SECONDS,
+            first=EXPIRE_SECONDS,
+            patience=HOUSEKEEPING_PATIENCE_SECONDS,
+        )
 
     def start(self) -> None:
         """Begin to act on everything that the caches hold."""
@@ -170,7 +175,7 @@ class Controllers:
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
-        self._stop.set()
+        self._housekeeper.stop(0.0)
         if self._observability.observer is not None:
             self._observability.observer.stop()
         stops: tuple[Callable[[], object], ...] = (
@@ -220,7 +225,7 @@ class Controllers:
     # ------------------------------------------------------------------ events to work
 
     def _heard(self, change: Change) -> None:
-        if self._stop.is_set():
+        if self._housekeeper.stopped:
             return
         match change:
             case PodChanged(old=old, new=new):
@@ -364,14 +369,9 @@ class Controllers:
             with contextlib.suppress(Conflict):  # it has changed; the launch asks once more whether it is needed
                 self._writers.claims.delete_unneeded(claim)
 
-    def _keep_house(self) -> None:
-        pulse = heartbeat.pulse("housekeeping", HOUSEKEEPING_PATIENCE_SECONDS)
-        while not self._stop.wait(EXPIRE_SECONDS):
-            pulse.beat()
-            try:
-                self._carry_out(self._cluster.expire())
-                self._joining.nominations.review()
-                self._observability.scheduler_liveness.look()
-                metrics.state(self._cluster.snapshot())
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.HOUSEKEEPING_FAILED)
+    def _keep_house(self) -> float:
+        self._carry_out(self._cluster.expire())
+        self._joining.nominations.review()
+        self._observability.scheduler_liveness.look()
+        metrics.state(self._cluster.snapshot())
+        return EXPIRE_SECONDS

@@ -14,6 +14,7 @@ from provisioner.kube.errors import (
     ApiError,
     ConnectionFailed,
     DecodeError,
+    NotFound,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -158,6 +159,13 @@ class Client:
     def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """Read one object from the server, not from a cache."""
         return _decode(resource, self._send("GET", resource.path(namespace, name)))
+
+    def find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
+        """The same, or None where the server has none."""
+        try:
+            return self.get(resource, name, namespace)
+        except NotFound:
+            return None
 
     def identity(self, resource: Resource[Any], name: str) -> PartialIdentity:
         """Which version of an object without a namespace the server has; nothing but its metadata is sent.

@@ -13,8 +13,9 @@ from typing import Final, Protocol
 
 from provisioner.kube import messages
 from provisioner.kube.errors import ApiError
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 
 PROBE_SECONDS: Final = 10.0
 #: Between the end of a round of probes and the next, however long it took.
@@ -76,23 +77,15 @@ class Prober:
 
     def __init__(self, watches: Iterable[Probed], clock: Clock) -> None:
         self._watches, self._clock = tuple(watches), clock
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch-probes", daemon=True)
+        self._poller = Poller("watch-probes", self.run_once, PROBE_SECONDS, first=PROBE_SECONDS)
 
     def start(self) -> None:
         """Start the thread; once."""
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End it; a question that is under way is left alone."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        pulse = heartbeat.pulse("probes of watches")
-        wait = PROBE_SECONDS
-        while not self._stopping.wait(wait):
-            pulse.beat()
-            wait = self.run_once()
+        self._poller.stop(0.0)
 
     def run_once(self) -> float:
         """Probe each watch; one that fails keeps none of the others from it. Seconds until the next round, which counts from when this one began.
@@ -101,7 +94,7 @@ class Prober:
         """
         began = self._clock.monotonic()
         for watch in self._watches:
-            if self._stopping.is_set():
+            if self._poller.stopped:
                 break
             try:
                 watch.probe()

@@ -4,7 +4,7 @@
 """
 
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -234,6 +234,10 @@ DAEMONSETS = _kind(core.DaemonSet, "daemonsets", namespaced=True, kept=_unlabell
 DEPLOYMENTS = _kind(core.Deployment, "deployments", namespaced=True)
 REPLICASETS = _kind(core.ReplicaSet, "replicasets", namespaced=True)
 STATEFULSETS = _kind(core.StatefulSet, "statefulsets", namespaced=True)
+WORKLOADS = cast(
+    "Mapping[str, Resource[core.Deployment | core.StatefulSet | core.ReplicaSet]]",
+    {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFULSETS, "ReplicaSet": REPLICASETS},
+)
 PDBS = _kind(core.PodDisruptionBudget, "poddisruptionbudgets", namespaced=True, kept=_of_all_pods)
 LEASES = _kind(core.Lease, "leases", namespaced=True)
 STORAGECLASSES = _kind(core.StorageClass, "storageclasses", namespaced=False, api_version="storage.k8s.io/v1")

@@ -18,6 +18,9 @@ MEMORY_USAGE_IS_HIGH: Final = (
     "Memory usage is above 90 % of --memory-limit; raise the container's limit if this persists"
 )
 
+# poller.py
+POLLING_FAILED: Final = "A periodic task failed; retrying"
+
 # workers.py
 RECONCILE_FAILED: Final = "Reconcile failed; retrying"
 CALL_FAILED: Final = "Call failed"

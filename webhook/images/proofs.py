@@ -18,9 +18,9 @@ from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODES, PODS
 from provisioner.kube.survey import Unreadable, surveyed
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
-from webhook import messages
+from provisioner.support.poller import Poller
 
 EVERY_SECONDS: Final = 1800.0
 FIRST_SECONDS: Final = 5.0
@@ -75,7 +75,7 @@ class Proofs:
         self._client = client
         self._lock = threading.Lock()
         self._seen: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
-        self._stopping = threading.Event()
+        self._poller = Poller("running-images", self._poll, EVERY_SECONDS, expected=(ApiError,), first=FIRST_SECONDS)
 
     def __len__(self) -> int:
         """The digests that were seen to run, of each namespace."""
@@ -98,11 +98,11 @@ class Proofs:
 
     def start(self) -> None:
         """Look in a thread, now and again."""
-        threading.Thread(target=self._run, name="running-images", daemon=True).start()
+        self._poller.start()
 
     def stop(self) -> None:
         """Look no more."""
-        self._stopping.set()
+        self._poller.stop(0.0)
 
     def survey(self) -> None:
         """Look once.
@@ -118,7 +118,7 @@ class Proofs:
         }
         pods = surveyed(self._client, PODS, decode=_pod, field_selector="status.phase=Running", page=PAGE)
         for pod in pods:
-            if self._stopping.is_set():
+            if self._poller.stopped:
                 return
             if isinstance(pod, Unreadable) or not (architecture := nodes.get(pod.spec.node_name, "")):
                 continue
@@ -126,14 +126,6 @@ class Proofs:
                 if container.ready:
                     self.see(pod.metadata.namespace, container.image_id, architecture)
 
-    def _run(self) -> None:
-        pulse = heartbeat.pulse("thread running-images")
-        wait = FIRST_SECONDS
-        while not self._stopping.wait(wait):
-            pulse.beat()
-            try:
-                self.survey()
-            except ApiError as error:
-                _log.warning(messages.FAILED_TO_SURVEY_RUNNING_IMAGES, error=str(error))
-            pulse.rest()
-            wait = EVERY_SECONDS
+    def _poll(self) -> float:
+        self.survey()
+        return EVERY_SECONDS

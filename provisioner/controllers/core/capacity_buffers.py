@@ -14,7 +14,7 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.buffer import ACTIVE_CAPACITY, CapacityBuffer
 from provisioner.apis.conditions import set_alone
-from provisioner.apis.core import Deployment, PodTemplateSpec, ReplicaSet, StatefulSet
+from provisioner.apis.core import PodTemplateSpec
 from provisioner.apis.pods import Pod
 from provisioner.apis.stamping import Facts
 from provisioner.apis.templates import Admission, owned
@@ -159,21 +159,21 @@ class CapacityBuffers:
     def _template(self, buffer: CapacityBuffer) -> Template:
         spec, namespace = buffer.spec, buffer.metadata.namespace
         if spec.pod_template_ref is not None:
-            try:
-                found = self._client.get(resources.PODTEMPLATES, spec.pod_template_ref.name, namespace)
-            except NotFound:
-                raise ResolutionError(
-                    "PodTemplateNotFound", messages.pod_template_not_found(spec.pod_template_ref.name)
-                ) from None
+            found = self._client.find(resources.PODTEMPLATES, spec.pod_template_ref.name, namespace)
+            if found is None:
+                text = messages.pod_template_not_found(spec.pod_template_ref.name)
+                raise ResolutionError("PodTemplateNotFound", text)
             return Template(found.template, found.metadata.name, found.metadata.generation)
         reference = spec.scalable_ref
         if reference is None or reference.api_group not in ("", "apps"):
             raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
-        try:
-            workload = self._workload(reference.kind, reference.name, namespace)
-        except NotFound:
+        resource = resources.WORKLOADS.get(reference.kind)
+        if resource is None:
+            raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
+        workload = self._client.find(resource, reference.name, namespace)
+        if workload is None:
             text = messages.workload_not_found(reference.kind, reference.name)
-            raise ResolutionError("ScalableRefNotFound", text) from None
+            raise ResolutionError("ScalableRefNotFound", text)
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
         made, generation = workload.spec, workload.metadata.generation
         template = owned(made.template, reference.kind)
@@ -192,17 +192,6 @@ class CapacityBuffers:
             with self._lock:
                 self._defaults, self._defaults_read = known, now
         return replace(facts, defaults=known)
-
-    def _workload(self, kind: str, name: str, namespace: str) -> Deployment | StatefulSet | ReplicaSet:
-        match kind:
-            case "Deployment":
-                return self._client.get(resources.DEPLOYMENTS, name, namespace)
-            case "StatefulSet":
-                return self._client.get(resources.STATEFULSETS, name, namespace)
-            case "ReplicaSet":
-                return self._client.get(resources.REPLICASETS, name, namespace)
-            case _:
-                raise ResolutionError("ScalableRefNotFound", messages.SCALABLE_REF_UNKNOWN)
 
     # ------------------------------------------------------------------ status
 

@@ -19,12 +19,13 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import INTERRUPTED_SECONDS, Postponed, never
+from provisioner.controllers.poller import Poller
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import StillRunningError, run_parallel
@@ -72,19 +73,14 @@ class Interruptions:
         self._planned_at: dict[str, float] = {}
         self._busy: set[str] = set()  # keys of steps that have no answer yet
         self._locks = tuple(threading.Lock() for _ in range(16))
-        self._stop = threading.Event()
-        self._marked = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="interruption", daemon=True)
+        self._poller = Poller("interruption", self._pass, POLL_SECONDS)
 
     def start(self) -> None:
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End the loop after the pass that is under way."""
-        self._stop.set()
-        self._marked.set()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        self._poller.stop(10.0)
 
     def mark(self, claim: NodeClaim, interruption: Interruption, *, moved: bool = False) -> bool:
         """Write on a claim what will become of its instance, together with what is known already.
@@ -120,7 +116,7 @@ class Interruptions:
             evicts=wanted.evicts,
             ends=wanted.ends,
         )
-        self._marked.set()
+        self._poller.wake()
         return True
 
     def _earlier(self, known: Interruption | None, than: Interruption) -> bool:
@@ -142,18 +138,8 @@ class Interruptions:
         _log.info(messages.INTERRUPTION_CANCELED, nodeclaim=claim.name, reason=known.reason)
         return True
 
-    def _loop(self) -> None:
-        wait = 0.0
-        pulse = heartbeat.pulse("interruption")
-        while not self._stop.is_set():
-            pulse.beat()
-            self._marked.wait(wait)
-            self._marked.clear()
-            try:
-                wait = BUSY_SECONDS if self.run_once().close else POLL_SECONDS
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                wait = POLL_SECONDS
-                _log.exception(messages.HANDLING_INTERRUPTIONS_FAILED)
+    def _pass(self) -> float:
+        return BUSY_SECONDS if self.run_once().close else POLL_SECONDS
 
     def run_once(self) -> InterruptionDecision:
         """One pass over one snapshot."""

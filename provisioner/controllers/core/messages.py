@@ -881,7 +881,6 @@ PROVISIONING_FAILED: Final = "Provisioning failed; retrying with the same pods"
 # interruption.py
 INSTANCE_IS_BEING_INTERRUPTED: Final = "Instance is being interrupted"
 INTERRUPTION_CANCELED: Final = "Interruption was canceled"
-HANDLING_INTERRUPTIONS_FAILED: Final = "Handling interruptions failed; retrying"
 FAILED_TO_HANDLE_INTERRUPTED_NODECLAIM: Final = "Failed to handle an interrupted NodeClaim; retrying"
 TAINTED_INTERRUPTED_NODE: Final = "Tainted an interrupted Node"
 TERMINATING_INTERRUPTED_NODECLAIM: Final = "Terminating an interrupted NodeClaim"

@@ -331,11 +331,8 @@ class ShareRepair:
         return found if found.metadata.uid == group.owner.uid else None
 
     def _deployment(self, above: OwnerReference, namespace: str) -> Deployment | None:
-        try:
-            found = self._client.get(resources.DEPLOYMENTS, above.name, namespace)
-        except NotFound:
-            return None
-        return found if found.metadata.uid == above.uid else None
+        found = self._client.find(resources.DEPLOYMENTS, above.name, namespace)
+        return found if found is not None and found.metadata.uid == above.uid else None
 
     def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[Member]:
         now, budgets, pause = self._clock.now(), PodBudgets(self._budgets()), self._pause()

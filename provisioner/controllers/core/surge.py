@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from provisioner.apis.core import Deployment, ReplicaSet, StatefulSet
+from provisioner.apis.core import Deployment
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import OwnerReference
@@ -176,15 +176,11 @@ class Surges:
 
     def _read(self, owner: OwnerReference, pod: Pod) -> tuple[bool, OwnerReference | None]:
         """Whether an owner asks, and the Deployment that it is of. A ReplicaSet has the annotations of its Deployment."""
-        found: ReplicaSet | StatefulSet
+        resource = resources.WORKLOADS.get(owner.kind)
+        if resource is None or owner.kind == "Deployment":
+            return False, None
         try:
-            match owner.kind:
-                case "ReplicaSet":
-                    found = self._client.get(resources.REPLICASETS, owner.name, pod.namespace)
-                case "StatefulSet":
-                    found = self._client.get(resources.STATEFULSETS, owner.name, pod.namespace)
-                case _:
-                    return False, None
+            found = self._client.get(resource, owner.name, pod.namespace)
         except (NotFound, Forbidden, DecodeError):
             return False, None
         if found.metadata.uid != owner.uid or not asks(found.metadata.annotations):

@@ -230,13 +230,9 @@ class AwsCloud:
         where = self.settings.discounts
         if not where.startswith(CONFIG_MAP):
             return Path(where).read_text(encoding="utf-8") if where else ""
-        try:
-            found = self.client.get(
-                resources.CONFIGMAPS, where.removeprefix(CONFIG_MAP), self.settings.system_namespace
-            )
-        except NotFound:
-            return ""
-        return discounts.text_of(found.data, where)
+        name = where.removeprefix(CONFIG_MAP)
+        found = self.client.find(resources.CONFIGMAPS, name, self.settings.system_namespace)
+        return "" if found is None else discounts.text_of(found.data, where)
 
     def _prefixes(self) -> bool:
         try:

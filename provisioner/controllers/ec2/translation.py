@@ -142,11 +142,10 @@ class Translator:
 
     def _hindrance(self) -> tuple[str, datetime | None]:
         """Why nothing is translated, and since when the component is there; None for not at all."""
-        try:
-            since = self._client.get(resources.CONFIGMAPS, MARKER, self._namespace).metadata.creation_timestamp
-        except NotFound:
+        found = self._client.find(resources.CONFIGMAPS, MARKER, self._namespace)
+        if found is None:
             return messages.component_is_missing(self._namespace, MARKER), None
-        return self._beside(), since
+        return self._beside(), found.metadata.creation_timestamp
 
     def _one(self, old: OldObject, problem: str, since: datetime, templates: Mapping[str, Document]) -> None:
         try:

@@ -15,8 +15,9 @@ from provisioner.apis.core import ConfigMap
 from provisioner.cloudprovider.aws.market import messages
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.resources import CONFIGMAPS, Resource
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 from provisioner.values import jsontext
 
 MANAGER: Final = "dovetail"
@@ -85,19 +86,19 @@ class Keeper:
         self._lock = threading.Lock()
         self._restored: set[str] = set()
         self._written: dict[str, Mapping[str, str]] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="aws-keeper", daemon=True)
+        self._started = False
+        self._poller = Poller("aws-keeper", self._poll, _SAVE_SECONDS, first=_SAVE_SECONDS)
 
     def start(self) -> None:
         """Read what was kept, then keep what changes, in a thread."""
         self.restore()
-        self._thread.start()
+        self._started = True
+        self._poller.start()
 
     def stop(self) -> None:
         """Keep what changed last, and end."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(5.0)
+        self._poller.stop()
+        if self._started:
             self.save()
 
     def restore(self) -> None:
@@ -113,11 +114,9 @@ class Keeper:
                 if table.name in self._restored or self._restore(table):
                     self._save(table)
 
-    def _loop(self) -> None:
-        pulse = heartbeat.pulse("aws-keeper")
-        while not self._stop.wait(_SAVE_SECONDS):
-            pulse.beat()
-            self.save()
+    def _poll(self) -> float:
+        self.save()
+        return _SAVE_SECONDS
 
     def _restore(self, table: Table) -> bool:
         found: list[Mapping[str, str]] = []

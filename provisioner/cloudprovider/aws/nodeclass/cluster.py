@@ -7,7 +7,6 @@ Differs: the CIDR of Services comes from the API server where EKS does not know 
 
 import base64
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,8 +20,9 @@ from provisioner.cloudprovider.errors import CloudError
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 from provisioner.values import jsontext
 
 REFRESH_SECONDS: Final = 300.0
@@ -152,8 +152,7 @@ class ClusterFacts:
         self._aws, self._client, self._settings, self._clock = aws, client, settings, clock
         self._sources = Sources(dns=None, cidr=None, authority=authority)
         self._failures: dict[str, str] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cluster-facts", daemon=True)
+        self._poller = Poller("cluster-facts", self._poll, RETRY_SECONDS)
 
     def __repr__(self) -> str:
         return f"<ClusterFacts {self._settings.cluster_name} from {self._sources!r}>"
@@ -201,23 +200,14 @@ class ClusterFacts:
 
     def start(self) -> None:
         """Begin to ask, at once and then every five minutes."""
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """Ask no more."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(5.0)
+        self._poller.stop()
 
-    def _run(self) -> None:
-        wait, pulse = 0.0, heartbeat.pulse("cluster facts")
-        while not self._stopping.wait(wait):
-            pulse.beat()
-            try:
-                wait = REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.FAILED_TO_REFRESH_CLUSTER_SETTINGS)
-                wait = RETRY_SECONDS
+    def _poll(self) -> float:
+        return REFRESH_SECONDS if self.refresh() else RETRY_SECONDS
 
     def _wants_eks(self) -> bool:
         """Its version may change, everything else of it does not."""

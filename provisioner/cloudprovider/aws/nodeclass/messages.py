@@ -250,9 +250,6 @@ def dry_run_failed(action: str, failure: str) -> str:
 
 # cluster.py
 DISCOVERED_CLUSTER: Final = "Discovered the cluster"
-FAILED_TO_REFRESH_CLUSTER_SETTINGS: Final = (
-    "Failed to refresh the discovered cluster settings; keeping the previous ones"
-)
 FAILED_TO_DISCOVER_CLUSTER: Final = "Failed to discover the cluster; retrying"
 
 # profiles.py

@@ -328,7 +328,7 @@ def test_the_loop_ends_when_it_is_told_to(workers: Pool) -> None:
     stage = Stage(workers)
     stage.interruptions.start()
     stage.interruptions.stop()
-    assert not stage.interruptions._thread.is_alive()
+    assert "interruption" not in {one.name for one in threading.enumerate()}
 
 
 def test_one_node_whose_write_hangs_holds_up_no_other(workers: Pool) -> None:

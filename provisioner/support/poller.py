@@ -1,0 +1,74 @@
+"""Calls a function again and again at an interval, in a thread of its own."""
+
+import threading
+from collections.abc import Callable
+
+from provisioner.support import heartbeat, logs, messages
+
+_log = logs.get_logger(__name__)
+
+
+class Poller:
+    """One thread that calls a function until it is stopped.
+
+    Args:
+        name: of the thread, and in the log.
+        poll: does the work; seconds until it should be done again.
+        retry: seconds after a failure.
+        expected: what `poll` may raise without its trace being of use to anybody.
+        first: seconds before the first round.
+        patience: see `heartbeat.Pulse`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        poll: Callable[[], float],
+        retry: float = 10.0,
+        *,
+        expected: tuple[type[Exception], ...] = (),
+        first: float = 0.0,
+        patience: float = heartbeat.PATIENCE_SECONDS,
+    ) -> None:
+        self._name, self._poll, self._retry, self._first = name, poll, retry, first
+        self._expected, self._patience = expected, patience
+        self._wake = threading.Event()
+        self.stopped = False
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Begin the next round at once."""
+        self._wake.set()
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Begin no other round; the one under way is given so many seconds."""
+        self.stopped = True
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(patience)
+
+    def once(self) -> float:
+        """One round; seconds until the next one, whatever happened."""
+        try:
+            return self._poll()
+        except self._expected as error:
+            _log.warning(messages.POLLING_FAILED, what=self._name, error=str(error))
+        except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
+            _log.exception(messages.POLLING_FAILED, what=self._name)
+        return self._retry
+
+    def _loop(self) -> None:
+        wait = self._first
+        pulse = heartbeat.pulse(self._name, self._patience)
+        pulse.rest()
+        while True:
+            self._wake.wait(wait)
+            self._wake.clear()
+            if self.stopped:
+                return
+            pulse.beat()
+            wait = self.once()
+            pulse.rest()
