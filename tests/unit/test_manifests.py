@@ -401,6 +401,7 @@ LEASE_VERBS = ("get", "create", "patch")
 
 CLIENT_VERBS = {
     "get": ("get",),
+    "find": ("get",),
     "list": ("list",),
     "survey": ("list",),
     "create": ("create",),
