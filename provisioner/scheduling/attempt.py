@@ -23,7 +23,7 @@ from provisioner.scheduling.places import Account, Place, Reservations, take_off
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.setting import LOOKED_UP_A_STEP, Setting, Work
-from provisioner.scheduling.topology import Axis, HostCounter, Scope, Topology, above, uneven
+from provisioner.scheduling.topology import Axis, HostCounter, Scope, Topology, above, axes_of, uneven
 from provisioner.scheduling.topology_plan import Counter as AnyCounter
 from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
@@ -656,8 +656,7 @@ def scope_of(
             )
     if company:
         counts.update(guards_of(company, {id(one.facts.pod): one.facts.pod for one in classes}.values(), namespaces))
-    keys = {count.key for count in counts if not count.on_hosts}
-    keys.update(*{count.eligibility.keys for count in counts if count.eligibility is not None})
+    keys = axes_of(counts)
     scope = Scope(bins, census, namespaces, counts, lingering)
     named = _named_values(ladders, keys)
     for key in sorted(keys):

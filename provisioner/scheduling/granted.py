@@ -1,6 +1,6 @@
 """What scheduling's answer gave its pods, as demands: whoever looks for cheaper nodes gives up no wish that was granted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,8 +8,9 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
+from provisioner.scheduling.attempt import ladders_of, skews_of
 from provisioner.scheduling.classes import PodClass
-from provisioner.scheduling.demands import Demand
+from provisioner.scheduling.demands import Count, Demand
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.offers import PreparedPool
 from provisioner.scheduling.prepared import Prepared
@@ -77,8 +78,9 @@ class Granted:
         return self._keys(self.of[pod.uid])
 
     def about(self, setting: Setting) -> "Granted":
-        """Another question about some of the pods that are on new nodes, with the same demands."""
-        demanding, of = _demanding(setting, {uid: one.ladder for uid, one in self.of.items()})
+        """Another question about some of the pods that are on new nodes, with the same demands; what is counted here is counted there."""
+        counted = self.setting.scope.index.numbers
+        demanding, of = _demanding(setting, {uid: one.ladder for uid, one in self.of.items()}, counted)
         return replace(self, setting=demanding, of=of)
 
 
@@ -130,8 +132,13 @@ def _meets(claim: PlannedClaim, offer: PreparedPool, one: PodClass, demand: Dema
     )
 
 
-def _demanding(setting: Setting, ladders: Mapping[str, tuple[Demand, ...]]) -> tuple[Setting, dict[str, PodClass]]:
-    """The question in which pods have these ladders, by UID, and the classes that they are then of; others keep their own."""
+def _demanding(
+    setting: Setting, ladders: Mapping[str, tuple[Demand, ...]], counted: Collection[Count] = ()
+) -> tuple[Setting, dict[str, PodClass]]:
+    """The question in which pods have these ladders, by UID, and the classes that they are then of; others keep their own.
+
+    Pods are not counted, and so keep no zone, for wishes that none of them has any more. `counted`: is counted all the same.
+    """
     classes: list[PodClass] = []
     needs = {}
     found: dict[str, PodClass] = {}
@@ -144,4 +151,9 @@ def _demanding(setting: Setting, ladders: Mapping[str, tuple[Demand, ...]]) -> t
             classes.append(part)
             needs[part] = setting.needs[one]
             found.update(dict.fromkeys([pod.uid for pod in pods if pod.uid in ladders], part))
-    return replace(setting, classes=classes, needs=needs), found
+    wished = {count for one in setting.classes for count in one.counts if not count.owners}
+    of_daemons = [(*one.near, *one.relations.apart) for one in setting.company]
+    given_up = wished.difference(counted, *of_daemons, *[one.counts for one in classes])
+    scope = setting.scope.without(given_up) if given_up else setting.scope
+    skews = skews_of(ladders_of(classes))
+    return replace(setting, classes=classes, needs=needs, scope=scope, skews=skews, pending={}), found

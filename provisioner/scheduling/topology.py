@@ -332,11 +332,20 @@ class Scope:
         self.empty: Final = not self.index.numbers
         self._bins: Final = bins
         self._census: Final = census
+        self._lingering: Final = lingering
         eligible = {count.eligibility: 0 for count in self.index.numbers if count.eligibility is not None}
         self.eligible: Final = {one: bins.eligible(one) & ~(lingering if _ruled_out(one) else 0) for one in eligible}
         self._including: Final[dict[LabelSet, list[Count]]] = {}
         self._spots: Final[dict[Count, Spots]] = {}
         self._sums: Final[dict[Count, list[int] | None]] = {}
+
+    def without(self, some: Collection[Count]) -> "Scope":
+        """The same question where some things need not be counted."""
+        counts = [count for count in self.index.numbers if count not in some]
+        found = Scope(self._bins, self._census, self.namespaces, counts, self._lingering)
+        keys = axes_of(counts)
+        found.axes.update((key, axis) for key, axis in self.axes.items() if key in keys)
+        return found
 
     def including(self, pod: LabelSet) -> list[Count]:
         """The counts that mean a pod with these labels."""
@@ -374,6 +383,14 @@ class Scope:
                 if domain >= 0:
                     sums[domain] += pods
         return sums
+
+
+def axes_of(counts: Iterable[Count]) -> set[str]:
+    """The labels over which pods are counted, and those that say whose pods are, but for the hostname."""
+    keys: set[str] = set()
+    for count in counts:
+        keys.update(() if count.on_hosts else (count.key,), () if count.eligibility is None else count.eligibility.keys)
+    return keys
 
 
 def _ruled_out(eligibility: Eligibility) -> bool:

@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.core import Affinity, NodeAffinity, PreferredSchedulingTerm
+from provisioner.apis.core import (
+    Affinity,
+    NodeAffinity,
+    PodAffinity,
+    PreferredSchedulingTerm,
+    WeightedPodAffinityTerm,
+)
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import mending
+from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Packing, Pool
 from provisioner.scheduling.result import Result
 from tests.support import problems
-from tests.support.problems import app, node, of_app, pod, pool, problem, spread, term
+from tests.support.problems import app, meant, node, of_app, pod, pool, problem, spread, term
 
 instance_type = functools.partial(problems.instance_type, zones=("a", "b", "c"))
 TYPES = (instance_type("two", "2", "8Gi", 0.2), instance_type("four", "4", "16Gi", 0.4))
@@ -25,6 +32,13 @@ ON_DEMAND = (names.CAPACITY_TYPE_LABEL, "In", ("on-demand",))
 WISHES_ON_DEMAND = {
     "affinity": Affinity(
         node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(weight=9, preference=term(ON_DEMAND)),))
+    )
+}
+WISHES_APART = {
+    "affinity": Affinity(
+        pod_anti_affinity=PodAffinity(
+            preferred=(WeightedPodAffinityTerm(weight=9, pod_affinity_term=meant(names.ZONE_LABEL, app("web"))),)
+        )
     )
 }
 SOFTLY = {"topology_spread_constraints": (spread(names.ZONE_LABEL, app("web"), when_unsatisfiable="ScheduleAnyway"),)}
@@ -140,3 +154,12 @@ def test_pairs_of_claims_are_looked_at_within_a_bound(monkeypatch: pytest.Monkey
     monkeypatch.setattr(mending, "split_little", never)
     assert len(list(mending._choices(result.claims * 200))) == 400, "each by itself"
     assert looked == mending._MOST_PAIRS < 400 * 399 // 2
+
+
+def test_a_wish_that_none_of_the_pods_has_ties_them_to_no_zone() -> None:
+    """They need not be counted for it, so whoever looks for cheaper nodes may ask for them anywhere."""
+    together = (spot("two", "800m", "800m"), spot("two", "800m", "800m", zone="b"))
+    prepared, result = planned(Case(together, (), more=WISHES_APART))
+    grants = granted(prepared, prepared.setting(result.placed), result)
+    assert grants is not None
+    assert not any(grants.counted(one) for one in result.placed)
