@@ -27,7 +27,7 @@ from provisioner.planning.model import Market, Model, Node, Vector, models_of
 from provisioner.planning.patterns import Counts, arrays_of, weights_of
 from provisioner.planning.prices import Prices, prices_of
 from provisioner.planning.search import Fleet, NoPlaceError, Search
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, weighed
 from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.prepared import Prepared
@@ -46,7 +46,6 @@ _SCARCE_DIVES: Final = (1.0, 3.0)
 """How much scarce pods count in further dives, which place them first."""
 _DONE: Final = 1.001
 """An answer that costs so much of the bound is not improved any more."""
-_EPSILON: Final = 1e-9  # USD per hour
 
 SCHEDULING: Final = "scheduling"
 _MOVED: Final = "moved"
@@ -103,7 +102,7 @@ def propose(
     setting = prepared.setting([pod for pod in pods if pod.uid in placed])
     own = granted(prepared, setting, result)
     setting = setting if own is None else own.setting
-    best = weighed(prepared, result.claims) - _EPSILON
+    best = weighed(prepared, result.claims) - EPSILON_USD
     proposal = Proposal(0.0)
     for plain in models_of(setting, result):
         prices = prices_of(plain.market)
@@ -281,7 +280,7 @@ class _Stages:
         best, stage = min(fleets, key=lambda entry: entry[0].usd)
         if iterations and not self._done(fleets):
             other = search.ruin(best, iterations, least=max(self.least, self.usd_at_least) * _DONE)
-            if other.usd < best.usd - _EPSILON:
+            if other.usd < best.usd - EPSILON_USD:
                 best, stage = other, "recreate"
         return self._nodes(best), stage, search.steps
 

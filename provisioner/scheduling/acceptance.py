@@ -11,7 +11,8 @@ from provisioner.scheduling.result import PlannedClaim, Result
 
 NEAR: Final = 1.005
 """Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
-_EPSILON: Final = 1e-9  # USD per hour
+EPSILON_USD: Final = 1e-9
+"""USD per hour: by less than this no fleet is cheaper than another."""
 
 
 def is_near(result: Result) -> bool:
@@ -47,7 +48,7 @@ def taken(
     if not verdict.legal:
         return result, verdict.faults
     found = replace(result, claims=(*kept, *claims[len(kept) :]))
-    better = weighed(prepared, found.claims) < weighed(prepared, result.claims) - _EPSILON
+    better = weighed(prepared, found.claims) < weighed(prepared, result.claims) - EPSILON_USD
     return (found if better and found.usd_per_hour <= result.usd_per_hour else result), ()
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, weighed
 from provisioner.scheduling.becoming import labels_of, opened, taints_of
 from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, designed
@@ -34,7 +34,6 @@ _MOST_PLACED: Final = 4_000
 _MOST_MORE: Final = 3
 _MOST_COVERS: Final = 4
 """Nodes beside those that are the same everywhere, and choices of them."""
-_EPSILON: Final = 1e-9  # USD per hour
 
 
 class _Kind(NamedTuple):
@@ -85,8 +84,8 @@ def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] 
         found = replace(result, claims=(*kept, *claims[len(kept) :]))
         if (
             not verdict.legal
-            or weighed(prepared, found.claims) > weighed(prepared, result.claims) + _EPSILON
-            or found.usd_per_hour > result.usd_per_hour + _EPSILON
+            or weighed(prepared, found.claims) > weighed(prepared, result.claims) + EPSILON_USD
+            or found.usd_per_hour > result.usd_per_hour + EPSILON_USD
         ):
             continue
         count = nominated(found.claims, running)
@@ -119,7 +118,7 @@ class _Balancing:
         self._zones: Final = sorted({one.planned_zone for one in again})
         hosts = any(one.topology_key == names.HOSTNAME_LABEL for pod in self._pods for one in pod.shape.spread)
         self._groups: Final = self._zones * (max(1, len(again) // len(self._zones)) if hosts else 1)
-        self._budget: Final = budget + _EPSILON
+        self._budget: Final = budget + EPSILON_USD
         self._demand: Final = Resources.total(pod.shape.requests for pod in self._pods).amounts_of(
             self._offer.dimensions.names
         )

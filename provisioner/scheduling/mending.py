@@ -12,7 +12,7 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, weighed
 from provisioner.scheduling.balancing import balanced
 from provisioner.scheduling.becoming import filled
 from provisioner.scheduling.granted import Granted, granted
@@ -28,7 +28,6 @@ _MOST_PLACED: Final = 8_000
 """Pods that are placed or judged, each time anew."""
 _MOST_PAIRS: Final = 20_000
 """Of claims that are looked at: all of two hundred."""
-_EPSILON: Final = 1e-9  # USD per hour
 
 
 def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = bool) -> Result:
@@ -47,7 +46,7 @@ def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = 
     found = _mended(prepared, result, expired)
     while (other := balanced(prepared, found, expired=expired)) is not found:
         found = _mended(prepared, other, expired)
-        if found.usd_per_hour > other.usd_per_hour - _EPSILON:
+        if found.usd_per_hour > other.usd_per_hour - EPSILON_USD:
             return other
     return found
 
@@ -111,7 +110,7 @@ class _Mending:
         found = cheapest(rest, found, grants=grants)
         weight = {pod.uid: self._weights[one.pool] for one in some for pod in one.pods}
         lighter = any(self._weights[new.pool] < weight[pod.uid] for new in found.claims for pod in new.pods)
-        saves = weighed(rest, found.claims) < weighed(rest, some) - _EPSILON
+        saves = weighed(rest, found.claims) < weighed(rest, some) - EPSILON_USD
         return found if saves and not lighter else None
 
     def _taken(self, claims: Sequence[PlannedClaim], found: Result) -> bool:
@@ -129,7 +128,7 @@ class _Mending:
             return False
         result = replace(self.result, claims=(*same, *made[len(same) :]))
         if (
-            weighed(self._prepared, result.claims) >= weighed(self._prepared, self.result.claims) - _EPSILON
+            weighed(self._prepared, result.claims) >= weighed(self._prepared, self.result.claims) - EPSILON_USD
             or result.usd_per_hour > self.result.usd_per_hour
         ):
             return False

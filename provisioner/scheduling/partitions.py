@@ -19,7 +19,7 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, weighed
 from provisioner.scheduling.classes import PodClass, said
 from provisioner.scheduling.filters import TRIVIAL, Term
 from provisioner.scheduling.finishing import expected_usd
@@ -51,7 +51,6 @@ _MOST_JUDGED: Final = 600
 _MOST_SAID: Final = 512
 """Elements of the lists by which all pods together say where they may run; with more, each judgement is dear."""
 _NOWHERE: Final = float("inf")
-_EPSILON: Final = 1e-9  # USD per hour
 
 
 def are_few(prepared: Prepared, result: Result) -> bool:
@@ -118,14 +117,14 @@ def cheapest(
     if not search.worth_it:
         return result
     judged = max(1, _MOST_JUDGED // len(pods))
-    for blocks in itertools.islice(search.partitions(least - _EPSILON, most), judged):
+    for blocks in itertools.islice(search.partitions(least - EPSILON_USD, most), judged):
         design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
         verdict, claims = prepared.settle(design, grants.setting)
         if not verdict.legal:
             continue
         found = replace(result, claims=(*kept, *claims[len(kept) :]))
         if (
-            weighed(prepared, found.claims[len(kept) :]) < least - _EPSILON
+            weighed(prepared, found.claims[len(kept) :]) < least - EPSILON_USD
             and found.usd_per_hour <= result.usd_per_hour
             and (not leaving or prepared.judge(design_of(found), gone=leaving).legal)
         ):

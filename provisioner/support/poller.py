@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 from provisioner.support import heartbeat, logs, messages
 
@@ -11,14 +12,19 @@ _log = logs.get_logger(__name__)
 class Poller:
     """One thread that calls a function until it is stopped.
 
+    Attributes:
+        EXPECTED: what every `poll` may raise without its trace being of use to anybody.
+
     Args:
         name: of the thread, and in the log.
         poll: does the work; seconds until it should be done again.
         retry: seconds after a failure.
-        expected: what `poll` may raise without its trace being of use to anybody.
+        expected: what this `poll` may raise besides.
         first: seconds before the first round.
         patience: see `heartbeat.Pulse`.
     """
+
+    EXPECTED: ClassVar[tuple[type[Exception], ...]] = ()
 
     def __init__(
         self,
@@ -31,7 +37,7 @@ class Poller:
         patience: float = heartbeat.PATIENCE_SECONDS,
     ) -> None:
         self._name, self._poll, self._retry, self._first = name, poll, retry, first
-        self._expected, self._patience = expected, patience
+        self._expected, self._patience = (*self.EXPECTED, *expected), patience
         self._wake = threading.Event()
         self.stopped = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)

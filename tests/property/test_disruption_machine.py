@@ -6,7 +6,7 @@ What decides is real, from the orchestrator to the queue of commands, on frozen 
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -551,14 +551,22 @@ def guarded_drain() -> tuple[DisruptionMachine, str]:
     return life, node
 
 
-def test_a_drain_ends_at_a_limit_that_exactly_one_node_fits() -> None:
-    life, node = guarded_drain()
+def drained(life: DisruptionMachine, going: Collection[str]) -> timedelta:
+    """Deletes the claims of these nodes and drains them, whatever that takes: they are gone, and no pod waits. How long the last pod to start took."""
     at = life.at
-    at.delete_claim(node)
+    for node in going:
+        at.delete_claim(node)
+    began = at.clock.now()
     at.drain_at_the_limit()
     life.every_promise_is_kept()
-    assert node not in at.nodes()
+    assert not set(going) & set(at.nodes())
     assert not at.waiting()
+    return max((one.start_time or NOON) - began for one in at.pods.values())
+
+
+def test_a_drain_ends_at_a_limit_that_exactly_one_node_fits() -> None:
+    life, node = guarded_drain()
+    drained(life, [node])
 
 
 def test_a_drain_ends_where_money_is_left_for_those_alone_that_wait() -> None:
@@ -591,15 +599,7 @@ def test_a_drain_ends_whose_pods_may_change_the_zone_together_and_not_one_by_one
     going = [one for one in at.nodes() if at.on(one)]
     at.add_node(POOLS[1], "large", "a")
     at.guard("web", 1)
-    for node in going:
-        at.delete_claim(node)
-    began = at.clock.now()
-    at.drain_at_the_limit()
-    life.every_promise_is_kept()
-    assert not set(going) & set(at.nodes())
-    assert not at.waiting()
-    took = max((one.start_time or NOON) - began for one in at.pods.values())
-    assert took < timedelta(seconds=MINUTE), "nobody waits for pods that may not leave"
+    assert drained(life, going) < timedelta(seconds=MINUTE), "nobody waits for pods that may not leave"
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["alone", "while another pod waits"])
@@ -620,14 +620,7 @@ def test_pods_that_leave_one_after_another_get_one_node_where_each_may_be_bound_
         at.guard(one, 1)
     if waits:
         at.create("web")
-    for node in going:
-        at.delete_claim(node)
-    began = at.clock.now()
-    at.drain_at_the_limit()
-    life.every_promise_is_kept()
-    assert not set(going) & set(at.nodes())
-    assert not at.waiting()
-    assert max((one.start_time or NOON) - began for one in at.pods.values()) < timedelta(seconds=MINUTE)
+    assert drained(life, going) < timedelta(seconds=MINUTE)
     assert at.seen["replacements"] <= 1 + waits
 
 

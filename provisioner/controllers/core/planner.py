@@ -9,7 +9,7 @@ from provisioner.apis import names
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner_process import PlannerProcess, Refusal, Reply
 from provisioner.planning.protocol import ROUNDS, SEED, ProtocolError, proposed
-from provisioner.scheduling.acceptance import is_near, taken
+from provisioner.scheduling.acceptance import EPSILON_USD, is_near, taken
 from provisioner.scheduling.judging import Fault
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.partitions import MOST_PODS, are_few
@@ -23,7 +23,6 @@ LEAST_SECONDS: Final = 0.3
 """Where no more of the batch's time remains, its nodes are launched as scheduling has them."""
 SEARCH_SHARE: Final = 0.6
 """Of a batch's time, for the search; the rest is for the question, the answer and the judge."""
-_EPSILON: Final = 1e-9  # USD per hour
 _log = logs.get_logger(__name__)
 
 
@@ -145,7 +144,7 @@ class Planner:
             _log.exception(messages.SEARCH_FAILED)
             self._process.distrust(messages.PLANNER_NOT_ASKED)
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED
-        if found.usd_per_hour > result.usd_per_hour + _EPSILON:
+        if found.usd_per_hour > result.usd_per_hour + EPSILON_USD:
             raise AssertionError("a plan that is dearer than the greedy one")
         return Planned(found, least, outcome)
 
@@ -203,6 +202,6 @@ def settled(prepared: Prepared, result: Result, reply: Reply) -> tuple[Result, t
         kept, nodes = proposed(answered, reply.pods, result, prepared.world.pools)
         found, faults = taken(prepared, result, kept, nodes)
     own, bound = result.usd_at_least, answered.usd_at_least
-    if not 0 <= bound <= found.usd_per_hour + _EPSILON:
+    if not 0 <= bound <= found.usd_per_hour + EPSILON_USD:
         return found, faults, own  # a bound that a fleet costs less than is none
     return found, faults, bound if own is None else max(own, bound)

@@ -17,6 +17,7 @@ from provisioner.cloudprovider.types import InstanceType, by_price, launch_price
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.planner import Planned
 from provisioner.controllers.core.worlds import Worlds
+from provisioner.scheduling.acceptance import EPSILON_USD
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import Result
@@ -31,7 +32,6 @@ MOST_CLAIMS: Final = 200
 """NodeClaims that one batch takes back."""
 LEAST_SAVING: Final = 0.01
 """Share of the price of all nodes to come below which they are left as they are."""
-_EPSILON: Final = 1e-9  # USD per hour
 _log = logs.get_logger(__name__)
 
 
@@ -119,7 +119,7 @@ class Replanning:
         if any(one.pod.uid not in left for one in solved.unplaced):
             return None
         found = self._improve(without, solved)
-        most = (planned.result.usd_per_hour + sum(prices.values())) * (1 - LEAST_SAVING) - _EPSILON
+        most = (planned.result.usd_per_hour + sum(prices.values())) * (1 - LEAST_SAVING) - EPSILON_USD
         better = len(found.result.unplaced) < len(left) or found.result.usd_per_hour < most
         return found if better else None
 
