@@ -103,6 +103,9 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _of_key, (self.key, _fields(self))  # one object for all equal ones in the other process, too
+
     def __repr__(self) -> str:
         return f"PodShape({self.key} {self.namespace} {dict(self.requests)}{' ' + self.error if self.error else ''})"
 
@@ -270,18 +273,17 @@ def _only(amounts: ResourceRequirements, few: AbstractSet[str]) -> ResourceRequi
 
 def altered_shape(shape: PodShape, **fields: Any) -> PodShape:
     """The shape that differs from `shape` in these fields alone; the same object where none differs."""
-    kept = {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
-    return _interned(kept | fields)
+    return _interned(_fields(shape) | fields)
+
+
+def _fields(shape: PodShape) -> dict[str, Any]:
+    """All but the key."""
+    return {name: getattr(shape, name) for name in PodShape.__struct_fields__ if name != "key"}
 
 
 def interned_shapes() -> int:
     """How many shapes are alive in this process."""
     return len(_by_key)
-
-
-def interned_shape(shape: PodShape) -> PodShape:
-    """The shape that stands for all equal ones in this process; for one that came from another process."""
-    return _by_key.get(shape.key) or _by_key.setdefault(shape.key, shape)
 
 
 def _interned(fields: dict[str, Any]) -> PodShape:
@@ -292,7 +294,10 @@ def _interned(fields: dict[str, Any]) -> PodShape:
     if not canonical.get("unjudged"):  # plans have the keys of those that are judged
         canonical.pop("unjudged", None)
     text = msgspec.json.encode(canonical, order="sorted")
-    key = hashlib.blake2b(text, digest_size=KEY_HEX // 2).hexdigest()
+    return _of_key(hashlib.blake2b(text, digest_size=KEY_HEX // 2).hexdigest(), fields)
+
+
+def _of_key(key: str, fields: dict[str, Any]) -> PodShape:
     # setdefault of two threads may rarely keep two objects; they are equal, so only memory is lost.
     return _by_key.get(key) or _by_key.setdefault(key, PodShape(key=key, **fields))
 

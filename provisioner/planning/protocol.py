@@ -6,24 +6,18 @@ answer is a proposal; whoever asked judges it in the whole world. Questions are 
 the process; answers are msgpack of plain numbers and texts, and nothing in them is trusted.
 """
 
+import copyreg
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.planning import messages
-from provisioner.scheduling.arrays import (
-    QuestionArrays,
-    ResultArrays,
-    pack_question,
-    pack_result,
-    unpack_question,
-    unpack_result,
-)
 from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.prepared import Prepared, changes_between, prepare
 from provisioner.scheduling.problem import Bin, Changes, Packing, Pool, Storage, World
@@ -53,7 +47,8 @@ class Asked:
         fresh: a world without nodes and NodePools, where this is the first question or the world is quite another.
         tables: lists of instance types that are new, by number.
         stocked: by NodePool, the number of its list; empty where NodePools are as they were.
-        question: what has changed, and the pods that scheduling placed.
+        changes: since the last question, instance types left out.
+        pods: that scheduling placed, then those that it left.
         greedy: scheduling's answer for these pods.
     """
 
@@ -64,8 +59,9 @@ class Asked:
     fresh: World | None
     tables: Mapping[int, tuple[InstanceType, ...]]
     stocked: Mapping[str, int]
-    question: QuestionArrays
-    greedy: ResultArrays
+    changes: Changes
+    pods: tuple[Pod, ...]
+    greedy: Result
 
 
 class ProposedNode(msgspec.Struct, frozen=True, array_like=True):
@@ -119,6 +115,13 @@ def read_answer(data: bytes) -> Answered:
         raise ProtocolError(messages.nothing_readable(error)) from None
 
 
+def _view(known: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(known)
+
+
+copyreg.pickle(MappingProxyType, lambda view: (_view, (dict(view),)))  # snapshots give out views of their dicts
+
+
 # --- who asks ---
 
 
@@ -151,21 +154,12 @@ class Sender:
             bare = tuple([replace(one, instance_types=()) for one in changes.pools])
             changes = replace(changes, pools=bare)
         left = tuple([Unplaced(one.pod, ()) for one in result.unplaced])
-        greedy = replace(result, unplaced=left, bound=None)
+        claims = tuple([msgspec.structs.replace(one, template=None) for one in result.claims])
+        greedy = Result(claims, result.existing, left)
         asked = (*pods, *[one.pod for one in left])
         self._told = lean
         self._number += 1
-        said = Asked(
-            self._number,
-            deadline,
-            rounds,
-            seed,
-            fresh,
-            tables,
-            stocked,
-            pack_question(asked, changes),
-            pack_result(greedy, asked),
-        )
+        said = Asked(self._number, deadline, rounds, seed, fresh, tables, stocked, changes, asked, greedy)
         return self._number, pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL), asked
 
     def _stocked(self, pools: Sequence[Pool] | None) -> tuple[dict[int, tuple[InstanceType, ...]], dict[str, int]]:
@@ -287,7 +281,7 @@ class Receiver:
     def question(self, data: bytes) -> Question:
         """The question in these bytes, which a process of this program wrote."""
         asked: Asked = pickle.loads(data)  # noqa: S301 - written by a process of this program
-        pods, changes = unpack_question(asked.question)
+        changes = asked.changes
         if changes.pools is not None:
             known = {**self._tables, **asked.tables}
             self._tables = {number: known[number] for number in asked.stocked.values()}
@@ -299,8 +293,9 @@ class Receiver:
         if before is None:
             raise ProtocolError(messages.NO_WORLD)
         self._prepared = before.updated(changes)
-        greedy = unpack_result(asked.greedy, pods, {})
-        return Question(asked.number, asked.deadline, asked.rounds, asked.seed, self._prepared, pods, greedy)
+        return Question(
+            asked.number, asked.deadline, asked.rounds, asked.seed, self._prepared, asked.pods, asked.greedy
+        )
 
 
 def answer_of(

@@ -138,13 +138,6 @@ class Later(Generic[T_co]):
             self._find = None
         return self._found
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _itself, (self.value,)
-
-
-def _itself(value: object) -> object:
-    return value
-
 
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
     """A pod that got no place.

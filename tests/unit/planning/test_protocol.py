@@ -67,6 +67,7 @@ class Conversation:
         question = self.receiver.question(data)
         assert (question.number, question.deadline, question.rounds, question.seed) == (number, 1.5, 7, 3)
         assert question.pods == placed
+        assert all(one.shape is other.shape for one, other in zip(question.pods, placed, strict=True))
         # the same fleet, proposed by who was told little and by who knows everything
         own = propose(question.prepared, question.pods, question.greedy, iterations=3)
         other = propose(prepare(world_of(asked)), placed, result, iterations=3)
