@@ -14,11 +14,12 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-import yaml
+import msgspec
 
 from provisioner.options import messages
+from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
 
 
@@ -96,13 +97,22 @@ class AwsFeatureGates(_Gates):
     nodeclass_cel: bool = _gate("NodeClassCEL")
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadDefault:
+class SpreadDefault(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One default topology spread constraint of kube-scheduler, for pods that have none of their own."""
 
-    max_skew: int
-    topology_key: str
-    when_unsatisfiable: str
+    max_skew: Annotated[int, msgspec.Meta(ge=1)]
+    topology_key: Annotated[str, msgspec.Meta(min_length=1)]
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+
+
+class _Spread(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    default_constraints: tuple[SpreadDefault, ...] = ()
+
+
+class _SchedulerConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The one part of a scheduler configuration that Karpenter reads."""
+
+    pod_topology_spread: _Spread = _Spread()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,44 +243,12 @@ def _paths(text: str) -> tuple[str, ...]:
 
 
 def _scheduler_config(text: str) -> tuple[SpreadDefault, ...]:
-    """The one part of a scheduler configuration that Karpenter reads: podTopologySpread.defaultConstraints."""
-    if not text.strip():
-        return ()
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(messages.neither_yaml_nor_json(" ".join(str(error).split()))) from None
-    if document is None:
-        return ()
-    spread = _mapping(document, "the configuration", {"podTopologySpread"}).get("podTopologySpread", {})
-    constraints = _mapping(spread, "podTopologySpread", {"defaultConstraints"}).get("defaultConstraints", [])
-    if not isinstance(constraints, list):
-        raise ValueError(messages.CONSTRAINTS_ARE_NO_LIST)  # noqa: TRY004  (about text)
-    return tuple(
-        _spread_default(item, f"podTopologySpread.defaultConstraints[{number}]")
-        for number, item in enumerate(constraints)
-    )
-
-
-def _spread_default(item: object, where: str) -> SpreadDefault:
-    values = _mapping(item, where, {"maxSkew", "topologyKey", "whenUnsatisfiable"})
-    skew, key, when = values.get("maxSkew"), values.get("topologyKey"), values.get("whenUnsatisfiable")
-    if not isinstance(skew, int) or isinstance(skew, bool) or skew < 1:
-        raise ValueError(messages.max_skew_is_no_number(where))
-    if not isinstance(key, str) or not key:
-        raise ValueError(messages.topology_key_is_no_label(where))
-    if when not in ("DoNotSchedule", "ScheduleAnyway"):
-        raise ValueError(messages.when_unsatisfiable_is_unknown(where))
-    return SpreadDefault(skew, key, str(when))
-
-
-def _mapping(value: object, where: str, known: set[str]) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(messages.no_fields(where))  # noqa: TRY004  (about text)
-    for name in value:
-        if name not in known:
-            raise ValueError(messages.unknown_constraint_field(name, where, ", ".join(sorted(known))))
-    return value
+        document = yamltext.only(text.encode())
+        found = msgspec.convert({} if document is None else document, _SchedulerConfig)
+    except (yamltext.DocumentError, msgspec.ValidationError) as error:
+        raise ValueError(messages.no_scheduler_configuration(str(error))) from None
+    return found.pod_topology_spread.default_constraints
 
 
 _TEXT = _Parser(str, "TEXT")

@@ -21,25 +21,6 @@ def not_one_of(choices: Sequence[str]) -> str:
 
 NOT_HOST_AND_PORT: Final = 'must be host:port, such as "10.0.0.7:8444"'
 NO_DESTINATION: Final = "must name at least one of stdout, stderr or a file"
-CONSTRAINTS_ARE_NO_LIST: Final = "must have a list as podTopologySpread.defaultConstraints"
-
-
-def max_skew_is_no_number(where: str) -> str:
-    return f"must have a whole number above 0 as {where}.maxSkew"
-
-
-def topology_key_is_no_label(where: str) -> str:
-    return f"must have a label name as {where}.topologyKey"
-
-
-def when_unsatisfiable_is_unknown(where: str) -> str:
-    return f"must have DoNotSchedule or ScheduleAnyway as {where}.whenUnsatisfiable"
-
-
-def no_fields(where: str) -> str:
-    return f"must have fields in {where}"
-
-
 NOT_A_WHOLE_NUMBER: Final = "must be a whole number"
 NOT_A_CA_BUNDLE: Final = "must be a CA bundle in base64"
 
@@ -48,12 +29,10 @@ def gate_without_value(gate: str) -> str:
     return f'must be a list such as "NodeRepair=true,NodeOverlay=false" with a value for {gate!r}'
 
 
-def neither_yaml_nor_json(error: str) -> str:
-    return f"must be YAML or JSON ({error})"
-
-
-def unknown_constraint_field(name: str, where: str, known: str) -> str:
-    return f"must not have {name!r} in {where}; only {known} is read"
+def no_scheduler_configuration(error: str) -> str:
+    return (
+        f"must be a scheduler configuration in YAML or JSON, with podTopologySpread.defaultConstraints alone ({error})"
+    )
 
 
 CLUSTER_NAME_REQUIRED: Final = "--cluster-name (or CLUSTER_NAME) is required with --provider=aws"

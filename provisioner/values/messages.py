@@ -130,6 +130,7 @@ def more_values(most: int) -> str:
     return f"has more than {most:,} values; split the file"
 
 
+SEVERAL_DOCUMENTS: Final = "has several documents; keep one of them"
 KEY_IS_NO_TEXT: Final = "a key must be a text, not empty, a list or a mapping"
 MERGES_NO_MAPPING: Final = "has a merge key (<<) for something that is no mapping"
 

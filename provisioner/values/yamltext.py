@@ -4,6 +4,7 @@ Source: sigs.k8s.io/yaml, which contains go-yaml v2.
 """
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,18 @@ def documents(data: bytes) -> Iterator[object]:
     Cost: about 10 s a million lines.
     """
     yield from (reader.value for reader in _read(data, MAX_UNFOLDED))
+
+
+def only(data: bytes) -> object:
+    """The one document of a text; None where it is empty.
+
+    Raises:
+        DocumentError: it cannot be read, or there is another one.
+    """
+    found = list(itertools.islice(documents(data), 2))
+    if len(found) > 1:
+        raise DocumentError(messages.SEVERAL_DOCUMENTS)
+    return next(iter(found), None)
 
 
 def placed(data: bytes, most: int) -> "Iterator[Placed]":

@@ -47,8 +47,7 @@ def test_the_spot_market() -> None:
         clock = FakeClock()
         aws = clients(server.url, clock)
         book = prices.PriceBook("us-east-1")
-        assert book.refresh_spot(lambda: reads.read_spot(aws, clock), clock.now())
-        assert not book.refresh_spot(lambda: reads.read_spot(aws, clock), clock.now())
+        assert book.take_spot(reads.read_spot(aws, clock))
         aws.close()
     assert book.current().price("m5.large", "a", "spot") == 0.035
     (call,) = server.calls
@@ -81,5 +80,5 @@ def test_the_price_list() -> None:
     assert [call["Action"] for call in server.calls] == ["GetProducts"] * 3
     assert all("/eu-central-1/pricing/" in headers["Authorization"] for headers in server.headers)
     book = prices.PriceBook("eu-west-1")
-    assert book.refresh_on_demand(lambda: halves, NOON)
+    assert book.take_on_demand(halves, NOON)
     assert book.current().on_demand["m5.large"] == 0.2

@@ -55,13 +55,10 @@ class World:
         self.catalogue.load(Region.of(infos, offered))
         self.book = PriceBook("us-east-1")
         listed = self.book.current().on_demand
-        self.book.refresh_spot(
-            lambda: [
-                wire.SpotRow(name, zone, listed[name] * rng.uniform(0.25, 0.6), NOON)
-                for name, zone in offered
-                if name in listed
-            ],
-            NOON,
+        self.book.take_spot(
+            wire.SpotRow(name, zone, listed[name] * rng.uniform(0.25, 0.6), NOON)
+            for name, zone in offered
+            if name in listed
         )
         self.shape = instance_types.Shape(ec2.AL2023, tuple((zone, f"{zone}-id") for zone in ZONES))
         self.table = Shortages()
@@ -104,11 +101,12 @@ class World:
             for one in found.types
             for offering in found.offerings(one)
         }
-        ranked = self.table.rank(prices, self.now)
-        trusted = [offer for standing, offer in ranked if standing is Standing.OPEN]
+        standings = {offer: self.table.standing(offer, self.now) for offer in prices}
+        trusted = [offer for offer, standing in standings.items() if standing is Standing.OPEN]
         if trusted:
             return [Override("lt", offer, offer.zone, "ami", prices[offer]) for offer in trusted], wanted
-        granted = {offer: self.table.grant(offer, wanted, self.now) for _, offer in ranked}
+        open_to_us = [offer for offer, standing in standings.items() if standing.available]
+        granted = {offer: self.table.grant(offer, wanted, self.now) for offer in open_to_us}
         lent = {offer: count for offer, count in granted.items() if count}
         return [Override("lt", offer, offer.zone, "ami", prices[offer]) for offer in lent], min(
             lent.values(), default=0

@@ -1014,7 +1014,7 @@ def test_another_partition_has_a_price_list_of_its_own() -> None:
     with Ec2.start(None, data="small", region=region, rate_limits=False) as own:
         aws = AwsClients(Policy(region), SystemClock(), own.session())
         assert book.current().is_estimated("m5.large")
-        assert book.refresh_on_demand(lambda: reads.read_on_demand(aws, region), NOON)
+        assert book.take_on_demand(reads.read_on_demand(aws, region), NOON)
         aws.close()
         abroad = own.client("pricing", region_name="us-east-1", config=ONCE)
         assert code_of(lambda: abroad.get_products(ServiceCode="AmazonEC2"))[0] == "UnrecognizedClientException"

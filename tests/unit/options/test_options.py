@@ -166,17 +166,17 @@ WRONG = {
     "a scheduler configuration that is no YAML": (
         ["--scheduler-config={"],
         {},
-        "flag --scheduler-config must be YAML or JSON",
+        "flag --scheduler-config must be a scheduler configuration in YAML or JSON",
     ),
     "a scheduler configuration with more": (
         ["--scheduler-config={a: 1}"],
         {},
-        "must not have 'a' in the configuration; only podTopologySpread is read",
+        "Object contains unknown field `a`",
     ),
     "a default constraint without skew": (
         ["--scheduler-config={podTopologySpread: {defaultConstraints: [{topologyKey: z}]}}"],
         {},
-        "must have a whole number above 0 as podTopologySpread.defaultConstraints[0].maxSkew",
+        "Object missing required field `maxSkew` - at `$.podTopologySpread.defaultConstraints[0]`",
     ),
     "two servers on one port": (
         ["--metrics-port=9", "--health-probe-port=9"],

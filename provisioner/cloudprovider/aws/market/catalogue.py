@@ -86,11 +86,6 @@ class EC2Catalogue:
         self._asked: dict[Shape, float] = {}
 
     @property
-    def ready(self) -> bool:
-        """Whether there is anything to sell."""
-        return bool(self._region.infos) and bool(self._region.zones)
-
-    @property
     def settings(self) -> Settings:
         """The settings that types are made with."""
         return self._settings

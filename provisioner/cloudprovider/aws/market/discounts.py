@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
-import yaml
-
 from provisioner.apis import names, openapi
 from provisioner.cloudprovider.aws.market import messages
+from provisioner.values import yamltext
 
 CONFIG_KEY: Final = "discounts.yaml"
 _EPSILON: Final = 1e-9
+_LINUX: Final = "linux"
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 _AMOUNT: Final[Mapping[str, Any]] = {"type": "number", "minimum": 0}
 _ROW: Final[Mapping[str, Any]] = {
@@ -61,7 +61,7 @@ class Discount:
     type: str = ""
     region: str = ""
     zone: str = ""
-    os: str = "linux"
+    os: str = _LINUX
     count: int | None = None
     hourly_commitment: float | None = None
     until: datetime | None = None
@@ -97,7 +97,7 @@ class Bought:
     instance_type: str
     zone: str
     capacity_type: str
-    os: str = "linux"
+    os: str = _LINUX
 
 
 @dataclass(frozen=True)
@@ -112,30 +112,13 @@ class DiscountTable:
         for instance in instances:
             if instance.capacity_type != names.CAPACITY_ON_DEMAND:
                 continue
-            index = self._first(instance.instance_type, instance.zone, instance.os, region)
+            index = self.first(instance.instance_type, instance.zone, instance.os, region)
             if index is not None:
                 used[index] += 1
         return tuple(used)
 
-    def price(
-        self,
-        instance_type: str,
-        zone: str,
-        list_price: float,
-        used: tuple[int, ...],
-        region: str,
-        now: datetime,
-        os: str = "linux",
-    ) -> float:
-        """What one more such on-demand instance will cost."""
-        index = self._first(instance_type, zone, os, region)
-        if index is None:
-            return list_price
-        row = self.rows[index]
-        taken = used[index] if index < len(used) else 0
-        return list_price if row.stale(now) or taken >= row.instances else row.usd_per_hour
-
-    def _first(self, instance_type: str, zone: str, os: str, region: str) -> int | None:
+    def first(self, instance_type: str, zone: str, os: str, region: str) -> int | None:
+        """The number of the row that decides; None without one."""
         return next(
             (index for index, row in enumerate(self.rows) if row.matches(instance_type, zone, os, region)), None
         )
@@ -149,7 +132,6 @@ class LedgerPrices:
     used: tuple[int, ...]
     region: str
     now: datetime
-    os: str = "linux"
 
     @property
     def version(self) -> Hashable:
@@ -159,13 +141,16 @@ class LedgerPrices:
             not row.stale(self.now) and count < row.instances
             for row, count in zip(self.ledger.rows, taken, strict=False)
         )
-        return self.ledger, pays, self.region, self.os
+        return self.ledger, pays, self.region
 
     def adjusted(self, instance_type: str, zone: str, capacity_type: str, price: float) -> float:
-        """The price that will be paid."""
-        if capacity_type != names.CAPACITY_ON_DEMAND:
+        """What one more such instance, with Linux, will cost."""
+        index = self.ledger.first(instance_type, zone, _LINUX, self.region)
+        if index is None or capacity_type != names.CAPACITY_ON_DEMAND:
             return price
-        return self.ledger.price(instance_type, zone, price, self.used, self.region, self.now, self.os)
+        row = self.ledger.rows[index]
+        taken = self.used[index] if index < len(self.used) else 0
+        return price if row.stale(self.now) or taken >= row.instances else row.usd_per_hour
 
 
 def text_of(data: Mapping[str, str], where: str) -> str:
@@ -186,9 +171,9 @@ def parse(text: str) -> tuple[DiscountTable, tuple[str, ...]]:
         The ledger of the good rows, and one sentence for each that was left out, naming row and field.
     """
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
-        return DiscountTable(), (messages.ledger_is_no_yaml(" ".join(str(error).split())),)
+        document = yamltext.only(text.encode())
+    except yamltext.DocumentError as error:
+        return DiscountTable(), (messages.ledger_cannot_be_read(error),)
     if document is None:
         return DiscountTable(), ()
     if not isinstance(document, list):
@@ -217,20 +202,18 @@ def _row(fields: Any) -> Discount:
     if row["usd_per_hour"] == 0 and "hourly_commitment" in row:
         raise ValueError(messages.COMMITMENT_NEEDS_PRICE)
     told: dict[str, Any] = {name: value.strip() if isinstance(value, str) else value for name, value in row.items()}
-    told |= {"os": told.get("os") or "linux", "until": _until(told.get("until"))}
+    told |= {"os": told.get("os") or _LINUX, "until": _until(told.get("until"))}
     return Discount(**told)
 
 
 def _until(value: Any) -> datetime | None:
+    """A day counts to its end."""
     if value is None:
         return None
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(messages.not_a_time(value)) from None
-    if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, date):
-        return datetime.combine(value + timedelta(days=1), time(), UTC)
-    raise ValueError(messages.TIME_IS_MISSING)
+    try:
+        if len(value) == len("2027-03-31"):
+            return datetime.combine(date.fromisoformat(value) + timedelta(days=1), time(), UTC)
+        at = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(messages.not_a_time(value)) from None
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -203,9 +203,7 @@ def usable(info: TypeInfo) -> bool:
     return any(one in _ARCHITECTURES for one in info.architectures)
 
 
-def type_of(
-    info: TypeInfo, zones: Iterable[str], shape: Shape, settings: Settings, learned: LearnedMemory | None = None
-) -> InstanceType:
+def type_of(info: TypeInfo, zones: Iterable[str], shape: Shape, settings: Settings) -> InstanceType:
     """The instance type as `shape` makes it, still without offerings.
 
     Args:
@@ -213,19 +211,13 @@ def type_of(
         zones: where EC2 offers the type.
         shape: of the class.
         settings: of the program.
-        learned: what its nodes were seen to have; without it the memory is guessed.
 
     Cost: about 0.15 ms.
     """
-    described = _requirements(info, tuple(sorted(set(zones) & dict(shape.zones).keys())), shape, settings)
-    memory = None
-    if learned is not None:
-        image = image_for(described, shape.amis)
-        memory = learned(info.name, image.id) if image is not None else None
     return InstanceType(
         info.name,
-        described,
-        _capacity(info, shape, settings, memory),
+        _requirements(info, tuple(sorted(set(zones) & dict(shape.zones).keys())), shape, settings),
+        _capacity(info, shape, settings),
         _overhead(info, shape, settings),
         partial=frozenset(_GPU_RESOURCES.get(gpu.manufacturer, "") for gpu in info.gpus if gpu.devices > gpu.count),
     )
@@ -390,10 +382,10 @@ class _AwsNode(msgspec.Struct):
     spec: _DaemonSetSpec
 
 
-def _capacity(info: TypeInfo, shape: Shape, settings: Settings, memory: int | None) -> Resources:
+def _capacity(info: TypeInfo, shape: Shape, settings: Settings) -> Resources:
     amounts = {
         CPU: info.vcpus * 1000,
-        MEMORY: guessed_memory(info, settings) if memory is None else memory,
+        MEMORY: guessed_memory(info, settings),
         EPHEMERAL_STORAGE: _storage(info, shape),
         PODS: max_pods(info, shape, settings),
         labels.EFA: shape.efa_only if shape.interfaces is not None else len(_efas(efa_interfaces(info, shape))),

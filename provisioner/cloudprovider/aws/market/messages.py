@@ -22,7 +22,6 @@ INSTANCE_TYPES_NOT_IN_TABLES: Final = (
 )
 
 # discounts.py
-TIME_IS_MISSING: Final = "until must be a date or a time"
 
 
 def ledger_without_key(where: str, key: str, keys: str) -> str:
@@ -38,9 +37,8 @@ COMMITMENT_NEEDS_PRICE: Final = "hourly_commitment needs a usd_per_hour above 0"
 LEDGER_IS_NO_LIST: Final = "discount ledger: must be a list of rows"
 
 
-def ledger_is_no_yaml(error: str) -> str:
-    """What is wrong with the discount ledger."""
-    return f"discount ledger: not YAML: {error}"
+def ledger_cannot_be_read(error: Exception) -> str:
+    return f"discount ledger: {error}"
 
 
 def ledger_row_ignored(row: int, error: Exception) -> str:
@@ -48,7 +46,7 @@ def ledger_row_ignored(row: int, error: Exception) -> str:
     return f"discount ledger: row {row} is ignored: {error}"
 
 
-def not_a_time(value: str) -> str:
+def not_a_time(value: object) -> str:
     return f"until must be a date or a time such as 2027-03-31 or 2027-03-31T12:00:00Z, not {value!r}"
 
 

@@ -14,9 +14,9 @@ import functools
 import math
 import statistics
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -32,8 +32,6 @@ LAST_RESORT_USD_PER_HOUR: Final = 100_000.0
 RESERVED_DIVISOR: Final = 10_000_000
 """A reservation is paid for already: it costs this fraction of on-demand, so that it goes first and ties are still told apart."""
 
-SPOT_MAX_AGE: Final = timedelta(minutes=10)
-ON_DEMAND_MAX_AGE: Final = timedelta(hours=12)
 HYSTERESIS: Final = 0.05
 
 _REFERENCE: Final = "us-east-1"
@@ -246,98 +244,56 @@ def latest_spot(rows: Iterable[SpotRow]) -> dict[tuple[str, str], float]:
 
 
 def followed(
-    before: Mapping[tuple[str, str], float], market: Mapping[tuple[str, str], float], hysteresis: float = HYSTERESIS
+    before: Mapping[tuple[str, str], float], market: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, str], float]:
-    """The spot prices to go by: the market's, but the former one where it moved by no more than `hysteresis` of it.
+    """The spot prices to go by: the market's, but the former one where it moved by no more than `HYSTERESIS` of it.
 
     The former price is the one gone by, not the one last seen, so a slow drift is followed once it adds up. What the market
     no longer lists is gone.
     """
     return {
-        key: before[key] if key in before and abs(price - before[key]) <= hysteresis * before[key] else price
+        key: before[key] if key in before and abs(price - before[key]) <= HYSTERESIS * before[key] else price
         for key, price in market.items()
     }
 
 
 class PriceBook:
-    """The current prices of a region, replaced whole by whoever reads AWS.
+    """The current prices of a region, replaced whole by whoever reads AWS; `current` never blocks. The shipped table is what it starts with."""
 
-    `current` never blocks. One refresh runs at a time and at most once in its interval, however many ask for it; where it fails, the former
-    prices stay and the next one who asks a minute later tries again.
-
-    Args:
-        region: whose prices; its shipped table is what it starts with.
-        spot_max_age: how old spot prices may become.
-        on_demand_max_age: how old on-demand prices may become.
-    """
-
-    def __init__(
-        self,
-        region: str,
-        *,
-        spot_max_age: timedelta = SPOT_MAX_AGE,
-        on_demand_max_age: timedelta = ON_DEMAND_MAX_AGE,
-    ) -> None:
+    def __init__(self, region: str) -> None:
         self.region = region
         self._list = _with_estimates(static_prices(region), region)
         self._swap = threading.Lock()  # writers only
-        self._refreshes = {
-            "spot": _Refresh(spot_max_age * 0.9),  # the read itself takes its time
-            "on-demand": _Refresh(on_demand_max_age),
-        }
         self._named: set[str] = set()
 
     def current(self) -> PriceList:
         """The prices as they are now; the same object until one changes or is confirmed."""
         return self._list
 
-    def refresh_spot(self, read: Callable[[], Iterable[SpotRow]], now: datetime) -> bool:
-        """Read the spot market, if it is time to and nobody else does.
-
-        An empty answer changes nothing: a market without a single price is a fault of the reader's.
-
-        Raises:
-            Exception: whatever `read` raises; the former prices stay.
-        """
-
-        def attempt() -> bool:
-            market = latest_spot(read())
-            if market:
-                with self._swap:
-                    before = self._list
-                    spot = followed(before.spot, market)
-                    if spot != before.spot or not before.spot_known:
-                        self._list = replace(before, spot=spot, spot_known=True, version=before.version + 1)
-            return bool(market)
-
-        return self._refreshes["spot"].run(now, attempt)
-
-    def refresh_on_demand(self, read: Callable[[], Sequence[Mapping[str, float]]], now: datetime) -> bool:
-        """Read the price list, if it is time to and nobody else does.
-
-        Args:
-            read: the prices of the two `product_queries`; where either is empty, nothing changes (AWS answered only half).
-            now: aware.
-
-        Raises:
-            Exception: whatever `read` raises; the former prices stay.
-        """
-
-        def attempt() -> bool:
-            halves = read()
-            if not halves or not all(halves):
-                return False
+    def take_spot(self, rows: Iterable[SpotRow]) -> bool:
+        """Take over the spot market. One without a single price is a fault of the reader's: then False, and nothing changes."""
+        market = latest_spot(rows)
+        if market:
             with self._swap:
                 before = self._list
-                merged = dict(before.on_demand)
-                for half in halves:
-                    merged.update(half)
-                moved = merged != before.on_demand
-                after = replace(before, on_demand_at=now, version=before.version + moved)
-                self._list = _with_estimates(replace(after, on_demand=merged), self.region) if moved else after
-            return True
+                spot = followed(before.spot, market)
+                if spot != before.spot or not before.spot_known:
+                    self._list = replace(before, spot=spot, spot_known=True, version=before.version + 1)
+        return bool(market)
 
-        return self._refreshes["on-demand"].run(now, attempt)
+    def take_on_demand(self, halves: Sequence[Mapping[str, float]], now: datetime) -> bool:
+        """Take over the prices of the two `product_queries`; where either is empty, AWS answered only half: then False, and nothing changes."""
+        if not halves or not all(halves):
+            return False
+        with self._swap:
+            before = self._list
+            merged = dict(before.on_demand)
+            for half in halves:
+                merged.update(half)
+            moved = merged != before.on_demand
+            after = replace(before, on_demand_at=now, version=before.version + moved)
+            self._list = _with_estimates(replace(after, on_demand=merged), self.region) if moved else after
+        return True
 
     def newly_unpriced(self, instance_types: Iterable[str]) -> tuple[str, ...]:
         """Those without any price that were not named before, in order: what a log should say once."""
@@ -347,31 +303,6 @@ class PriceBook:
             news = sorted(set(instance_types) - priced - self._named)
             self._named.update(news)
         return tuple(news)
-
-
-class _Refresh:
-    """When to read again; one reader at a time."""
-
-    def __init__(self, interval: timedelta) -> None:
-        self._interval = interval
-        self._lock = threading.Lock()
-        self._running = False
-        self._due: datetime | None = None
-
-    def run(self, now: datetime, attempt: Callable[[], bool]) -> bool:
-        """Whether it was done; not before it is time, nor while somebody else does it. Raises what `attempt` raises."""
-        with self._lock:
-            if self._running or (self._due is not None and now < self._due):
-                return False
-            self._running = True
-        done = False
-        try:
-            done = attempt()
-        finally:
-            with self._lock:
-                self._running = False
-                self._due = now + (self._interval if done else min(self._interval / 10, timedelta(minutes=1)))
-        return done
 
 
 def _positive(text: str) -> float | None:

@@ -47,8 +47,8 @@ CATALOGUE, ON_DEMAND, SPOT, DISCOUNTS, PREFIXES = (
     "discounts",
     "prefixes",
 )
-_LOOK_SECONDS: Final = 15.0
-"""How often a book of prices is asked whether it is time; it keeps its own intervals."""
+_SHARE_OF_INTERVAL: Final = 0.9
+"""Spot prices are asked for so early: reading them takes its time."""
 _DISCOUNT_SECONDS: Final = 60.0
 _PREFIX_SECONDS: Final = 300.0
 _RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 60.0
@@ -141,9 +141,7 @@ class RegionMarket:
             )
         )
         self._region = Region()
-        self._book = PriceBook(
-            settings.region, spot_max_age=settings.spot_refresh, on_demand_max_age=settings.price_refresh
-        )
+        self._book = PriceBook(settings.region)
         self._ledger, self._ledger_text = DiscountTable(), ""
         self._unknown = frozenset[str]()
         self._read = threading.Event()
@@ -172,10 +170,7 @@ class RegionMarket:
         self._queue.stop(1.0)
 
     def refresh(self, question: str) -> float:
-        """Ask one of the questions if it is time to; seconds until it should be asked again.
-
-        What fails is logged, and nothing changes.
-        """
+        """Ask one of the questions; seconds until it should be asked again. What fails is logged, and nothing changes."""
         try:
             seconds = self._questions[question]()
             self._failures.pop(question, None)
@@ -275,13 +270,6 @@ class RegionMarket:
             return instance_types.EfaLaunch()
         return instance_types.efa_launch(info, self.shape(node_class), self._catalogue.settings)
 
-    def kube_reserved(self, node_class: EC2NodeClass, instance_type: str) -> dict[str, str]:
-        """What the kubelet of the type keeps for itself; nothing for a type that the region does not have."""
-        info = self.info(instance_type)
-        return (
-            {} if info is None else instance_types.kube_reserved(info, self.shape(node_class), self._catalogue.settings)
-        )
-
     def _market(self) -> _Taken:
         taken, now = self._taken, self._clock.monotonic()
         if taken is None or now - taken.at >= MARKET_SECONDS:
@@ -339,17 +327,18 @@ class RegionMarket:
         return self._settings.catalogue_refresh.total_seconds()
 
     def _read_spot(self) -> float:
-        version = self._book.current().version
-        self._book.refresh_spot(self._reads.spot, self._clock.now())
-        self._after(self._book.current().version != version)
-        return _LOOK_SECONDS
+        version = self.prices.version
+        if not self._book.take_spot(self._reads.spot()):
+            return _LONGEST_RETRY_SECONDS
+        self._after(self.prices.version != version)
+        return self._settings.spot_refresh.total_seconds() * _SHARE_OF_INTERVAL
 
     def _read_on_demand(self) -> float:
-        version = self._book.current().version
-        if self._reads.on_demand is not None:
-            self._book.refresh_on_demand(self._reads.on_demand, self._clock.now())
-        self._after(self._book.current().version != version)
-        return _LOOK_SECONDS
+        version = self.prices.version
+        if self._reads.on_demand is None or not self._book.take_on_demand(self._reads.on_demand(), self._clock.now()):
+            return _LONGEST_RETRY_SECONDS
+        self._after(self.prices.version != version)
+        return self._settings.price_refresh.total_seconds()
 
     def _read_discounts(self) -> float:
         text = self._reads.discounts()

@@ -121,16 +121,11 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Shortages:
-    """The table.
-
-    Attributes:
-        dropped: entries that were given up because the table was full.
-    """
+    """The table."""
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         if max_entries < 1:
             raise ValueError(f"max_entries must be at least 1, not {max_entries}")
-        self.dropped = 0
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._entries: dict[_Key, _Entry] = {}
@@ -184,7 +179,7 @@ class Shortages:
         """EC2 gave `instances` of `offer`."""
         with self._lock:
             self._proved[offer] = now
-            self._trim_proved()
+            forget_oldest(self._proved, self._max_entries)
             for key in (*_keys(offer), _FLEET):
                 entry = self._entries.get(key)
                 if entry is None:
@@ -223,12 +218,6 @@ class Shortages:
         """How much may be expected of `offer`. Costs a few look-ups."""
         with self._lock:
             return self._standing(offer, now)
-
-    def rank(self, offers: Iterable[OfferingKey], now: datetime) -> list[tuple[Standing, OfferingKey]]:
-        """Those that a launch may try, the trusted ones first, else in the order given."""
-        with self._lock:
-            judged = [(self._standing(offer, now), offer) for offer in offers]
-        return sorted((pair for pair in judged if pair[0].available), key=lambda pair: pair[0])
 
     def opens_at(self, offers: Iterable[OfferingKey], now: datetime) -> datetime | None:
         """When the first of these that are not available becomes so by time alone; None where all are, or there are none."""
@@ -315,7 +304,7 @@ class Shortages:
             if not row.key or row.failures < 1:
                 bad += 1
                 continue
-            entry = _Entry(row.failures, min(failed, now), min(until, now + _longest()), row.code)
+            entry = _Entry(row.failures, min(failed, now), min(until, now + LONGEST * (1 + _JITTER)), row.code)
             if not _forgotten(entry, now):
                 self._take_over(row.key, entry)
         return bad
@@ -410,11 +399,7 @@ class Shortages:
             oldest = sorted(self._entries, key=lambda key: (self._entries[key].failed, key))
             for key in oldest[: surplus + self._max_entries // 16]:
                 del self._entries[key]
-                self.dropped += 1
         forget_oldest(self._families, self._max_entries)
-
-    def _trim_proved(self) -> None:
-        forget_oldest(self._proved, self._max_entries)
 
     def _changed(self) -> None:
         self._version += 1
@@ -434,10 +419,6 @@ def delay(key: tuple[str, ...], failures: int) -> timedelta:
     plain = doubled(failures, base=BASE.total_seconds(), cap=LONGEST.total_seconds())
     share = zlib.crc32("/".join(key).encode()) / 2**32
     return timedelta(seconds=plain * (1 - _JITTER + 2 * _JITTER * share))
-
-
-def _longest() -> timedelta:
-    return LONGEST * (1 + _JITTER)
 
 
 def _forgotten(entry: _Entry, now: datetime) -> bool:

@@ -162,9 +162,9 @@ def test_what_pods_may_use(case: RoomCase) -> None:
 
 
 def test_memory_in_percent_goes_by_the_guess_even_where_the_truth_is_known() -> None:
-    image = AMI(id="ami-1")
-    shape = replace(with_kubelet(evictionHard={"memory.available": "10%"}), amis=(image,))
-    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS, lambda name, ami: 8000 * MIB)
+    shape = with_kubelet(evictionHard={"memory.available": "10%"})
+    guessed = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], shape, SETTINGS)
+    made = instance_types.with_memory(guessed, 8000 * MIB)
     assert made.capacity["memory"] == 8000 * MIB
     kept = (11 * 29 + 255) * MIB + math.ceil(M5_CAPACITY * MIB / 100 * 10)
     assert made.allocatable["memory"] == 8000 * MIB - kept
@@ -550,18 +550,6 @@ def test_image_for(name: str, want: str | None) -> None:
     made = instance_types.type_of(info_of(name), ["us-east-1a"], LINUX, SETTINGS)
     found = instance_types.image_for(made.requirements, IMAGES)
     assert (found.id if found else None) == want
-
-
-def test_memory_is_learned_by_type_and_image() -> None:
-    asked = []
-
-    def learned(name: str, ami: str) -> int | None:
-        asked.append((name, ami))
-        return None
-
-    made = instance_types.type_of(info_of("m5.large"), ["us-east-1a"], replace(LINUX, amis=IMAGES), SETTINGS, learned)
-    assert asked == [("m5.large", "newer")]
-    assert made.capacity["memory"] == instance_types.guessed_memory(info_of("m5.large"), SETTINGS)
 
 
 PREFIX_SETTINGS = {"true": True, "1": True, "TRUE": True, "false": False, "": False, "yes": False}

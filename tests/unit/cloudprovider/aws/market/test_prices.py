@@ -1,5 +1,4 @@
 import json
-import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -110,7 +109,7 @@ def test_no_type_that_any_shipped_table_knows_is_without_a_price(region: str) ->
 def test_estimates_follow_the_price_list_and_end_with_it() -> None:
     book = PriceBook("eusc-de-east-1")
     assert book.current().is_estimated("m5.large")
-    book.refresh_on_demand(lambda: [{"m5.large": 0.192, "c5.large": 0.17}, {"m5.metal": 9.216}], NOON)
+    book.take_on_demand([{"m5.large": 0.192, "c5.large": 0.17}, {"m5.metal": 9.216}], NOON)
     known = book.current()
     assert [known.is_estimated(name) for name in ("m5.large", "m5.metal", "m5.xlarge", "q1.large")] == [
         False,
@@ -196,90 +195,39 @@ def test_price(table: PriceList, name: str, zone: str, kind: str, want: float | 
     assert table.price(name, zone, kind) == (want if want is None else pytest.approx(want))
 
 
-def test_the_market_is_read_once_an_interval_and_never_older_than_ten_minutes() -> None:
-    book, reads = PriceBook("us-east-1"), list[datetime]()
-    for second in range(0, 3601, 10):
-        now = NOON + timedelta(seconds=second)
-
-        def read(now: datetime = now) -> list[SpotRow]:
-            reads.append(now)
-            return [row(0.03)]
-
-        book.refresh_spot(read, now)
-        assert now - reads[-1] <= timedelta(minutes=10)
-    assert len(reads) == 7
-
-
-def test_one_reads_while_nobody_waits() -> None:
-    book, inside, go_on = PriceBook("us-east-1"), threading.Event(), threading.Event()
-
-    def slow() -> list[SpotRow]:
-        inside.set()
-        assert go_on.wait(10)
-        return [row(0.03)]
-
-    reader = threading.Thread(target=book.refresh_spot, args=(slow, NOON))
-    reader.start()
-    try:
-        assert inside.wait(10)
-        assert not book.refresh_spot(lambda: [row(0.9)], NOON)  # returns at once, reads nothing
-        assert book.current().price("m5.large", "a", "spot") == 0.096  # so does whoever asks for a price
-    finally:
-        go_on.set()
-        reader.join(10)
-    assert book.current().price("m5.large", "a", "spot") == 0.03
-
-
-def test_a_failed_read_keeps_the_prices_and_is_tried_again_soon() -> None:
-    book = PriceBook("us-east-1")
-    book.refresh_spot(lambda: [row(0.03)], NOON)
-
-    def broken() -> list[SpotRow]:
-        raise TimeoutError("no answer")
-
-    late = NOON + timedelta(minutes=10)
-    with pytest.raises(TimeoutError):
-        book.refresh_spot(broken, late)
-    assert book.current().price("m5.large", "a", "spot") == 0.03
-    assert not book.refresh_spot(lambda: [row(0.5)], late + timedelta(seconds=30))
-    assert book.refresh_spot(lambda: [row(0.5)], late + timedelta(seconds=61))
-    assert book.current().price("m5.large", "a", "spot") == 0.5
-
-
 def test_an_empty_market_is_a_fault_not_news() -> None:
     book = PriceBook("us-east-1")
-    assert not book.refresh_spot(list, NOON)
+    assert not book.take_spot([])
     assert not book.current().spot_known
 
 
 def test_versions_change_with_prices_only() -> None:
     book = PriceBook("us-east-1")
-    book.refresh_spot(lambda: [row(0.03)], NOON)
+    book.take_spot([row(0.03)])
     first = book.current()
-    assert book.refresh_spot(lambda: [row(0.0301)], NOON + timedelta(minutes=10))
+    assert book.take_spot([row(0.0301)])
     second = book.current()
     assert (second.version, second.spot) == (first.version, first.spot)
-    book.refresh_spot(lambda: [row(0.05)], NOON + timedelta(minutes=20))
+    book.take_spot([row(0.05)])
     assert book.current().version != second.version
 
 
 def test_the_price_list_is_merged_over_the_shipped_table() -> None:
     book = PriceBook("us-east-1")
-    assert book.refresh_on_demand(lambda: [{"m5.large": 0.2}, {"m5.metal": 9.0}], NOON)
+    assert book.take_on_demand([{"m5.large": 0.2}, {"m5.metal": 9.0}], NOON)
     now = book.current()
     assert (now.on_demand["m5.large"], now.on_demand["m5.metal"], now.on_demand["c5.large"]) == (0.2, 9.0, 0.085)
     assert now.on_demand_at == NOON
-    assert not book.refresh_on_demand(lambda: [{"m5.large": 0.3}, {"m5.metal": 9.0}], NOON + timedelta(hours=11))
 
 
 def test_half_a_price_list_is_none() -> None:
     book = PriceBook("us-east-1")
-    assert not book.refresh_on_demand(lambda: [{"m5.large": 0.2}, {}], NOON)
+    assert not book.take_on_demand([{"m5.large": 0.2}, {}], NOON)
     assert book.current().on_demand["m5.large"] == 0.096
 
 
 def test_types_without_a_price_are_named_once() -> None:
     book = PriceBook("us-east-1")
-    book.refresh_spot(lambda: [row(0.03, name="q1.large")], NOON)
+    book.take_spot([row(0.03, name="q1.large")])
     assert book.newly_unpriced(["m5.large", "q3.large", "q2.large", "q1.large"]) == ("q2.large", "q3.large")
     assert book.newly_unpriced(["q2.large", "q4.large"]) == ("q4.large",)

@@ -109,7 +109,7 @@ def prices(types: tuple[InstanceType, ...], name: str, kind: str = names.CAPACIT
 def test_before_the_region_is_read_there_is_nothing() -> None:
     found = World().market(FakeClock())
     assert (found.ready, found.types(node_class()), found.wait(0.0)) == (False, (), False)
-    assert (found.max_pods(node_class(), "m5.large"), found.kube_reserved(node_class(), "m5.large")) == (0, {})
+    assert found.max_pods(node_class(), "m5.large") == 0
 
 
 def test_a_placement_group_that_is_not_known_stops_launches_and_nothing_else() -> None:
@@ -134,7 +134,6 @@ def test_types_are_those_of_the_class_and_the_same_tuple_while_nothing_changes()
     assert found.types(node_class("a")) is types
     assert found.types(node_class("a", "b")) is not types
     assert found.max_pods(node_class(), "m5.large") == 29
-    assert found.kube_reserved(node_class(), "m5.large")["cpu"] == "70m"
 
 
 def test_with_ipv6_a_type_that_does_not_fit_is_no_longer_sold_and_stays_known() -> None:
@@ -261,16 +260,14 @@ def test_a_type_that_no_shipped_table_knows_is_told_once(caplog: pytest.LogCaptu
     assert with_types("q2.large") == []
 
 
-def test_the_spot_market_is_asked_once_in_its_interval() -> None:
+def test_prices_are_asked_for_once_in_their_interval_and_soon_where_none_came() -> None:
     world, clock = World(), FakeClock()
-    found = filled(world, clock)
-    for _ in range(4 * 9):  # 9 minutes, looked at every 15 s
-        found.refresh(region_market.SPOT)
-        clock.advance(15)
-    assert world.asked.count("spot") == 1
-    clock.advance(60)
-    found.refresh(region_market.SPOT)
-    assert world.asked.count("spot") == 2
+    found = world.market(clock)
+    world.spot, world.on_demand = [], [{"m5.large": 0.1}, {}]
+    assert (found.refresh(region_market.SPOT), found.refresh(region_market.ON_DEMAND)) == (60, 60)
+    assert not found.prices.spot_known
+    world.spot, world.on_demand = [SpotRow("m5.large", "a", 0.03, NOON)], [{"m5.large": 0.1}, {"m5.metal": 5.0}]
+    assert (found.refresh(region_market.SPOT), found.refresh(region_market.ON_DEMAND)) == (540, 12 * 3600)
     assert found.prices.spot_known
 
 
