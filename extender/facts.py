@@ -22,9 +22,10 @@ from provisioner.apis import names
 from provisioner.apis.command import is_marked
 from provisioner.apis.core import Node, NodeAffinity, NodeSelectorTerm
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import Object, ObjectMeta, condition
+from provisioner.apis.meta import Condition, Object, ObjectMeta, condition
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, decode_pod, is_daemon, is_terminal
+from provisioner.state.promises import is_over
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
 
@@ -118,7 +119,7 @@ def member_of(pod: Pod, node: str = "") -> Member:
         priority=pod.shape.priority,
         node=pod.node_name,
         finished=is_terminal(pod),
-        idle=pod.deleted is not None or pod.gated,
+        over=is_over(pod) or pod.gated,
         daemon=is_of_daemonset(pod, node),
         shape=pod.shape,
     )
@@ -134,12 +135,11 @@ def decode_member(data: bytes) -> Member:
     return member_of(pod, pinned_to(data) if is_daemon(pod) else "")
 
 
-def node_facts(node: Node, timeline: Timeline) -> NodeFacts:
+def node_facts(node: Node) -> NodeFacts:
     """The facts about a node; a part that cannot be read is left out and named in `problem`."""
     allocatable, bad_amount = _amounts(node.status.allocatable)
     ready = condition(node.status.conditions, names.READY)
     is_ready = ready is not None and ready.status == names.TRUE
-    since = (ready.last_transition_time if ready is not None else None) or node.metadata.creation_timestamp
     managed = names.NODEPOOL_LABEL in node.metadata.labels
     initialized = not managed or node.metadata.labels.get(names.INITIALIZED_LABEL) == "true"
     rising = any(names.is_ephemeral(taint) and taint.effect != names.PREFER_NO_SCHEDULE for taint in node.spec.taints)
@@ -149,9 +149,8 @@ def node_facts(node: Node, timeline: Timeline) -> NodeFacts:
         provider_id=node.spec.provider_id,
         claim_uid=_owning_claim(node.metadata),
         schedulable=is_ready and initialized and not rising,
-        ready_at=timeline.at(since) if is_ready and since is not None else None,
-        leaving=node.metadata.deletion_timestamp is not None
-        or any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints),
+        leaving=node.metadata.deletion_timestamp is not None,
+        disrupted=any(taint.key == names.DISRUPTED_TAINT.key for taint in node.spec.taints),
         avoided=any(taint.effect == names.PREFER_NO_SCHEDULE for taint in node.spec.taints),
         problem=bad_amount,
     )
@@ -171,10 +170,19 @@ def claim_facts(claim: NodeClaim, timeline: Timeline) -> ClaimFacts:
         provider_id=claim.status.provider_id,
         leaving=meta.deletion_timestamp is not None,
         disrupted=is_marked(claim),
+        interrupted=names.INTERRUPTION_ANNOTATION in meta.annotations,
+        initialized_at=_since(condition(claim.status.conditions, names.INITIALIZED), timeline),
         requests=requests,
         plan=plan,
         problem=bad_plan or bad_amount,
     )
+
+
+def _since(found: Condition | None, timeline: Timeline) -> float | None:
+    """Since when a condition has been True, as it says; None while it is not."""
+    if found is None or found.status != names.TRUE:
+        return None
+    return timeline.at(found.last_transition_time) if found.last_transition_time is not None else float("inf")
 
 
 def _plan(meta: ObjectMeta) -> tuple[Plan, str]:

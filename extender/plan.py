@@ -4,33 +4,35 @@ Fed by watch events, asked by the verbs; no I/O and no clock: times are argument
 clock. Not thread-safe: the owner serialises calls (`extender.board`).
 
 A *site* is the plan annotation of one NodeClaim; a Node's annotations are not read, its kubelet may write them. A *family*
-is what a plan counts: the pods of one owner and one class, which are interchangeable. Places are counted per family and
-site, so that a recreated pod takes its brother's place, and room is held only for as many pods as are still waiting:
+is what a plan counts: the pods of one owner and one class. Who has the places of a site, to whom they pass, and for how long they are kept is decided by the
+core that the state has (`provisioner.state.promises`); above it are an index of the room that is held, and what is assumed. Room is held
 
-- a place is *open* until a pod of the family is bound to the site's node;
-- a waiting pod that the plan lists by UID belongs to its own site, its *home*;
-- waiting pods without a home, or whose home was filled by a brother, share the open places that nobody listed waits for;
-- a pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it;
-- one that may be bound to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
+- for a pod that the plan names (its site is the pod's *home*) until it has found a place that stays, so also while it runs on a node that goes;
+- for the successor of one that is gone, for a while;
+- for pods that no plan names where one counts more than it names, as long as they wait;
+- where a pod was bound at its brother's place, for that brother in the place that it left.
 
-A site ends `holdSeconds` of its plan after its node became ready (or after the plan last changed), when its node or claim is being
-deleted, and with the annotation.
+A pod that kube-scheduler was just told to bind to one node counts as bound there, until the watch tells what became of it; one that may be bound
+to any of several counts on each of those whose room is held, as long (`PlanTable.suppose`).
 """
 
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import filterfalse, islice
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
 from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
-from provisioner.state.joining import Instances, Sharers
+from provisioner.state.joining import NOBODY, Instances, Sharers
+from provisioner.state.keys import NodeKey
 from provisioner.state.ledger import RoomLedger
-from provisioner.state.promises import Family
+from provisioner.state.promises import UNTIMED, Family, Promise, Promises, ends_at, taken
+from provisioner.support.bounded import forget_oldest
 from provisioner.values.resources import EMPTY, Resources
 
 SETTLE_SECONDS: Final = 2.0
@@ -42,6 +44,9 @@ control plane is slow. Whatever else becomes of the pod, kube-scheduler asks abo
 
 MAX_SUPPOSED: Final = 20_000
 """Pairs of a pod and a held node that it may be bound to, before the watch tells; beyond, the oldest pods are forgotten."""
+
+MAX_GONE: Final = 10_000
+"""Pods that are gone of which it is known where they ran: plans may name them still."""
 
 DISRUPTED_SECONDS: Final = 30.0
 """How long a candidate of a disruption command is refused for the command's sake: its taint comes in the next write. Beyond that
@@ -77,7 +82,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         priority: of its priority class.
         node: where it is bound, "" while it is not.
         finished: Succeeded or Failed; takes no room.
-        idle: being deleted, or gated; kube-scheduler does not bind it.
+        over: it needs no place itself any more (`promises.is_over`), or not yet: it is gated.
         daemon: the DaemonSet controller made it, for one node.
         shape: where `klass`, `requests` and `priority` come from; a class stays interned as long as somebody has it.
     """
@@ -92,7 +97,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     node: str = ""
     finished: bool = False
-    idle: bool = False
+    over: bool = False
     daemon: bool = False
     shape: PodShape | None = None
 
@@ -104,7 +109,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waiting(self) -> bool:
         """Whether kube-scheduler may still bind it."""
-        return not self.node and not self.finished and not self.idle
+        return not self.node and not self.over
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -116,8 +121,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         provider_id: as the claim's status has it.
         claim_uid: UID of the NodeClaim that owns it, "" where no owner reference says so.
         schedulable: ready, and without taints that fall by themselves.
-        ready_at: when it became ready; None while it is not.
-        leaving: being deleted or disrupted; whatever is planned on it is void.
+        leaving: being deleted; whatever is planned on it is void.
+        disrupted: closed by a disruption, which may take that back.
         avoided: kube-scheduler would rather have pods elsewhere (a PreferNoSchedule taint).
         problem: what of it could not be read and is left out, "" for nothing.
     """
@@ -127,8 +132,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_id: str = ""
     claim_uid: str = ""
     schedulable: bool = False
-    ready_at: float | None = None
     leaving: bool = False
+    disrupted: bool = False
     avoided: bool = False
     problem: str = ""
 
@@ -139,11 +144,13 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: of the claim.
         uid: of the claim.
-        planned_at: when it was created, or pods were planned onto its node since, as it says.
+        planned_at: when it was created, or its plan was made anew since, as it says.
         node: name of its node, "" while the claim does not say.
         provider_id: "" until launched.
         leaving: being deleted; its plan is void.
         disrupted: a disruption command has it as a candidate; its plan is void.
+        interrupted: its instance will be; its plan is void once its node is closed for that.
+        initialized_at: when its node was initialized, as it says; None while it is not.
         requests: what it was made for, due daemons included.
         plan: the pods it was made for, or that were planned onto its node later.
         problem: what of it could not be read and is left out, "" for nothing.
@@ -156,6 +163,8 @@ class ClaimFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_id: str = ""
     leaving: bool = False
     disrupted: bool = False
+    interrupted: bool = False
+    initialized_at: float | None = None
     requests: Resources = EMPTY
     plan: Plan = EMPTY_PLAN
     problem: str = ""
@@ -252,88 +261,80 @@ NO_STANDING: Final = Standing()
 class _Site:
     """The plan of one claim. `node` is "" until the claim's node is known."""
 
-    __slots__ = (
-        "born_at",
-        "changed_at",
-        "counts",
-        "deadline",
-        "leaving",
-        "live",
-        "name",
-        "node",
-        "plan",
-        "requests",
-    )
+    __slots__ = ("deadline", "key", "live", "name", "node", "plan", "planned_at", "rank", "requests", "rooms")
 
-    def __init__(self, name: str, *, born_at: float) -> None:
-        self.name = name
+    def __init__(self, name: str, *, planned_at: float) -> None:
+        self.name, self.key = name, NodeKey(name)
         self.node = ""
-        self.born_at = born_at
-        self.changed_at = born_at
-        self.deadline: float | None = None
+        self.planned_at = planned_at
+        self.rank = (0, 0.0, name)  # of plans that name one pod the greatest counts
+        self.deadline = 0.0
         self.live = True
-        self.leaving = False
         self.plan = EMPTY_PLAN
-        self.counts: dict[Family, int] = {}
+        self.rooms: dict[Family, _Room] = {}
         self.requests = EMPTY
 
 
-class _Place:
-    """The places of one family on one site."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Place(Promise):
+    """A place that a plan names a pod for; without a pod, and not vacant, where that pod is gone, or another plan has it.
 
-    __slots__ = ("count", "held", "listed", "site", "taken")
+    Attributes:
+        site: whose it is; `key` is its claim.
+        named: UID of the pod that the plan means.
+        found: its pod waited and was bound (True), or its node is gone under it (False); None: where it runs says so.
+    """
 
-    def __init__(self, site: _Site, count: int) -> None:
+    site: _Site
+    named: str
+    found: bool | None = None
+
+    def exchange(self, other: Self) -> None:
+        """What became of a pod goes with it."""
+        Promise.exchange(self, other)
+        self.found, other.found = other.found, self.found
+
+
+class _Room:
+    """What one plan promises one family, in numbers."""
+
+    __slots__ = ("count", "held", "here", "kept", "listed", "open", "owed", "site", "spare", "sure")
+
+    def __init__(self, site: _Site) -> None:
         self.site = site
-        self.count = count
-        self.taken = 0  # bound to the site's node
-        self.listed = 0  # waiting, and listed by this site
-        self.held = 0  # waiting pods that a place is kept for
+        self.count = 0
+        self.held = 0
+        self.clear()
 
-    @property
-    def open(self) -> int:
-        return max(0, self.count - self.taken)
+    def clear(self) -> None:
+        self.here = 0  # pods of the family on the node
+        self.listed = 0  # pods that wait and have a place here
+        self.owed = 0  # places whose pods have found no place that stays
+        self.kept = 0  # places that are vacant
+        self.sure = 0  # both, less those that a pod is just being bound to
+        self.spare = 0  # places without a name that nobody has
+        self.open = 0  # all of them
 
-    @property
-    def displaced(self) -> int:
-        return max(0, self.listed - self.open)
 
+class _House:
+    """One family: its pods, and what plans promise it."""
 
-class _Tally:
-    """The places of one family on all its sites, and who is waiting for them."""
-
-    __slots__ = (
-        "changed",
-        "displaced",
-        "free",
-        "homes",
-        "known",
-        "live",
-        "places",
-        "priority",
-        "recount",
-        "requests",
-        "sorted",
-        "surplus",
-        "swaps",
-        "unlisted",
-    )
-
-    def __init__(self) -> None:
-        self.places: dict[str, _Place] = {}  # by claim
-        self.live: tuple[_Place, ...] = ()  # those of live sites, by claim
-        self.homes: dict[str, _Place] = {}  # pod UID -> the live place that lists it
-        self.unlisted = 0  # waiting pods that no live plan lists
-        self.displaced = 0  # waiting pods whose home has fewer open places than pods it lists
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.members: dict[str, Member] = {}
+        self.waiting: set[str] = set()
+        self.rooms: dict[str, _Room] = {}  # by claim
+        self.stale: set[_Room] = set()
+        self.nameless: set[_Room] = set()  # rooms with places that are for whoever waits
+        self.listed = self.kept = 0  # sums over rooms
+        self.surplus = 0  # pods that wait, and that there is no place for
         self.known = False  # whether a pod of the family was seen, so that its requests are known
         self.requests = EMPTY
         self.priority = 0
-        self.changed: set[_Place] | None = None  # places to look at anew; None for all
-        self.surplus = 0  # waiting pods that there is no place for
-        self.sorted = False  # whether the next two are up to date
-        self.free: tuple[_Place, ...] = ()  # open places that nobody listed waits for
-        self.swaps: tuple[_Place, ...] = ()  # the other open places
-        self.recount = True  # sites changed: counts have to be made anew
+        self.sorted = False  # whether the next three are up to date
+        self.ordered: tuple[_Room, ...] = ()  # rooms, by claim
+        self.free: tuple[_Room, ...] = ()  # those with a place that nobody listed waits for
+        self.nodes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # see `PlanTable._open_nodes`
 
 
 class _Fullness:
@@ -364,19 +365,30 @@ class _Fullness:
 
 
 class PlanTable:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        ledger: who takes room.
+        caught_up: whether what comes now is new.
+    """
 
     def __init__(self) -> None:
-        self.ledger = RoomLedger()
+        self.ledger, self.caught_up = RoomLedger(), False
+        self._seen = 0  # plans
         self._members: dict[str, Member] = {}  # by UID
         self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
         self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
-        self._families: dict[Family, dict[str, Member]] = {}
+        self._came: set[str] = set()  # UIDs of pods that were seen to wait, and then to be bound
+        self._ran: dict[str, str] = {}  # by UID: where pods ran that are gone; oldest first
+        self._on: dict[str, set[str]] = {}  # node -> UIDs of the pods there
+        self._houses: dict[Family, _House] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._schedulable_at: dict[str, float] = {}
         self._claims: dict[str, ClaimFacts] = {}
         self._planned_at: dict[str, float] = {}  # claim -> when its plan appeared, as far as was seen
         self._disrupted_at: dict[str, float] = {}  # claim -> when a command was first seen on it
+        self._initialized_at: dict[str, float] = {}  # claim -> when its node was
+        self._going: set[str] = set()  # nodes that do not stay
         self._instances = Instances()
         self._owned = Sharers()  # nodes by UID of the claim that owns them
         self._owners = Sharers()  # claims by UID
@@ -384,8 +396,8 @@ class PlanTable:
         self._sites: dict[str, _Site] = {}  # by claim
         self._sites_of_node: dict[str, list[_Site]] = {}
         self._nodeless: set[str] = set()  # claims of live sites without a node
-        self._tallies: dict[Family, _Tally] = {}
-        self._stale_tallies: set[Family] = set()
+        self._places: Promises[_Place] = Promises()
+        self._stale_houses: dict[Family, None] = {}
         self._stale_holds: set[str] = set()
         self._holds: dict[str, Hold] = {}
         self._avoided: set[str] = set()  # nodes
@@ -403,7 +415,12 @@ class PlanTable:
             self._assumed[member.uid] = (assumed[0], member)
             self._enter_pod(msgspec.structs.replace(member, node=self._members[member.uid].node))
         else:
-            self._assumed.pop(member.uid, None)
+            if member.over:
+                self._vacate(member.uid)
+            elif member.node:
+                self._bound(member.uid, member.node)
+            if self._assumed.pop(member.uid, None) is not None:
+                self._mark_pod(self._members[member.uid])
             self._enter_pod(member)
         if not member.waiting:
             self._supposed.pop(member.uid, None)
@@ -413,12 +430,22 @@ class PlanTable:
         if old is None or not _same(old, member):
             if old is not None:
                 self._forget(old)
-            if member.node and not member.finished:
-                self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
-                self._stale_holds.add(member.node)
-            self._weigh(member, 1)
-        self._members[member.uid] = member
-        self._families.setdefault(member.family, {})[member.uid] = member
+                if old.family != member.family and (place := self._places.of_pod(member.uid)) is not None:
+                    self._leave(place)
+            house = self._house(member.family)
+            house.known, house.requests, house.priority = True, member.requests, member.priority
+            house.members[member.uid] = self._members[member.uid] = member
+            if member.waiting:
+                house.waiting.add(member.uid)
+            if member.node:
+                self._on.setdefault(member.node, set()).add(member.uid)
+                if not member.finished:
+                    self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
+                    self._stale_holds.add(member.node)
+            self._mark_pod(member)
+        house = self._houses[member.family]
+        house.members[member.uid] = self._members[member.uid] = member
+        self._welcome(house, member)
 
     def assume(self, uid: str, node: str, now: float) -> None:
         """kube-scheduler may bind the pod to this node alone: until the watch tells, nobody else gets its place.
@@ -427,8 +454,8 @@ class PlanTable:
         """
         member = self._members.get(uid)
         if member is not None and member.waiting:
-            self._enter_pod(msgspec.structs.replace(member, node=node))
             self._assumed[uid] = (now + ASSUMED_SECONDS, member)
+            self._enter_pod(msgspec.structs.replace(member, node=node))
 
     def suppose(self, member: Member, nodes: frozenset[str], now: float) -> None:
         """kube-scheduler may bind the pod, which no plan steers, to one of these nodes with held room, or to another one.
@@ -461,11 +488,14 @@ class PlanTable:
 
     def drop_pod(self, uid: str) -> None:
         """A pod is gone."""
-        self._assumed.pop(uid, None)
         self._supposed.pop(uid, None)
+        self._vacate(uid)
         old = self._members.pop(uid, None)
+        self._came.discard(uid)
         if old is not None:
             self._forget(old)
+            self._ran[uid] = old.node
+            forget_oldest(self._ran, MAX_GONE)
 
     def set_node(self, facts: NodeFacts, now: float) -> None:
         """A node is there, or its facts changed."""
@@ -486,6 +516,7 @@ class PlanTable:
         self._owned.put(facts.name, facts.claim_uid)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
+        self._judge_node(facts.name)
 
     def drop_node(self, name: str, now: float) -> None:
         """A node is gone."""
@@ -500,6 +531,8 @@ class PlanTable:
         self._owned.put(name, "")
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
+        self._leave_behind(name)
+        self._judge_node(name)
         self._stale_holds.add(name)
 
     def set_claim(self, facts: ClaimFacts, now: float) -> None:
@@ -512,6 +545,9 @@ class PlanTable:
         elif not old.plan.pods:
             self._planned_at[facts.name] = now  # planned later than it was made
         self._claims[facts.name] = facts
+        if facts.initialized_at is not None and facts.name not in self._initialized_at:
+            # by our own clock where we saw it come: an object's time may be of the future
+            self._initialized_at[facts.name] = now if old is not None else min(facts.initialized_at, now)
         if not facts.disrupted:
             self._disrupted_at.pop(facts.name, None)
         else:
@@ -521,21 +557,28 @@ class PlanTable:
 
     def drop_claim(self, name: str) -> None:
         """A NodeClaim is gone, and its plan with it."""
-        old = self._claims.pop(name, None)
+        old = self._claims.get(name)
         if old is not None:
+            self._leave_behind(self._node_of(old))
+            del self._claims[name]
             self._say(name, "", "", "")
             del self._planned_at[name]
             self._disrupted_at.pop(name, None)
+            self._initialized_at.pop(name, None)
             self._drop_site(name)
+            self._judge_node(self._node_of(old))
 
     def expire(self, now: float) -> list[str]:
-        """End the plans whose time is over; the names of their claims."""
-        ended = [
-            site for site in self._sites.values() if site.live and site.deadline is not None and now >= site.deadline
-        ]
-        for site in ended:
+        """End the plans whose time is over, and places whose pods have no successor; the names of the claims of the plans."""
+        for place in self._places.overdue(now):
+            if self._places.of_pod(place.named) in (None, place):
+                self._take(place, place.named)  # as it may come late
+            else:
+                self._leave(place)
+        due = [site for site in self._sites.values() if site.live and now >= site.deadline]
+        for site in due:
             self._judge_life(site, now)
-        return [site.name for site in ended]
+        return [site.name for site in due if not site.live]
 
     # --------------------------------------------------------------- questions
 
@@ -562,16 +605,25 @@ class PlanTable:
 
     def company(self, pod: Member) -> frozenset[str]:
         """Nodes with pods of its owner and class, of a thousand the newest. Cost: O(its family, up to that)."""
-        if not pod.owner:
-            return frozenset()
-        family = islice(reversed(self._families.get(pod.family, {}).values()), MOST_BROTHERS)
+        house = self._houses.get(pod.family) if pod.owner else None
+        family = islice(reversed(house.members.values()), MOST_BROTHERS) if house is not None else ()
         return frozenset(one.node for one in family if one.node and not one.finished)
 
     @property
     def planned(self) -> int:
         """Waiting pods that a place is kept for."""
         self._settle()
-        return sum(place.held for tally in self._tallies.values() for place in tally.places.values())
+        return sum(room.held for house in self._houses.values() for room in house.rooms.values())
+
+    def promised(self, node: str) -> Mapping[Family, int]:
+        """For how many pods of each family a node keeps room."""
+        self._settle()
+        found: dict[Family, int] = {}
+        for site in self._sites_of_node.get(node, ()):
+            for family, room in site.rooms.items():
+                if room.held:
+                    found[family] = found.get(family, 0) + room.held
+        return found
 
     @property
     def plans(self) -> int:
@@ -636,80 +688,157 @@ class PlanTable:
     def standing(self, member: Member, now: float) -> Standing:
         """Where `member` may take a planned place at `now`.
 
-        O(sites of its family); the pod need not have been seen before, as long as its family has places.
+        O(sites of its family) after one of them opened or closed; the pod need not have been seen before, as long as its family has places.
         """
-        tally = self._tallies.get(member.family)
-        if tally is None or member.node:
+        house = self._houses.get(member.family)
+        if house is None or not house.rooms or member.node:
             return NO_STANDING
         self._settle()
-        home = tally.homes.get(member.uid)
+        place = self._place_of(member.uid)
+        home = house.rooms.get(place.site.name) if place is not None and place.family is house.family else None
         if home is not None and home.open > 0:
             coming = home.site.name if self._coming(home.site, now) else ""
             # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
             # show here yet, so a crowd would follow into the first node that opens.
-            others = () if coming else self._others(tally, home)
-            return Standing(home.site.node, others, coming)
+            return Standing(home.site.node, () if coming or not member.owner else self._open_nodes(house)[1], coming)
+        free, everywhere = self._open_nodes(house)
         coming = ""
-        self._sort(tally)
-        if not tally.surplus:
-            coming = next((place.site.name for place in tally.free if self._coming(place.site, now)), "")
-        return Standing("", self._others(tally, home), coming)
-
-    def _others(self, tally: _Tally, home: _Place | None) -> tuple[str, ...]:
-        """Nodes with an open place that is not at `home`; brothers' places only for pods that have one to give."""
-        self._sort(tally)
-        places = (*tally.free, *tally.swaps) if home is not None else tally.free
-        return tuple(place.site.node for place in places if place.site.node and place is not home)
+        if not house.surplus:
+            coming = next((room.site.name for room in house.free if self._coming(room.site, now)), "")
+        return Standing(
+            "", free if home is None else everywhere, coming
+        )  # only who has a place to give gets a brother's
 
     # -------------------------------------------------------------------- pods
 
+    def _house(self, family: Family) -> _House:
+        house = self._houses.get(family)
+        if house is None:
+            house = self._houses[family] = _House(family)
+        return house
+
+    def _leave_house(self, house: _House) -> None:
+        """A family is forgotten with its last pod and place."""
+        if not house.members and not house.rooms:
+            del self._houses[house.family]
+
     def _forget(self, old: Member) -> None:
         """Take out what an earlier state of a pod counted for."""
-        self._weigh(old, -1)
-        family = self._families[old.family]
-        family.pop(old.uid, None)
-        if not family:
-            del self._families[old.family]
+        house = self._houses[old.family]
+        house.members.pop(old.uid, None)
+        house.waiting.discard(old.uid)
         self.ledger.release(old.uid)
         if old.node:
             self._stale_holds.add(old.node)
+            there = self._on[old.node]
+            there.discard(old.uid)
+            if not there:
+                del self._on[old.node]
+        self._mark_pod(old)
+        self._leave_house(house)
 
-    def _weigh(self, member: Member, sign: int) -> None:
-        """Add a pod to the counts of its family, or take it off; a count that is due anyway is left to `_count`."""
-        tally = self._tallies.get(member.family)
-        if tally is None:
-            return
-        self._stale_tallies.add(member.family)
-        if tally.recount:
-            return
-        tally.known, tally.requests, tally.priority = True, member.requests, member.priority
-        home = tally.homes.get(member.uid)
-        if member.waiting:
-            if home is None:
-                tally.unlisted += sign
-            else:
-                self._change(tally, home, listed=sign)
-        elif member.node and not member.finished:
-            place = self._place_taken(tally, home, member.node)
-            if place is not None:
-                self._change(tally, place, taken=sign)
+    def _place_of(self, uid: str) -> _Place | None:
+        """The place of a pod in a plan that is live."""
+        place = self._places.of_pod(uid)
+        return place if place is not None and place.site.live else None
 
-    @staticmethod
-    def _change(tally: _Tally, place: _Place, *, listed: int = 0, taken: int = 0) -> None:
-        before = place.displaced
-        place.listed += listed
-        place.taken += taken
-        if place.site.live:
-            tally.displaced += place.displaced - before
-        if tally.changed is not None:
-            tally.changed.add(place)
+    def _true(self, uid: str) -> Member | None:
+        """What the watch told of a pod, whatever is assumed of it."""
+        return self._assumed[uid][1] if uid in self._assumed else self._members.get(uid)
 
-    def _place_taken(self, tally: _Tally, home: _Place | None, node: str) -> _Place | None:
-        """The place that a bound pod fills: its own, else one of its family on the node."""
-        if home is not None and home.site.node == node:
-            return home
+    def _stays(self, node: str) -> bool:
+        return node not in self._going
+
+    def _room_on(self, house: _House, node: str) -> _Room | None:
+        """The room of a family on a node."""
         sites = self._sites_of_node.get(node, ())
-        return next((tally.places[site.name] for site in sites if site.name in tally.places), None)
+        return next((house.rooms[site.name] for site in sites if site.live and site.name in house.rooms), None)
+
+    def _is_owed(self, place: _Place) -> bool:
+        """Whether the pod of a place has found none that stays; one that waited and was bound has, whatever becomes of its node."""
+        member = self._true(place.uid)
+        if member is None or member.over or not member.node:
+            return member is not None and not member.over
+        found = self._stays(member.node) if place.found is None else place.found
+        return member.node != place.site.node and not found
+
+    def _take(self, place: _Place, uid: str) -> None:
+        """A place is a pod's from now on, who had none."""
+        self._places.take(place, uid)
+        place.found = None
+        self._mark_place(place)
+
+    def _leave(self, place: _Place, since: float | None = None) -> None:
+        """The pod of a place has it no longer; without `since` nobody comes after it."""
+        self._places.leave(place, since)
+        place.found = None
+        self._mark_place(place)
+
+    def _vacate(self, uid: str) -> None:
+        """A pod is gone: if it was owed a place, that waits for its successor."""
+        if uid in self._assumed:
+            self._enter_pod(self._assumed.pop(uid)[1])
+        member, place = self._members.get(uid), self._places.of_pod(uid)
+        if member is not None and place is not None:
+            waits = bool(member.owner) and place.site.live and self._is_owed(place)
+            self._leave(place, UNTIMED if waits else None)
+
+    def _leave_behind(self, node: str) -> None:
+        """A node is gone, or its claim is: until pods that were to leave it are gone, too, their places are kept."""
+        for uid in self._on.get(node, ()) if node in self._going else ():
+            place = self._place_of(uid)
+            if place is not None and uid not in self._assumed and self._is_owed(place):
+                place.found = False
+
+    def _welcome(self, house: _House, member: Member) -> None:
+        """A pod is there: it may be one that was missed, or the successor of one that was seen to go, whose place it has from now on."""
+        place = self._places.of_pod(member.uid)
+        if place is not None and place.vacant_since is not None:
+            if not member.over and place.family == member.family:
+                self._take(place, member.uid)
+            elif not member.over or member.node:
+                self._leave(place)
+        elif place is None and member.waiting and (gone := self._places.open_to(house.family)) is not None:
+            self._take(gone, member.uid)
+
+    def _bound(self, uid: str, node: str) -> None:
+        """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead."""
+        member = self._true(uid)
+        house = self._houses.get(member.family) if member is not None else None
+        if member is None or house is None or not member.waiting:
+            return
+        self._came.add(uid)
+        if not house.rooms:
+            return
+        here, place = self._room_on(house, node), self._place_of(uid)
+        if place is None:
+            there = self._places.on(here.site.key) if here is not None else ()
+            vacant = (one for one in there if one.family is house.family and one.vacant_since is not None)
+            place = next(vacant, None)
+            if place is None:
+                return
+            if (void := self._places.of_pod(uid)) is not None:
+                self._leave(void)
+            self._take(place, uid)
+        self._arrive(place, house, node)
+
+    def _arrive(self, place: _Place, house: _House, node: str) -> None:
+        """The pod of a place has found one that stays, on this node."""
+        here = self._room_on(house, node)
+        place.found = True
+        self._mark_place(place)
+        if here is not None and here.site is not place.site:
+            self._swap(place, house, here.site)
+
+    def _swap(self, place: _Place, house: _House, site: _Site) -> None:
+        """The pod of a place runs where brothers have theirs: whoever is owed one there has the pod's own from now on."""
+        mine = (one for one in self._places.on(site.key) if one.family is house.family)
+        other = taken(one for one in mine if one.vacant_since is not None or self._is_owed(one))
+        if house.family.has_brothers and other is not None:
+            place.found = True
+            self._places.swap(place, other)
+            self._mark_place(place)
+            self._mark_place(other)
 
     # ------------------------------------------------------------------- sites
 
@@ -728,17 +857,54 @@ class PlanTable:
         """Bring the site of a claim up to date with the claim and with its node."""
         claim = self._claims[name]
         where = self._node_of(claim)
-        node = self._nodes.get(where)
-        leaving = claim.leaving or claim.disrupted or (node is not None and node.leaving)
-        site = self._site(name, plan=claim.plan, leaving=leaving, born_at=self._planned_at[name], now=now)
-        if site is not None:
+        if not claim.plan.pods:
+            self._drop_site(name)
+        else:
+            site = self._sites.get(name)
+            if site is None:
+                site = self._sites[name] = _Site(name, planned_at=self._planned_at[name])
+                self._stated(site, min(claim.planned_at, now))
+            elif site.plan != claim.plan and (claim.plan.at != site.plan.at or _grew(site.plan, claim.plan)):
+                site.planned_at = now  # its time begins anew; pods taken off it do not prolong it
+                self._stated(site, now)
             site.requests = claim.requests
             self._move(site, where)
             self._judge_life(site, now)
+            if site.plan != claim.plan:
+                self._enter(site, claim.plan)
+                self._judge_life(site, now)
+        self._judge_node(where)
+
+    def _stated(self, site: _Site, stated_at: float) -> None:
+        """Pods were planned. What we see counts in that order: a claim may come to be after its pods are planned elsewhere; before us goes what plans say."""
+        self._seen += self.caught_up
+        site.rank = self._seen, stated_at, site.name
+
+    def _judge_node(self, name: str) -> None:
+        """Does a node stay? Where that changed, pods that are bound there need other places, or do not any more."""
+        node = self._nodes.get(name)
+        claims = map(self._claims.__getitem__, self._claims_of(node)) if node is not None else ()
+        goes = node is not None and (
+            node.leaving or node.disrupted or any(one.leaving or one.disrupted for one in claims)
+        )
+        if goes is (name in self._going):
+            return
+        (self._going.add if goes else self._going.discard)(name)
+        for uid in sorted(self._on.get(name, ())):
+            member, place = self._members[uid], self._place_of(uid)
+            self._mark_pod(member)
+            if node is not None and not goes and uid not in self._assumed and place is not None and place.found is None:
+                self._arrive(place, self._houses[member.family], name)
 
     def _node_of(self, claim: ClaimFacts) -> str:
-        """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it."""
-        if claim.node in self._nodes:
+        """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it.
+
+        Names come again: a Node of another instance is not meant.
+        """
+        named = self._nodes.get(claim.node)
+        if named is not None and (
+            named.provider_id == claim.provider_id or not (named.provider_id and claim.provider_id)
+        ):
             return claim.node
         owned = self._owned.of(claim.uid)
         if len(owned) == 1:
@@ -746,49 +912,103 @@ class PlanTable:
         pair = self._instances.pair(claim.provider_id)
         return pair[1] if pair is not None and pair[0] == claim.name else ""
 
-    def _site(self, name: str, *, plan: Plan, leaving: bool, born_at: float, now: float) -> _Site | None:
-        if not plan.pods:
-            self._drop_site(name)
-            return None
-        site = self._sites.get(name)
-        if site is None:
-            site = self._sites[name] = _Site(name, born_at=born_at)
-            self._enter(site, plan)
-        elif site.plan != plan:
-            if _grew(site.plan, plan):  # its time begins anew; pods taken off it do not prolong it
-                site.changed_at, site.deadline = now, None
-            self._enter(site, plan)
-        site.leaving = leaving
-        self._judge_life(site, now)
-        return site
-
     def _enter(self, site: _Site, plan: Plan) -> None:
-        counts: dict[Family, int] = {}
-        for entry in plan.pods:
-            family = Family(entry.owner, entry.klass)
-            counts[family] = counts.get(family, 0) + entry.count
-        for family in site.counts.keys() - counts.keys():
+        """What the plan of a site says now: places that it has already stay as they are, but where pods were planned anew."""
+        before = {uid for entry in site.plan.pods for uid in entry.uids} if plan.at == site.plan.at else set()
+        unnamed: dict[Family, int] = {}
+        named: dict[str, Family] = {}
+        for family in site.rooms.keys() - {Family(entry.owner, entry.klass) for entry in plan.pods}:
             self._withdraw(site, family)
-        site.plan, site.counts = plan, counts
-        for family, count in counts.items():
-            tally = self._tallies.setdefault(family, _Tally())
-            tally.places.setdefault(site.name, _Place(site, count)).count = count
+        for known in site.rooms.values():
+            known.count = 0
+        for entry in plan.pods:
+            house = self._house(Family(entry.owner, entry.klass))
+            room = site.rooms[house.family] = house.rooms.setdefault(site.name, _Room(site))
+            room.count += entry.count
+            unnamed[house.family] = unnamed.get(house.family, 0) + entry.count - len(entry.uids)
+            named.update(dict.fromkeys(entry.uids, house.family))
+        site.plan = plan
+        served = set[str]()
+        for one in self._places.on(site.key):
+            vacant = one.vacant_since is not None
+            if one.uid in named and not vacant:
+                one.named = one.uid
+                one.found = one.found if one.uid in before else self._found_unknown(one.uid)
+            elif one.named not in named or not (one.uid or vacant or one.named in before):
+                if not vacant or unnamed[one.family] <= 0:
+                    self._places.end(one)
+                    continue
+                unnamed[one.family] -= 1
+            served.add(one.named)
+        added = {uid: family for uid, family in named.items() if uid not in before and uid not in served}
+        for uid, family in added.items():
+            self._name(site, family, uid)
+        for family in dict.fromkeys(added.values()):
+            self._seat(site, self._houses[family], named.keys())
         self._mark_site(site)
 
+    def _name(self, site: _Site, family: Family, uid: str) -> None:
+        """A plan names a pod: it has a place here, where no later plan names it; where it is not there yet, or gone, its successor has."""
+        member, former = self._true(uid), self._places.of_pod(uid)
+        place = _Place(key=site.key, family=self._houses[family].family, uid="", site=site, named=uid)
+        self._mark_place(self._places.add(place))
+        if former is not None:
+            if (former.site.live, former.site.rank) > (site.live, site.rank):
+                return
+            if former.site.live and member is not None and member.node and member.node == site.node:
+                return  # it is counted here, and has a place elsewhere as it is to leave
+            brother = self._true(former.named) if former.found and former.site.live else None
+            if brother is not None and brother.waiting and self._places.of_pod(brother.uid) is None:
+                self._take(place, brother.uid)  # whose place it has
+                return
+            self._leave(former)
+        ran = member.node if member is not None else self._ran.get(uid, "")
+        if ran and ran == site.node and (member is None or member.over):
+            return  # it is counted as one that runs there, and was not to come
+        if member is None or (member.over and not member.node):
+            (self._places.miss if family.has_brothers else self._places.take)(place, uid)
+        elif member.family == family and not member.over:
+            self._take(place, uid)
+            place.found = self._found_unknown(uid)
+
+    def _found_unknown(self, uid: str) -> bool | None:
+        """What became of a pod that a plan names: one that waited, and was bound to a node that stays, has found its place, and who planned it knew less."""
+        member = self._true(uid)
+        if member is None or not member.node or (member.node in self._nodes and member.node in self._going):
+            return None
+        return (uid in self._came or None) if member.node in self._nodes else False
+
+    def _seat(self, site: _Site, house: _House, named: AbstractSet[str]) -> None:
+        """Pods were planned onto a node where brothers run that the plan does not count: they came unknown, and have places of those that it names."""
+        for uid in sorted(house.members.keys() & self._on.get(site.node, NOBODY) & self._came - named):
+            place = self._place_of(uid)
+            if place is not None and place.site is not site and uid not in self._assumed:
+                self._swap(place, house, site)
+
     def _withdraw(self, site: _Site, family: Family) -> None:
-        tally = self._tallies[family]
-        del tally.places[site.name]
-        if tally.places:
-            tally.recount = True
-            self._stale_tallies.add(family)
+        house = self._houses[family]
+        for one in self._places.on(site.key):
+            if one.family is house.family:
+                self._places.end(one)
+        room = house.rooms.pop(site.name)
+        del site.rooms[family]
+        house.listed, house.kept, house.sorted = house.listed - room.listed, house.kept - room.kept, False
+        house.ordered = ()
+        house.stale.discard(room)
+        house.nameless.discard(room)
+        if house.rooms:
+            self._stale_houses[family] = None
         else:
-            del self._tallies[family]
-            self._stale_tallies.discard(family)
+            self._stale_houses.pop(family, None)
+        if site.node:
+            self._stale_holds.add(site.node)
+        self._leave_house(house)
 
     def _drop_site(self, name: str) -> None:
         site = self._sites.pop(name, None)
         if site is not None:
-            for family in site.counts:
+            site.live = False
+            for family in tuple(site.rooms):
                 self._withdraw(site, family)
             self._move(site, "")
             self._nodeless.discard(name)
@@ -810,47 +1030,82 @@ class PlanTable:
         self._mark_site(site)
 
     def _judge_life(self, site: _Site, now: float) -> None:
-        """Fix the end of a plan once its node is ready (a node that flaps does not put it off); is it over?"""
-        node = self._nodes.get(site.node)
-        if site.deadline is None and node is not None and node.ready_at is not None:
-            ready_at = min(node.ready_at, now)  # what a kubelet says of itself may lie in the future
-            site.deadline = max(ready_at, site.changed_at) + site.plan.hold_seconds
-        live = not site.leaving and (site.deadline is None or now < site.deadline)
+        """When does a plan end, and is it over?"""
+        claim, node = self._claims[site.name], self._nodes.get(site.node)
+        site.deadline = ends_at(site.planned_at, self._initialized_at.get(site.name), claim.plan.hold_seconds)
+        void = (
+            claim.leaving
+            or claim.disrupted
+            or (node is not None and (node.leaving or (node.disrupted and claim.interrupted)))
+        )
+        live = not void and (now < site.deadline or self._is_kept(site))
         if site.live != live:
             site.live = live
+            for one in self._places.on(site.key) if not live else ():
+                if one.vacant_since is not None:
+                    self._leave(one)  # nobody comes after it
             self._mark_site(site)
         if live and not site.node:
             self._nodeless.add(site.name)
         else:
             self._nodeless.discard(site.name)
 
-    def _mark_site(self, site: _Site) -> None:
-        """The site changed: count its families anew, and what its node holds."""
-        for family in site.counts:
-            tally = self._tallies.get(family)
-            if tally is not None:
-                tally.recount = True
-                self._stale_tallies.add(family)
-        if site.node:
-            self._stale_holds.add(site.node)
+    def _is_kept(self, site: _Site) -> bool:
+        """Whether a pod that the plan names runs on a candidate of a command, which may wait long for a budget, or its successor is to come.
+
+        O(its pods + candidates).
+        """
+        if any(one.vacant_since is not None for one in self._places.on(site.key)):
+            return True
+        candidates = {self._node_of(self._claims[claim]) for claim in self._disrupted_at} - {""}
+        members = (self._members.get(uid) for entry in site.plan.pods for uid in entry.uids) if candidates else ()
+        return any(one is not None and not one.over and one.node in candidates for one in members)
 
     def _coming(self, site: _Site, now: float) -> bool:
         """Whether it is worth waiting for the site's node: soon there, and not for longer than a plan holds."""
-        if now >= max(site.born_at, site.changed_at) + site.plan.hold_seconds:
+        if now >= site.planned_at + site.plan.hold_seconds:
             return False
         since = self._schedulable_at.get(site.node)
         return since is None or now < since + SETTLE_SECONDS
 
-    # ------------------------------------------------------------------ counts
+    # ------------------------------------------------------------------- index
+
+    def _mark_site(self, site: _Site) -> None:
+        """The site changed: count its rooms anew, and what its node holds."""
+        for family, room in site.rooms.items():
+            self._houses[family].sorted = False
+            self._mark(self._houses[family], room)
+        if site.node:
+            self._stale_holds.add(site.node)
+
+    def _mark_place(self, place: _Place) -> None:
+        house = self._houses[place.family]
+        self._mark(house, house.rooms.get(place.site.name))
+
+    def _mark_pod(self, member: Member) -> None:
+        """A pod changed: so did the rooms where it has a place and where it runs."""
+        house = self._houses[member.family]
+        if house.rooms:
+            place = self._places.of_pod(member.uid)
+            self._mark(house, house.rooms.get(place.site.name) if place is not None else None)
+            self._mark(house, self._room_on(house, member.node))
+
+    def _mark(self, house: _House, room: _Room | None) -> None:
+        self._stale_houses[house.family] = None
+        if room is not None:
+            house.stale.add(room)
 
     def _settle(self) -> None:
-        """Bring counts and holds up to date with the events since the last question."""
-        while self._stale_tallies:
-            family = self._stale_tallies.pop()
-            tally = self._tallies[family]
-            if tally.recount:
-                self._count(family, tally)
-            self._share(tally)
+        """Bring numbers and holds up to date with the events since the last question."""
+        while self._stale_houses:
+            house = self._houses.get(self._stale_houses.popitem()[0])
+            if house is not None:
+                changed = set[_Room]()
+                while house.stale:
+                    room = house.stale.pop()
+                    self._count(house, room)
+                    changed.add(room)
+                self._share(house, changed)
         stale, self._stale_holds = self._stale_holds, set()  # to pop from a set that was large once is slow
         for name in stale:
             hold = self._hold(name)
@@ -860,62 +1115,78 @@ class PlanTable:
                 self._holds[name] = hold
             self._fullness.set(name, self._full(name))
 
-    def _count(self, family: Family, tally: _Tally) -> None:
-        """Count anew who is bound and who waits, in one pass over the family."""
-        tally.recount = False
-        tally.live = tuple(place for _, place in sorted(tally.places.items()) if place.site.live)
-        tally.homes = {
-            uid: place
-            for place in sorted(tally.live, key=lambda place: place.site.changed_at)  # the latest plan of a pod counts
-            for entry in place.site.plan.pods
-            if entry.owner == family.owner and entry.klass == family.klass
-            for uid in entry.uids
-        }
-        for place in tally.places.values():
-            place.taken = place.listed = 0
-            if place.held and not place.site.live:
-                place.held = 0
-        tally.unlisted = tally.displaced = 0
-        tally.changed = None
-        for member in self._families.get(family, {}).values():
-            self._weigh(member, 1)
-        self._stale_tallies.discard(family)
+    def _count(self, house: _House, room: _Room) -> None:
+        """What one plan owes a family. O(its places + pods on its node)."""
+        site, before = room.site, (room.listed, room.kept, room.open > room.owed, room.open > 0)
+        room.clear()
+        if site.live:
+            places, own, strangers, guests, visitors = 0, 0, 0, 0, list[_Place]()
+            for one in self._places.on(site.key):
+                if one.family is not house.family:
+                    continue
+                places += 1
+                room.kept += one.vacant_since is not None
+                room.owed += bool(one.uid) and self._is_owed(one)
+                room.listed += one.uid in house.waiting
+            for uid in house.members.keys() & self._on.get(site.node, NOBODY):
+                member = house.members[uid]
+                room.here += not member.finished
+                if member.over:
+                    continue
+                place = self._place_of(uid)
+                if uid in self._assumed:
+                    own += place is not None
+                    strangers += place is None
+                elif place is None:
+                    guests += 1
+                elif place.site is not site and place.found is None:
+                    visitors.append(place)
+            if visitors and room.owed + room.kept and self._stays(site.node):  # where they run was seen first
+                for place in sorted(visitors, key=lambda one: one.uid):
+                    self._swap(place, house, site)
+                house.stale.add(room)
+            unnamed = max(0, room.count - places - guests)
+            room.sure = max(0, room.owed + room.kept - own - max(0, strangers - unnamed))
+            room.spare = max(0, unnamed - strangers)
+            room.kept = min(room.kept, room.sure)
+            room.open = room.sure + room.spare
+        (house.nameless.add if room.spare else house.nameless.discard)(room)
+        house.listed += room.listed - before[0]
+        house.kept += room.kept - before[1]
+        if before[2:] != (room.open > room.owed, room.open > 0):
+            house.sorted = False
 
-    def _share(self, tally: _Tally) -> None:
-        """Keep one place for every waiting pod: its own first, then what is left, in order of name.
-
-        O(changed places) while every waiting pod has its own, else O(sites of the family).
-        """
-        seekers = tally.unlisted + tally.displaced
-        if tally.changed is not None and not seekers:
-            for place in tally.changed:
-                if place.site.live:
-                    self._keep(place, place.listed)
-            tally.surplus = 0
-        else:
-            for place in tally.live:
-                kept = min(place.open, place.listed)
-                extra = min(seekers, place.open - kept)
-                seekers -= extra
-                self._keep(place, kept + extra)
-            tally.surplus = seekers
-        tally.sorted = False
-        # Places that got more than their own pods have to be looked at again when nobody seeks any longer.
-        tally.changed = set() if not (tally.unlisted + tally.displaced) else None
+    def _share(self, house: _House, changed: Iterable[_Room]) -> None:
+        """Rooms hold what is owed for certain; places without a name are held for pods that wait, in order of name. O(rooms that changed or have such)."""
+        seekers = max(0, len(house.waiting) - house.listed - house.kept)
+        for room in changed:
+            if room not in house.nameless:
+                self._keep(room, room.sure)
+        for room in sorted(house.nameless, key=lambda room: room.site.name):
+            extra = min(seekers, room.spare)
+            seekers -= extra
+            self._keep(room, room.sure + extra)
+        house.surplus = seekers
 
     @staticmethod
-    def _sort(tally: _Tally) -> None:
-        """Which places are open, and whether somebody listed waits for them."""
-        if not tally.sorted:
-            tally.sorted = True
-            tally.free = tuple(place for place in tally.live if place.open > place.listed)
-            tally.swaps = tuple(place for place in tally.live if 0 < place.open <= place.listed)
+    def _open_nodes(house: _House) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Nodes with an open place that nobody listed waits for, and all with an open place, those first."""
+        if not house.sorted:
+            house.sorted = True
+            if len(house.ordered) != len(house.rooms):
+                house.ordered = tuple(room for _, room in sorted(house.rooms.items()))
+            some = house.kept or house.nameless
+            house.free = tuple([room for room in house.ordered if room.open > room.owed]) if some else ()
+            free = (*filter(None, [room.site.node for room in house.free]),)
+            others = [room.site.node for room in house.ordered if 0 < room.open <= room.owed]
+            house.nodes = free, (*free, *filter(None, others))
+        return house.nodes
 
-    def _keep(self, place: _Place, held: int) -> None:
-        if place.held != held:
-            place.held = held
-            if place.site.node:
-                self._stale_holds.add(place.site.node)
+    def _keep(self, room: _Room, held: int) -> None:
+        if room.held != held:
+            room.held = held
+            if room.site.node:
+                self._stale_holds.add(room.site.node)
 
     def _hold(self, name: str) -> Hold | None:
         """What is held on one node; None where nothing is, or the node is not known."""
@@ -926,11 +1197,11 @@ class PlanTable:
         for site in self._sites_of_node.get(name, ()):
             if not site.live:
                 continue
-            for family in site.counts:
-                tally = self._tallies[family]
-                held = tally.places[site.name].held
-                if held:
-                    by_priority[tally.priority] = by_priority.get(tally.priority, EMPTY) + tally.requests.scaled(held)
+            for family, room in site.rooms.items():
+                if room.held:
+                    house = self._houses[family]
+                    more = house.requests.scaled(room.held)
+                    by_priority[house.priority] = by_priority.get(house.priority, EMPTY) + more
             due = due.maximum(self._due(site))
         if not by_priority:
             return None
@@ -939,21 +1210,23 @@ class PlanTable:
     def _full(self, name: str) -> int:
         """How full a node is, 0 where it could be removed without moving anybody, is leaving, or is not known."""
         node = self._nodes.get(name)
-        if node is None or node.leaving:
+        if node is None or node.leaving or node.disrupted:
             return 0
         return fullness(node.allocatable, self.ledger.used(name), self.ledger.daemons(name))
 
     def _due(self, site: _Site) -> Resources:
-        """What a claim was made for beyond its planned pods, less the daemons that are there: daemons still to come.
+        """What a claim was made for beyond the pods that are there and those that are still to come: daemons to come.
 
         Nothing while the requests of a planned class are not known.
         """
-        left = site.requests - self.ledger.daemons(site.node)
-        for family, count in site.counts.items():
-            tally = self._tallies[family]
-            if not tally.known:
+        left = site.requests - self.ledger.used(site.node) if site.requests else EMPTY
+        if not any(amount > 0 for amount in left.values()):
+            return EMPTY
+        for family, room in site.rooms.items():
+            house = self._houses[family]
+            if not house.known:
                 return EMPTY
-            left -= tally.requests.scaled(count)
+            left -= house.requests.scaled(max(0, room.count - room.here))
         return Resources.of({name: amount for name, amount in left.items() if amount > 0})
 
 
@@ -979,7 +1252,7 @@ def _same(old: Member, new: Member) -> bool:
     return (
         old.node == new.node
         and old.finished == new.finished
-        and old.idle == new.idle
+        and old.over == new.over
         and old.klass == new.klass
         and old.owner == new.owner
         and old.requests == new.requests

@@ -226,6 +226,7 @@ class ExtenderProgram:
         for reflector in self._watched:
             reflector.synced.wait()
         with self.board.lock:
+            self.board.table.caught_up = True
             self.board.vetoes.begin(self.board.table.live_plans)
         memory.give_back()
         gc.freeze()
@@ -236,7 +237,7 @@ class ExtenderProgram:
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
     at = board.timeline
     return (
-        Reflector(connection, known(NODES, lambda one: node_facts(one, at)), handlers=[_by_facts(board.node_changed)]),
+        Reflector(connection, known(NODES, node_facts), handlers=[_by_facts(board.node_changed)]),
         Reflector(
             connection, known(NODECLAIMS, lambda one: claim_facts(one, at)), handlers=[_by_facts(board.claim_changed)]
         ),

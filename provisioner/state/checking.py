@@ -111,7 +111,7 @@ def _compared(what: str, ours: object, theirs: object) -> Iterator[str]:
 def _assignments_of(kept: Assignments) -> Assignments:
     fresh = Assignments()
     for one in kept:
-        fresh._add(one)
+        fresh.add(one)
     return fresh
 
 

@@ -37,7 +37,7 @@ from provisioner.state.misses import (
     verdict,
 )
 from provisioner.state.pod_index import PodIndex
-from provisioner.state.promises import VACANT_SECONDS, Family, ends_at, is_over
+from provisioner.state.promises import Family, ends_at, is_over, taken
 from provisioner.state.snapshot import NodeView
 from provisioner.state.views import falling_taints, is_deleted, is_disrupted, is_going, is_lost
 from provisioner.support.bounded import forget_oldest
@@ -376,7 +376,8 @@ class Plans:
         if one is None:
             if not alive or pod.deleted is not None or (pod.node_name and not came):
                 return []
-            if one := self.assignments.take_over(pod, now):
+            where = self._joining.key_of_name(pod.node_name) if came else None
+            if one := self.assignments.take_over(pod, now, where):
                 one.open_since = None  # what was said, and how long it took, of the one before says nothing of this one
                 self._open_or_close(one.key, now)
                 # where the pods' watch lags, a pod that is seen for the first time may have been judged before the node opened
@@ -471,9 +472,8 @@ class Plans:
     def expire(self, now: float) -> list[Effect]:
         """End what is over. Cost: nodes with assignments, and the assignments of those that are open."""
         done: list[Effect] = []
-        for one in self.assignments.vacant():
-            if one.vacant_since is not None and now >= one.vacant_since + VACANT_SECONDS:
-                done += self._end(one, effects.EXPIRED)
+        for one in self.assignments.overdue(now):
+            done += self._end(one, effects.EXPIRED)
         for key in self.assignments.keys:
             claim = self._claims.get(key.name) if key.of_claim else None
             ready = claim.initialized_at if claim is not None else None
@@ -759,17 +759,17 @@ class Plans:
         key = self._joining.key_of_name(pod.node_name)
         if key == one.key or not one.family.has_brothers:
             return one
-        taken = next((other for other in self.assignments.on(key) if other.family == one.family), None)
-        if taken is None:
+        other = taken(each for each in self.assignments.on(key) if each.family == one.family)
+        if other is None:
             return one
-        self.assignments.swap(one, taken)
+        self.assignments.swap(one, other)
         if one.key.of_claim and (kept := self._claims.get(one.key.name)) is not None:
             kept.planned(self._wall())  # once it is written, it counts more than what the other plan said
-        for each in (one, taken):
+        for each in (one, other):
             each.open_since = None  # another pod: what was said of the one before says nothing of it
             self._changed(each.key, each.uid)
             self._open_or_close(each.key, now)
-        return taken
+        return other
 
     def _end(self, one: Assignment, outcome: str) -> list[Effect]:
         uid = one.uid

@@ -1,15 +1,24 @@
-"""What a plan promises, to whom and for how long: rules of the state, which makes plans. Pure.
+"""What a plan promises, to whom and for how long: the rules of the state, which makes plans, and of the extender, which reads them. Pure.
 
 A plan keeps room on one node for its pods. Room is owed to a pod as long as it has found no place that stays; pods of one owner and class
 are brothers, and who takes a brother's place leaves its own in exchange. Times are seconds of one monotonic clock.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from provisioner.apis.pods import Pod, is_reschedulable, is_terminal
+from provisioner.state.keys import NodeKey
 
 VACANT_SECONDS: Final = 30.0
 """How long the place of a pod that is gone waits for the pod's successor."""
+
+UNTIMED: Final = float("inf")
+"""Since when a place is vacant that was found so by an event, which has no clock; the next look at the time says it."""
+
+PLAN_SECONDS: Final = 900.0
+"""How long a node that is not initialized keeps room."""
 
 
 class Family(NamedTuple):
@@ -37,7 +46,9 @@ def is_over(pod: Pod) -> bool:
     return is_terminal(pod) or (pod.deleted is not None and (not pod.node_name or not is_reschedulable(pod)))
 
 
-def ends_at(planned_at: float, initialized_at: float | None, hold_seconds: float, plan_seconds: float) -> float:
+def ends_at(
+    planned_at: float, initialized_at: float | None, hold_seconds: float, plan_seconds: float = PLAN_SECONDS
+) -> float:
     """When room is not kept any longer for a pod that waits.
 
     Args:
@@ -49,3 +60,154 @@ def ends_at(planned_at: float, initialized_at: float | None, hold_seconds: float
     if initialized_at is None:
         return planned_at + plan_seconds
     return max(planned_at, initialized_at) + hold_seconds
+
+
+@dataclass(slots=True, eq=False)
+class Promise:
+    """The place of one planned pod on one node.
+
+    Attributes:
+        key: the node.
+        family: of the pod.
+        uid: of the pod; "" where it has none.
+        vacant_since: since when the pod is waited for, or, where `uid` is "", its successor; None where nobody is.
+    """
+
+    key: NodeKey
+    family: Family
+    uid: str
+    vacant_since: float | None = None
+
+    def exchange(self, other: Self) -> None:
+        """Change pods with a place of the same family."""
+        self.uid, other.uid = other.uid, self.uid
+        self.vacant_since, other.vacant_since = other.vacant_since, self.vacant_since
+
+
+P = TypeVar("P", bound=Promise)
+
+
+def taken(places: Iterable[P]) -> P | None:
+    """Whose place a brother has that runs here, of those that nobody fills: a pod's that waits, by UID, before a vacant one; None where there is none."""
+    return min(places, key=lambda one: (not one.uid, one.uid), default=None)
+
+
+class Promises(Generic[P]):
+    """Every place, by pod, by node and, while it is vacant, by family. Each call is O(1), or O(places of one node) where it says so."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, P] = {}
+        self._of: dict[NodeKey, dict[P, None]] = {}  # in the order in which they were made
+        self._vacant: dict[Family, dict[P, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def __iter__(self) -> Iterator[P]:
+        for mine in self._of.values():
+            yield from mine
+
+    # ------------------------------------------------------------------ changes
+
+    def add(self, one: P) -> P:
+        """A pod is promised a place, or, where it is gone, its successor is."""
+        self._of.setdefault(one.key, {})[one] = None
+        self._enlist(one)
+        return one
+
+    def leave(self, one: P, since: float | None) -> None:
+        """The pod has the place no longer; the next equal one may take over, where `since` says from when on."""
+        self._unlist(one)
+        one.uid, one.vacant_since = "", since
+        self._enlist(one)
+
+    def take(self, one: P, uid: str) -> None:
+        """A pod without a place has this one from now on."""
+        self._unlist(one)
+        one.uid, one.vacant_since = uid, None
+        self._enlist(one)
+
+    def miss(self, one: P, uid: str) -> None:
+        """The place is a pod's that is not there yet, and may be gone."""
+        self._unlist(one)
+        one.uid, one.vacant_since = uid, UNTIMED
+        self._enlist(one)
+
+    def swap(self, one: P, other: P) -> None:
+        """Let two places of one family change pods; one of them may be vacant."""
+        self._unlist(one)
+        self._unlist(other)
+        one.exchange(other)
+        self._enlist(one)
+        self._enlist(other)
+
+    def end(self, one: P) -> None:
+        """There is no such place any longer."""
+        self._unlist(one)
+        mine = self._of.get(one.key)
+        if mine is not None:
+            mine.pop(one, None)
+            if not mine:
+                del self._of[one.key]
+
+    # ------------------------------------------------------------------ questions
+
+    def of_pod(self, uid: str) -> P | None:
+        """The place of one pod."""
+        return self._by_uid.get(uid)
+
+    def on(self, key: NodeKey) -> tuple[P, ...]:
+        """The places of one node, in the order in which they were made."""
+        return tuple(self._of.get(key, ()))
+
+    def has(self, key: NodeKey) -> bool:
+        """Whether anybody has a place on a node."""
+        return key in self._of
+
+    @property
+    def keys(self) -> list[NodeKey]:
+        """Every node with a place, in order."""
+        return sorted(self._of)
+
+    def vacant(self) -> list[P]:
+        """Those that wait for a successor."""
+        return [one for mine in self._vacant.values() for one in mine]
+
+    def overdue(self, now: float) -> list[P]:
+        """Those that have waited for one long enough. O(vacant ones)."""
+        found = []
+        for one in self.vacant():
+            since = one.vacant_since if one.vacant_since is not None else now
+            if since == UNTIMED:
+                one.vacant_since = now
+            elif now >= since + VACANT_SECONDS:
+                found.append(one)
+        return found
+
+    def open_to(self, family: Family, key: NodeKey | None = None) -> P | None:
+        """The place that a pod of this family takes over: the oldest whose pod was there, and is gone; of a pod that is just bound only one there.
+
+        O(vacant ones of the family).
+        """
+        mine = (one for one in self.vacant_of(family) if not one.uid)
+        return next((one for one in mine if key is None or one.key == key), None)
+
+    def vacant_of(self, family: Family) -> Iterator[P]:
+        """Those of one family, the oldest first."""
+        return iter(self._vacant.get(family, ()))
+
+    # ------------------------------------------------------------------ helpers
+
+    def _enlist(self, one: P) -> None:
+        if one.uid:
+            self._by_uid[one.uid] = one
+        if one.vacant_since is not None:
+            self._vacant.setdefault(one.family, {})[one] = None
+
+    def _unlist(self, one: P) -> None:
+        self._by_uid.pop(one.uid, None)
+        vacant = self._vacant.get(one.family)
+        if vacant is not None:
+            vacant.pop(one, None)
+            if not vacant:
+                del self._vacant[one.family]

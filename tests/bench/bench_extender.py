@@ -79,8 +79,10 @@ def board(nodes: int, planned: int) -> Board:
                     for (owner, klass), uids in families.items()
                 )
             )
-            made.table.set_claim(ClaimFacts(name=f"c{number}", planned_at=now, node=name, plan=plan), now)
-        made.table.set_node(NodeFacts(name=name, allocatable=NODE, schedulable=True, ready_at=now), now)
+            made.table.set_claim(
+                ClaimFacts(name=f"c{number}", planned_at=now, initialized_at=now, node=name, plan=plan), now
+            )
+        made.table.set_node(NodeFacts(name=name, allocatable=NODE, schedulable=True), now)
     return made
 
 

@@ -78,7 +78,7 @@ if THOROUGH:
 AT = Timeline(NOON, 0.0)
 FACTS: dict[str, Resource[Any]] = {
     "MEMBERS": MEMBERS,
-    "KNOWN_NODES": known(resources.NODES, lambda one: node_facts(one, AT)),
+    "KNOWN_NODES": known(resources.NODES, node_facts),
     "KNOWN_NODECLAIMS": known(resources.NODECLAIMS, lambda one: claim_facts(one, AT)),
     "SHARED_PODS": Resource("", "v1", "pods", "Pod", True, decode_shared, identity=resources.itself),
 }

@@ -31,7 +31,7 @@ def member(
     cores: float = 1,
     priority: int = 0,
     node: str = "",
-    idle: bool = False,
+    over: bool = False,
     daemon: bool = False,
 ) -> Member:
     """A pod of the replica set `rs` that asks for one core, unless told otherwise."""
@@ -43,7 +43,7 @@ def member(
         requests=cpus(cores),
         priority=priority,
         node=node,
-        idle=idle,
+        over=over,
         daemon=daemon,
     )
 
@@ -74,6 +74,7 @@ class World:
     def __init__(self, hold_seconds: float = HOLD_SECONDS) -> None:
         self.table, self.hold_seconds = PlanTable(), hold_seconds
         self.now = 1000.0
+        self._claims: dict[str, ClaimFacts] = {}
 
     def node(
         self,
@@ -84,20 +85,21 @@ class World:
         leaving: bool = False,
         claim_uid: str = "",
         provider_id: str = "",
-        ready_at: float | None = None,
     ) -> None:
-        """A node is there; an unready one is one whose taints have not fallen."""
-        since = (self.now if ready_at is None else ready_at) if ready else None
+        """A node is there; an unready one is one whose taints have not fallen. Where its claim names it, it is initialized once it is ready."""
         facts = NodeFacts(
             name=name,
             allocatable=cpus(cores, pods=110),
             provider_id=provider_id,
             claim_uid=claim_uid,
             schedulable=ready,
-            ready_at=since,
             leaving=leaving,
         )
         self.table.set_node(facts, self.now)
+        for claim in [
+            one for one in self._claims.values() if ready and one.node == name and one.initialized_at is None
+        ]:
+            self._tell(msgspec.structs.replace(claim, initialized_at=self.now))
 
     def claim(
         self,
@@ -110,8 +112,10 @@ class World:
         disrupted: bool = False,
         requests: Resources = EMPTY,
         born_at: float | None = None,
+        initialized_at: float | None = None,
     ) -> None:
-        """A NodeClaim is there."""
+        """A NodeClaim is there; once its node was initialized it stays so."""
+        before = self._claims.get(name)
         facts = ClaimFacts(
             name=name,
             uid=uid,
@@ -120,9 +124,14 @@ class World:
             provider_id=provider_id,
             leaving=leaving,
             disrupted=disrupted,
+            initialized_at=before.initialized_at if before is not None else initialized_at,
             requests=requests,
             plan=Plan.of(plan, self.hold_seconds),
         )
+        self._tell(facts)
+
+    def _tell(self, facts: ClaimFacts) -> None:
+        self._claims[facts.name] = facts
         self.table.set_claim(facts, self.now)
 
     def planned_node(

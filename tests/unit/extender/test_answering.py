@@ -150,7 +150,7 @@ def test_whoever_asks_in_turn_sees_every_node_in_the_end(bench: Bench) -> None:
 def test_of_many_nodes_all_pass_where_kube_scheduler_would_rather_not_have_some(bench: Bench) -> None:
     listed = crowd(bench, 300)
     taints = (Taint(key="old", effect="PreferNoSchedule"),)
-    old = node_facts(Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints)), bench.board.timeline)
+    old = node_facts(Node(metadata=ObjectMeta(name="n000"), spec=NodeSpec(taints=taints)))
     bench.board.node_changed(None, old)
     assert bench.filter(STRANGER, *listed)["NodeNames"] == listed
     bench.board.node_changed(old, None)
@@ -253,7 +253,7 @@ def test_a_pod_that_is_asked_about_again_was_not_bound(bench: Bench) -> None:
     assert bench.filter(member("b"), "n1", "n2")["NodeNames"] == ["n2"]
 
 
-@pytest.mark.parametrize("ended", [member("a", idle=True), None], ids=["being deleted", "gone"])
+@pytest.mark.parametrize("ended", [member("a", over=True), None], ids=["being deleted", "gone"])
 def test_a_pod_that_will_not_be_bound_frees_the_place(bench: Bench, ended: Member | None) -> None:
     two_brothers(bench)
     bench.filter(member("a"), "n2")
@@ -545,7 +545,7 @@ def passed(reason: str) -> float:
 def test_whatever_fails_inside_lets_everything_pass_and_is_counted(bench: Bench) -> None:
     full_plan(bench)
     before = passed("error")
-    del bench.board.table._tallies  # an invariant that is broken for good
+    del bench.board.table._houses  # an invariant that is broken for good
     assert bench.filter(STRANGER, "n1")["NodeNames"] == ["n1"]
     assert bench.filter(member("a"), "n0", "n1")["NodeNames"] == ["n0", "n1"]
     assert json.loads(bench.answerer.prioritize(question(member("a"), "n1"))) == []
@@ -794,11 +794,11 @@ def test_slow_judgements_in_a_row_let_everything_pass_at_once(bench: Bench, http
 def test_a_judgement_that_fails_fast_does_not_let_others_pass(bench: Bench) -> None:
     """Or one tenant's odd pod would cost everybody the plan."""
     full_plan(bench)
-    tallies = bench.board.table._tallies
-    del bench.board.table._tallies  # every judgement fails
+    houses = bench.board.table._houses
+    del bench.board.table._houses  # every judgement fails
     for _ in range(SLOW_IN_A_ROW * 2):
         assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n1", "n2"]
-    bench.board.table._tallies = tallies
+    bench.board.table._houses = houses
     assert bench.filter(STRANGER, "n1", "n2")["NodeNames"] == ["n2"]
 
 

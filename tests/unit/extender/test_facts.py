@@ -39,10 +39,10 @@ def node(**changes: Any) -> Node:
 
 
 def test_a_node_that_is_ready() -> None:
-    facts = node_facts(node(), TIMELINE)
+    facts = node_facts(node())
     assert (facts.name, facts.provider_id, facts.claim_uid, facts.problem) == ("n1", "p", "", "")
     assert facts.allocatable == Resources.of({"cpu": 3900, "memory": 1 << 30, "pods": 110})
-    assert (facts.schedulable, facts.ready_at, facts.leaving) == (True, 990.0, False)
+    assert (facts.schedulable, facts.leaving, facts.disrupted) == (True, False, False)
 
 
 NOT_SCHEDULABLE = {
@@ -56,18 +56,18 @@ NOT_SCHEDULABLE = {
 
 @pytest.mark.parametrize("one", NOT_SCHEDULABLE.values(), ids=NOT_SCHEDULABLE)
 def test_nodes_that_are_still_coming(one: Node) -> None:
-    assert not node_facts(one, TIMELINE).schedulable
+    assert not node_facts(one).schedulable
 
 
 def test_a_managed_node_that_is_initialized_and_one_with_other_taints_are_schedulable() -> None:
     labels = {names.NODEPOOL_LABEL: "general", names.INITIALIZED_LABEL: "true"}
-    assert node_facts(node(metadata__labels=labels), TIMELINE).schedulable
-    assert node_facts(node(spec__taints=[{"key": "team", "effect": "NoSchedule"}]), TIMELINE).schedulable
+    assert node_facts(node(metadata__labels=labels)).schedulable
+    assert node_facts(node(spec__taints=[{"key": "team", "effect": "NoSchedule"}])).schedulable
 
 
 def test_nodes_that_leave() -> None:
-    assert node_facts(node(spec__taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]), TIMELINE).leaving
-    assert node_facts(node(metadata__deletionTimestamp="2026-11-21T12:00:00Z"), TIMELINE).leaving
+    assert node_facts(node(spec__taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])).disrupted
+    assert node_facts(node(metadata__deletionTimestamp="2026-11-21T12:00:00Z")).leaving
 
 
 OURS = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c1", "uid": "u1"}
@@ -75,17 +75,17 @@ OURS = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "c1", "uid
 
 def test_the_owner_reference_has_the_uid_of_the_claim() -> None:
     owners = [{"kind": "Other", "name": "x", "uid": "x"}, {**OURS, "apiVersion": "example.com/v1", "uid": "y"}, OURS]
-    assert node_facts(node(metadata__ownerReferences=owners), TIMELINE).claim_uid == "u1"
-    assert node_facts(node(metadata__ownerReferences=owners[:2]), TIMELINE).claim_uid == ""
+    assert node_facts(node(metadata__ownerReferences=owners)).claim_uid == "u1"
+    assert node_facts(node(metadata__ownerReferences=owners[:2])).claim_uid == ""
 
 
 def test_a_plan_that_a_kubelet_writes_on_its_own_node_lures_no_pods() -> None:
     lure = {names.PLAN_ANNOTATION: encode_plan(PLAN)}
-    assert node_facts(node(metadata__annotations=lure), TIMELINE) == node_facts(node(), TIMELINE)
+    assert node_facts(node(metadata__annotations=lure)) == node_facts(node())
 
 
 def test_an_amount_that_cannot_be_read_is_named_and_left_out() -> None:
-    facts = node_facts(node(status__allocatable={"cpu": "four"}), TIMELINE)
+    facts = node_facts(node(status__allocatable={"cpu": "four"}))
     assert "four" in facts.problem
     assert facts.allocatable == EMPTY
 
@@ -272,7 +272,7 @@ def test_annotations_of_a_pod_steer_nothing() -> None:
 def test_what_a_kubelet_may_label_its_node_with_tells_of_no_claim_and_no_plan() -> None:
     """NodeRestriction lets it set every label outside of kubernetes.io and k8s.io, ours too."""
     labels = {names.NODEPOOL_LABEL: "general", names.INITIALIZED_LABEL: "true", names.REGISTERED_LABEL: "true"}
-    facts = node_facts(node(metadata__labels=labels), TIMELINE)
+    facts = node_facts(node(metadata__labels=labels))
     assert (facts.claim_uid, facts.leaving) == ("", False)
 
 

@@ -83,6 +83,7 @@ def unnamed_places(world: World) -> None:
 
 def planned_pod_elsewhere(world: World) -> None:
     """b found another place: its room is given back."""
+    world.node("far")
     world.pods(A, member("b", node="far"))
     world.planned_node("n1", entry("a", "b"), cores=2)
 
@@ -110,6 +111,12 @@ def daemons_there(world: World) -> None:
     """The same, and the daemon runs."""
     daemons_due(world)
     world.pods(member("ds", owner="ds", klass="ds", cores=0.5, node="n1", daemon=True))
+
+
+def half_of_the_plan_there(world: World) -> None:
+    """The claim was made for two families; that of two cores is bound, and left the plan; one core more is free."""
+    world.pods(A, member("b", klass="big", cores=2, node="n1"))
+    world.planned_node("n1", entry("a"), cores=4, requests=cpus(3, pods=2))
 
 
 def plan_on_a_node(world: World) -> None:
@@ -173,6 +180,12 @@ CASES = {
     "half a core fits beside them": Case(daemons_due, member("x", owner="o", cores=0.5), "n1", "n1"),
     "room for a daemon that runs is not held twice": Case(daemons_there, member("x", owner="o", cores=0.5), "n1", "n1"),
     "but no more than that fits": Case(daemons_there, member("x", owner="o", cores=0.6), "n1", ""),
+    "room of pods that left the plan as they are there is not held twice": Case(
+        half_of_the_plan_there, STRANGER, "n1", "n1"
+    ),
+    "what is still planned is held beside them": Case(
+        half_of_the_plan_there, member("x", owner="o", cores=2), "n1", ""
+    ),
     "a plan on an existing node steers": Case(plan_on_a_node, A, "n0 n1", "n1"),
     "brothers who were there before fill no place": Case(plan_on_a_node, STRANGER, "n1", ""),
     "the latest plan of a pod counts": Case(replanned, A, "n1 n2", "n2"),
@@ -292,8 +305,8 @@ def test_a_node_that_flaps_does_not_prolong_its_hold() -> None:
 def test_a_hold_that_was_over_before_we_began_does_not_begin_again() -> None:
     world = World(hold_seconds=60)
     world.pods(A)
-    world.claim("c", entry("a"), node="n1", born_at=world.now - 300)
-    world.node("n1", 1, ready_at=world.now - 61)
+    world.claim("c", entry("a"), node="n1", born_at=world.now - 300, initialized_at=world.now - 61)
+    world.node("n1", 1)
     assert world.passing(STRANGER, "n1") == ["n1"]
 
 
@@ -391,12 +404,15 @@ def test_the_claims_own_word_goes_before_what_nodes_say() -> None:
     assert world.passing(A, "liar", "real") == ["real"]
 
 
-@pytest.mark.parametrize("said", [-1e9, 1e9], ids=["long ago", "in a far future"])
-def test_a_node_that_lies_about_when_it_became_ready_holds_no_longer_than_others(said: float) -> None:
+@pytest.mark.parametrize("seen_before", [True, False], ids=["that was seen to be initialized", "in a far future"])
+def test_the_clock_of_another_machine_prolongs_no_hold(seen_before: bool) -> None:
     world = World(hold_seconds=60)
     world.pods(A)
-    world.claim("c", entry("a"), node="n1")
-    world.node("n1", 1, ready_at=world.now + said)
+    if seen_before:
+        world.claim("c", entry("a"), node="n1")
+    else:
+        world.claim("c", entry("a"), node="n1", born_at=1e9, initialized_at=1e9)
+    world.node("n1", 1)
     assert world.passing(STRANGER, "n1") == []
     world.pass_time(60)
     assert world.passing(STRANGER, "n1") == ["n1"]

@@ -5,26 +5,29 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.plan import ClaimFacts, Member, NodeFacts
 from provisioner.apis.plan import PlanEntry
+from provisioner.state.promises import VACANT_SECONDS
 from provisioner.values.resources import Resources
 from tests.support.extender import HOLD_SECONDS, World, cpus, entry, member
+from tests.support.work import Lines
 
 UIDS = tuple("abcdefgh")
 NODES = ("n1", "n2", "n3")
 KLASSES = ("small", "big")
 
 members = st.builds(
-    lambda uid, klass, node, idle: member(
+    lambda uid, klass, node, over: member(
         uid,
         klass=klass,
         cores=1 if klass == "small" else 2,
         priority=0 if klass == "small" else 7,
         node=node,
-        idle=idle,
+        over=over,
     ),
     st.sampled_from(UIDS),
     st.sampled_from(KLASSES),
@@ -138,6 +141,7 @@ def test_nobody_is_refused_once_every_hold_has_ended(history: list[Step]) -> Non
         step(world)
     for name in NODES:  # as long as a node is not ready nobody could go there anyway
         world.node(name, ready=True)
+    world.pass_time(0)  # pods that are not there yet are waited for from now on
     world.pass_time(HOLD_SECONDS + 2)
     for pod in ASKERS:
         verdict = world.ask(pod, *NODES, "free")
@@ -157,11 +161,18 @@ def test_an_answer_names_only_nodes_that_were_asked_about(history: list[Step]) -
 
 
 @given(st.lists(steps, max_size=25))
-def test_no_more_is_held_than_pods_wait(history: list[Step]) -> None:
+def test_no_more_is_held_than_pods_wait_or_leave_their_nodes(history: list[Step]) -> None:
     world = World()
     for step in history:
         step(world)
-    waiting = [pod for pod in world.table._members.values() if pod.waiting]
+    world.pass_time(0)
+    world.pass_time(VACANT_SECONDS)  # until then successors are waited for
+    table = world.table
+    waiting = [
+        pod
+        for pod in table._members.values()
+        if pod.waiting or table._going & {pod.node} or (pod.node and not table.knows(pod.node))
+    ]
     need = Resources.of({})
     for hold in world.table.holds.values():
         need += hold.needed(-1)
@@ -181,7 +192,7 @@ def test_a_change_of_nothing_but_the_version_costs_no_count() -> None:
 
 def test_facts_that_are_the_same_change_nothing() -> None:
     world = World()
-    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True, ready_at=1.0)
+    facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True)
     world.table.set_node(facts, 1.0)
     world.table.set_node(facts, 99.0)
     world.table.drop_node("n2", 1.0)
@@ -225,6 +236,35 @@ def test_hundreds_of_equal_pods_are_followed_one_by_one() -> None:
     assert not world.table.holds
 
 
+@pytest.mark.parametrize(
+    "what", ["a pod is bound", "a pod comes", "a pod is gone", "a node changes", "a claim changes"]
+)
+def test_an_event_costs_no_more_in_a_family_of_ten_thousand(what: str) -> None:
+    def work(count: int) -> int:
+        world = World()
+        world.pods(*(member(f"p{i}") for i in range(count)))
+        for n in range(20):
+            world.planned_node(f"n{n}", entry(*(f"p{i}" for i in range(5 * n, 5 * n + 5))), cores=9)
+        world.pods(*(member(f"r{i}", node="far") for i in range(count)))
+        assert world.table.planned == 100
+        with Lines() as lines:
+            match what:
+                case "a pod is bound":
+                    world.bind(member("p0"), "n1")  # at a brother's place
+                case "a pod comes":
+                    world.pods(member("new"))
+                case "a pod is gone":
+                    world.table.drop_pod("p7")
+                case "a node changes":
+                    world.node("n3", 8, leaving=True)
+                case _:
+                    world.claim("c-n3", entry("p15", "p16", "p900"), node="n3")
+            assert world.table.holds
+        return lines.count
+
+    assert work(10_000) <= work(1_000)
+
+
 # --- plans for nodes that exist --------------------------------------------------------------------------------------
 
 
@@ -254,8 +294,8 @@ def test_so_has_one_to_which_pods_are_added() -> None:
 def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
     world = World()
     world.pods(member("a"))
-    world.node("n1", 1, ready_at=0.0)
-    world.claim("c", entry("a"), node="n1", born_at=0.0)
+    world.node("n1", 1)
+    world.claim("c", entry("a"), node="n1", born_at=0.0, initialized_at=0.0)
     assert not world.table.holds
 
 

@@ -12,6 +12,7 @@ from extender.releasing import Releaser
 from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.kube.errors import ApiError, NotFound
+from provisioner.state.promises import VACANT_SECONDS
 from provisioner.support import metrics
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
@@ -65,9 +66,16 @@ def bench() -> Bench:
     return made
 
 
+def gone(bench: Bench) -> None:
+    """The planned pod is gone, and its successor was waited for."""
+    bench.world.table.drop_pod("a")
+    assert bench.releaser.tick() == []
+    bench.clock.advance(VACANT_SECONDS)
+
+
 RELEASES = {
     "the time is over": lambda bench: bench.clock.advance(120),
-    "the planned pod is gone": lambda bench: bench.world.table.drop_pod("a"),
+    "the planned pod is gone, and no successor came": lambda bench: gone(bench),
     "the planned pod found another place": lambda bench: bench.world.bind(member("a"), "far"),
     "the claim is being deleted": lambda bench: bench.world.claim("c-n1", entry("a"), node="n1", leaving=True),
     "the plan was taken off": lambda bench: bench.world.claim("c-n1", node="n1"),
@@ -149,13 +157,14 @@ def test_a_pod_that_waited_for_its_own_node_is_woken_when_that_fails(bench: Benc
 
 def test_a_write_that_fails_is_repeated_and_a_node_that_is_gone_is_not(bench: Bench) -> None:
     bench.refuse()
-    bench.world.table.drop_pod("a")
+    gone(bench)
     bench.server.fail = ApiError(500, "InternalError", "not now")
     assert bench.releaser.tick() == []
     assert bench.releaser.tick() == ["n1"]
     bench.world.pods(member("a"))
+    bench.world.claim("c-n1", entry("a"), node="n1", born_at=1.0)
     bench.refuse("y")
-    bench.world.table.drop_pod("a")
+    gone(bench)
     bench.server.fail = NotFound(404, "NotFound", "n1")
     assert bench.releaser.tick() == []
     assert bench.releaser.tick() == []
