@@ -415,7 +415,8 @@ class PlanTable:
             self._assumed[member.uid] = (assumed[0], member)
             self._enter_pod(msgspec.structs.replace(member, node=self._members[member.uid].node))
         else:
-            if member.over:
+            known = self._members.get(member.uid)
+            if member.over and known is not None and not known.over:  # not one that is gated still
                 self._vacate(member.uid)
             elif member.node:
                 self._bound(member.uid, member.node)

@@ -190,6 +190,19 @@ def test_a_change_of_nothing_but_the_version_costs_no_count() -> None:
     assert world.table.holds["n1"].needed(0) == cpus(1)
 
 
+@pytest.mark.parametrize("owner", ["rs", ""])
+def test_a_pod_that_is_planned_keeps_its_place_where_it_is_known_as_gated_still(owner: str) -> None:
+    """The watch of pods may lag behind that of NodeClaims; each event of a gated pod ended what the plan promises it."""
+    world = World()
+    gated = member("a", owner=owner, over=True)
+    world.pods(gated)
+    world.planned_node("n1", entry("a", owner=owner))
+    world.pods(msgspec.structs.replace(gated, resource_version="2"))
+    world.pods(member("a", owner=owner))
+    assert world.table.holds["n1"].needed(0) == cpus(1)
+    assert world.table.standing(member("a", owner=owner), world.now).home == "n1"
+
+
 def test_facts_that_are_the_same_change_nothing() -> None:
     world = World()
     facts = NodeFacts(name="n1", allocatable=cpus(4), schedulable=True)
