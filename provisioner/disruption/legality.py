@@ -6,8 +6,10 @@ if that one has no legal place, the drain never ends. So each single eviction mu
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec.structs import replace as changed
 
 from provisioner.apis.meta import selects
 from provisioner.apis.pods import Pod
@@ -78,6 +80,20 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
         bins |= changes
         world = world.updated(Changes(bins=changes))
     return None
+
+
+def staying(prepared: Prepared, pods: Iterable[Pod]) -> Prepared:
+    """The world in which these pods run on where they are, whatever becomes of those that a question is about: places in it are legal before any has left.
+
+    Room is theirs already, since they are counted there.
+    """
+    stay: dict[str, list[Pod]] = {}
+    for pod in pods:
+        stay.setdefault(pod.node_name, []).append(changed(pod, uid=f"{pod.uid}/stays"))
+    bins = [one for one in prepared.world.bins if one.node_name in stay]
+    return prepared.updated(
+        Changes(bins={one.name: replace(one, pods=(*one.pods, *stay[one.node_name])) for one in bins})
+    )
 
 
 def _place(world: Prepared, pod: Pod, goal: str, leaving: Sequence[str]) -> str | StuckEviction:

@@ -15,6 +15,7 @@ from provisioner.disruption.legality import (
     StuckEviction,
     follows,
     name_of,
+    staying,
     stuck_eviction,
 )
 from provisioner.disruption.ties import topology_keys
@@ -34,6 +35,8 @@ STEPS: Final = 50_000
 """Of the solver for one question."""
 _EFFORTS: Final = 40
 """Questions of one pass for which lots may be drawn; a false no is asked again in the next pass."""
+_TURNS: Final = 2
+"""Different pods of one question that are asked about once more because they go one after another."""
 _MOST_TOLD: Final = 5
 
 
@@ -171,24 +174,33 @@ class Simulation:
         leaving = self._leaving | names
         asked = kept(self._prepared, self._bins, some) if for_money else {}
         prepared = without_charges(self._prepared, [one.node for one in some])
-        result = prepared.solve(
-            [asked.get(pod.uid, pod) for pod in pods],
-            leaving=leaving,
-            stop_at_first_unplaced=not thorough,
-            effort=effort,
-            explain=False,
-            budget=STEPS,
-        )
         stuck: StuckEviction | None = None
-        if not result.unplaced:
-            result = cheapest(prepared, result, leaving=leaving, max_new=max_new)
+        world, stay = prepared, set[str]()
+        while True:
+            result = world.solve(
+                [asked.get(pod.uid, pod) for pod in pods],
+                leaving=leaving,
+                stop_at_first_unplaced=not thorough,
+                effort=effort,
+                explain=False,
+                budget=STEPS,
+            )
+            if result.unplaced:
+                break
+            result = cheapest(world, result, leaving=leaving, max_new=max_new)
             result = _with(result, {pod.uid: pod for pod in pods}) if asked else result
             taken = self._taken(result)
             if taken:
                 return Answer(None, messages.reservation_held_by_other(taken))
-            stuck = stuck_eviction(self._prepared, result, leaving)
-            if stuck is None:
+            found = stuck_eviction(self._prepared, result, leaving)
+            if found is None and (not stay or prepared.judge(design_of(result), leaving=leaving).legal):
                 return Answer(result)
+            stuck = stuck or found
+            if found is None or found.pod.shape.key in stay or len(stay) == _TURNS:
+                break
+            # together they may go where none of them may go alone: places that are legal while the others still run
+            stay.add(found.pod.shape.key)
+            world = staying(prepared, [pod for pod in pods if pod.shape.key in stay])
         if late and self._at_once(pods):
             after = prepared.solve(
                 pods,

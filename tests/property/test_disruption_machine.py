@@ -624,6 +624,31 @@ def test_pods_that_leave_one_after_another_get_one_node_where_each_may_be_bound_
     assert at.seen["replacements"] <= 1 + waits
 
 
+@pytest.mark.parametrize(
+    "room", [False, True], ids=["where new nodes cost less in another zone", "where there is room in another zone"]
+)
+def test_a_node_drifts_whose_pods_may_change_the_zone_together_and_not_one_by_one(room: bool) -> None:
+    """Each has to be near the others, which still run: all of them get a node in their own zone."""
+    life = DisruptionMachine()
+    life.begin(
+        rule=Acceptance.SAVING, most=0, packed=True, policies=["WhenEmpty"] * 2, nodes=[(0, "large", "c", False)], pods=["web"] * 4,
+        of={"web": ("900m", "near"), "db": ("1500m", "nothing"), "job": ("250m", "nothing")}, static=0,
+    )  # fmt: skip
+    at = life.at
+    (going,) = [one for one in at.nodes() if at.on(one)]
+    if room:
+        at.add_node(POOLS[1], "large", "a")
+    at.guard("web", 1)
+    life.a_template_changes(POOLS[0])
+    at.clock.advance(20)
+    assert [one.candidates for one in at.look()] == [(going,)]
+    at.come_to_rest()
+    life.every_promise_is_kept()
+    assert going not in at.nodes()
+    assert at.seen["replacements"] == 1
+    assert not at.waiting()
+
+
 @pytest.mark.parametrize("missing", ["room below the limit", "instance types"])
 def test_a_drain_ends_when_capacity_returns_after_ten_minutes(missing: str) -> None:
     life, node = guarded_drain()

@@ -24,6 +24,7 @@ from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.references import pod_reference, reference_of
+from provisioner.disruption.legality import staying
 from provisioner.disruption.ties import topology_keys
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
@@ -290,20 +291,12 @@ class Provisioner:
         if not tied or PodBudgets(snapshot.pod_budgets).waves(tied) <= 1:
             return None
         early = _too_early(prepared, result, tied)
-        stay: dict[str, list[Pod]] = {}
-        for pod in tied:
-            if pod.shape.key in early:
-                stay.setdefault(pod.node_name, []).append(msgspec.structs.replace(pod, uid=f"{pod.uid}/stays"))
-        if not stay:
+        if not early:
             return None
-        bins = [
-            replace(one, pods=(*one.pods, *stay[one.node_name])) if one.node_name in stay else one
-            for one in prepared.world.bins
-        ]
-        staying = prepare(replace(prepared.world, bins=tuple(bins)), prepared)
+        before = staying(prepared, [pod for pod in tied if pod.shape.key in early])
         pods = (*result.placed, *(one.pod for one in result.unplaced))
-        again = staying.solve(pods, avoided=snapshot.avoided, first=successors(snapshot), expired=expired)
-        planned = self._improve(staying, again)
+        again = before.solve(pods, avoided=snapshot.avoided, first=successors(snapshot), expired=expired)
+        planned = self._improve(before, again)
         found = planned.result
         legal = prepared.judge(design_of(found)).legal and not _too_early(prepared, found, tied)
         return planned if legal and len(found.unplaced) <= len(result.unplaced) else None
