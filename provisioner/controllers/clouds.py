@@ -1,7 +1,5 @@
 """What a cloud brings into the program beside its `CloudProvider`: background work of every replica, and controllers that only it has."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -12,50 +10,15 @@ from provisioner.cloudprovider.kwok.provider import KwokProvider
 from provisioner.cloudprovider.types import CloudProvider, InstanceType, manages
 from provisioner.controllers.changes import Change
 from provisioner.controllers.core.budget_ledger import BudgetLedger
-from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.garbage import InstanceCollector
-from provisioner.controllers.core.live_reads import Postponed
-from provisioner.controllers.core.terminator import Terminator
 from provisioner.controllers.poller import Poller
-from provisioner.kube.client import Client
-from provisioner.kube.events import Recorder
+from provisioner.controllers.wiring import Base, Calls, Ends, Writers
 from provisioner.options import Options
-from provisioner.state.cluster import Cluster
 from provisioner.support import logs
-from provisioner.support.clock import Clock
 
 ORPHAN_AFTER: Final = timedelta(minutes=5)
 """A Node of kwok whose claim is gone is left for so long, as an instance of EC2 is."""
 _log = logs.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the leader lends to controllers of a cloud.
-
-    Attributes:
-        claim_again: look at a claim again now, by name.
-        plan_again: plan what waits again; the word says why.
-        taints: closes Nodes to new pods.
-        terminator: the only one who ends instances.
-        ledger: of disruption budgets, for whatever keeps them.
-        postponed: whether an end has to wait until the caches have caught up; see `core.live_reads`.
-        beside: that another Karpenter leads, as a sentence; "" where none does.
-    """
-
-    cluster: Cluster
-    client: Client
-    writer: ClaimWriter
-    recorder: Recorder
-    clock: Clock
-    claim_again: Callable[[str], None]
-    plan_again: Callable[[str], None]
-    taints: DisruptedTaints
-    terminator: Terminator
-    ledger: BudgetLedger
-    postponed: Postponed
-    beside: Callable[[], str]
 
 
 class Term(Protocol):
@@ -94,8 +57,8 @@ class Cloud(Protocol):
         """Whether nobody can say now if the claim's instance is there, so that nothing may be concluded from not finding it."""
         ...
 
-    def lead(self, parts: Parts) -> Term:
-        """The controllers of a term, not started yet."""
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+        """The controllers of a term, not started yet, made of the parts that `wiring` has made."""
         ...
 
     def stop(self) -> None:
@@ -106,17 +69,18 @@ class Cloud(Protocol):
 class KwokTerm:
     """What only kwok has: who looks for Nodes of no claim."""
 
-    def __init__(self, provider: KwokProvider, parts: Parts) -> None:
+    def __init__(self, provider: KwokProvider, base: Base, calls: Calls, writing: Writers, ending: Ends) -> None:
         collector = InstanceCollector(
             provider.instances,
             sort_out,
-            lambda provider_id: parts.terminator.end_orphan(provider_id, provider.end),
-            parts.cluster,
-            parts.client,
-            parts.clock,
-            look_again=parts.claim_again,
+            lambda provider_id: ending.terminator.end_orphan(provider_id, provider.end),
+            base.cluster,
+            base.client,
+            writing.claims,
+            base.clock,
+            look_again=calls.claim_again,
             orphan_after=ORPHAN_AFTER,
-            beside=parts.beside,
+            beside=base.caches.beside,
         )
         self.garbage = Poller("instance-garbage", collector.poll)
 
@@ -147,8 +111,8 @@ class KwokCloud:
         """Never: an instance is its Node."""
         return False
 
-    def lead(self, parts: Parts) -> Term:
-        return KwokTerm(self.provider, parts)
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:  # noqa: ARG002 - the seam has it
+        return KwokTerm(self.provider, base, calls, writing, ending)
 
     def stop(self) -> None:
         """Make no more Nodes."""

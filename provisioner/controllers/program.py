@@ -11,6 +11,7 @@ from typing import Any
 
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.meta import key_of
 from provisioner.apis.pods import Pod
 from provisioner.apis.reports import Report
 from provisioner.cloudprovider.overlays import overlaid
@@ -27,9 +28,9 @@ from provisioner.controllers.changes import (
     PodChanged,
     SurroundingChanged,
 )
-from provisioner.controllers.clouds import Cloud, Parts
+from provisioner.controllers.clouds import Cloud
 from provisioner.controllers.core.provisioning import policies_of
-from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
+from provisioner.controllers.core.retry_triggers import concerns_placement
 from provisioner.controllers.why.leader import LeaderInstant
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict
@@ -91,23 +92,7 @@ class Controllers:
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._ends, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
         self._known = wiring.known(base, self._ends, self._provisioning, self._disruptions)
-        calls.check()
-        self._own = cloud.lead(
-            Parts(
-                cluster=caches.cluster,
-                client=client,
-                writer=self._writers.claims,
-                recorder=recorder,
-                clock=clock,
-                claim_again=calls.claim_again,
-                plan_again=calls.plan_again,
-                taints=self._ends.taints,
-                terminator=self._ends.terminator,
-                ledger=self._disruptions.ledger,
-                postponed=self._ends.live.postponed,
-                beside=caches.beside,
-            )
-        )
+        self._own = cloud.lead(base, calls, self._writers, self._ends, self._provisioning.ledger)
         self._housekeeper = Poller(
             "housekeeping",
             self._keep_house,
@@ -171,7 +156,6 @@ class Controllers:
             joining.hydration.seen(claim)
         for node in self._caches.nodes.store.list():
             self._ends.nodes.add(node.metadata.name)
-            self._writers.node_plans.seen(node)
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
@@ -217,7 +201,6 @@ class Controllers:
             self._ends.nodes,
             self._joining.pools,
             self._ends.evictions.queue,
-            self._writers.node_plans.queue,
             self._joining.consistency.queue,
             self._joining.hydration.queue,
         )
@@ -245,9 +228,9 @@ class Controllers:
                 self._plan_again(f"overlay/{overlay.metadata.name}")
             case CapacityBufferChanged():
                 pass  # `CapacityBuffers` asks for a run once it is resolved
-            case SurroundingChanged():
+            case SurroundingChanged(latest=thing):
                 if concerns_placement(change):
-                    self._plan_again(id_of(change.latest))
+                    self._plan_again(f"{type(thing).__name__}/{key_of(thing.metadata)}")
 
     def _pod_heard(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and not new.node_name and new.deleted is None:
@@ -279,10 +262,6 @@ class Controllers:
             self._plan_again(f"pool/{pool.name}/{pool.metadata.generation}")
 
     def _node_heard(self, node: Node, *, gone: bool) -> None:
-        if gone:
-            self._writers.node_plans.gone(node.metadata.name)
-        else:
-            self._writers.node_plans.seen(node)
         for one in self._cluster.claims_with(node.spec.provider_id):  # a Node that is gone joins no claim any more
             self._joining.claims.add(one.name)
             if gone:

@@ -1,12 +1,14 @@
 """The ObjectReference that events about an object carry (`involvedObject`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
 from provisioner.apis.core import Node, ObjectReference
 from provisioner.apis.meta import ObjectMeta
 from provisioner.apis.pods import Pod
+from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
+from provisioner.values.message import EventMessage
 
 
 class Named(Protocol):
@@ -40,13 +42,11 @@ def pod_reference(pod: Pod) -> ObjectReference:
     return ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
 
 
-def references_of(cluster: Cluster, claims: Iterable[str]) -> Iterator[ObjectReference]:
-    """Each of these NodeClaims that the state knows, by name, followed by its Node where it has one."""
-    for name in claims:
-        claim = cluster.claim(name)
-        if claim is None:
-            continue
-        yield reference_of(claim)
+def publish(
+    recorder: Recorder, cluster: Cluster, claims: Iterable[str], message: EventMessage, *, ttl: float | None = None
+) -> None:
+    """One event about each of these NodeClaims that the state knows, by name, and about its Node where it has one."""
+    for claim in filter(None, map(cluster.claim, claims)):
         node = cluster.node_of(claim)
-        if node is not None:
-            yield node_reference(node)
+        for reference in (reference_of(claim), *((node_reference(node),) if node is not None else ())):
+            recorder.publish(reference, *message, ttl=ttl)

@@ -11,7 +11,9 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from concurrent import futures
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from provisioner.support import heartbeat, logs, messages, metrics
@@ -126,8 +128,8 @@ class Schedule:
 
 
 def join_all(threads: Iterable[threading.Thread], seconds: float, clock: Clock) -> bool:
-    """Wait for all of these threads together, at most so long; whether every one has ended."""
-    waited = list(threads)
+    """Wait for all of these threads but this one together, at most so long; whether every one has ended."""
+    waited = [thread for thread in threads if thread is not threading.current_thread()]
     deadline = clock.monotonic() + seconds
     for thread in waited:
         thread.join(max(0.0, deadline - clock.monotonic()))
@@ -237,14 +239,13 @@ class KeyedQueue:
         """Take no more keys and end the threads, for which it waits so many seconds; what runs is finished.
 
         Returns:
-            Whether every thread ended in time. Called by one of its own threads, it does not wait for that one.
+            Whether every thread ended in time, but for this one.
         """
         with self._lock:
             self._stopping = True
             self._schedule.clear()
             self._lock.notify_all()
-        threads = [thread for thread in self._threads if thread is not threading.current_thread()]
-        return join_all(threads, timeout, self._clock)
+        return join_all(self._threads, timeout, self._clock)
 
     def _work(self) -> None:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
@@ -334,11 +335,6 @@ class Outcome(Generic[T, R]):
         return self.value  # type: ignore[return-value]  # R itself may be None
 
 
-@dataclass(slots=True)
-class _Call:
-    run: Callable[[], None]
-
-
 class Pool:
     """A fixed number of threads that run calls; shared by everything that fans out API or cloud calls.
 
@@ -349,7 +345,7 @@ class Pool:
         if workers < 1:
             raise ValueError(f"pool {name} needs at least one worker, not {workers}")
         self.workers, self.name = workers, name
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
@@ -364,7 +360,7 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"pool {self.name} is closed")
-            self._calls.put(_Call(call))
+            self._calls.put(call)
             self._unfinished += 1
             if len(self._threads) < min(self._unfinished, self.workers):
                 thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
@@ -378,12 +374,7 @@ class Pool:
             threads = list(self._threads)
         for _ in threads:
             self._calls.put(None)
-        clock = SystemClock()
-        deadline = clock.monotonic() + timeout
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - clock.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        return join_all(threads, timeout, SystemClock())
 
     def _work(self) -> None:
         pulse = heartbeat.pulse(f"thread {threading.current_thread().name}")
@@ -395,20 +386,11 @@ class Pool:
                 return
             pulse.beat()
             try:
-                call.run()
+                call()
             except Exception:  # noqa: BLE001 - one call that fails ends no thread
                 _log.exception(messages.CALL_FAILED, pool=self.name)
             with self._lock:
                 self._unfinished -= 1
-
-
-@dataclass(slots=True)
-class _Gathering(Generic[T, R]):
-    outcomes: list[Outcome[T, R] | None]
-    left: int
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    finished: threading.Event = field(default_factory=threading.Event)
-    given_up: threading.Event = field(default_factory=threading.Event)
 
 
 class StillRunningError(Exception):
@@ -437,35 +419,21 @@ def run_parallel(
     Returns:
         One outcome per item, in the order of the items.
     """
-    work = list(items)
-    if not work:
-        return []
-    gathering: _Gathering[T, R] = _Gathering([None] * len(work), len(work))
 
-    def one(index: int, item: T) -> None:
-        if gathering.given_up.is_set():
+    def run(item: T, call: futures.Future[Outcome[T, R]]) -> None:
+        if not call.set_running_or_notify_cancel():
             return
         try:
-            outcome: Outcome[T, R] = Outcome(item, value=fn(item))
+            call.set_result(Outcome(item, value=fn(item)))
         except Exception as error:  # noqa: BLE001 - one call that fails ends no thread
-            outcome = Outcome(item, error=error)
-        with gathering.lock:
-            gathering.outcomes[index] = outcome
-            gathering.left -= 1
-            if not gathering.left:
-                gathering.finished.set()
+            call.set_result(Outcome(item, error=error))
 
-    for index, item in enumerate(work):
-        pool.submit(lambda index=index, item=item: one(index, item))  # type: ignore[misc]
-    if not gathering.finished.wait(patience):
-        gathering.given_up.set()
-    with gathering.lock:
-        outcomes = list(gathering.outcomes)
+    calls: list[tuple[T, futures.Future[Outcome[T, R]]]] = [(item, futures.Future()) for item in items]
+    for item, call in calls:
+        pool.submit(partial(run, item, call))
+    futures.wait([call for _, call in calls], patience)
     late = StillRunningError(patience or 0.0)
-    return [
-        outcome if outcome is not None else Outcome(item, error=late)
-        for outcome, item in zip(outcomes, work, strict=True)
-    ]
+    return [call.result() if not call.cancel() and call.done() else Outcome(item, error=late) for item, call in calls]
 
 
 @contextlib.contextmanager

@@ -298,6 +298,7 @@ class Collecting:
             lambda one: self.server.terminator().end_orphan(one, cloud.instances.terminate),
             self.server.world.cluster,
             self.server.client,
+            self.server.writer,
             self.clock,
             look_again=self.again.append,
             orphan_after=timedelta(minutes=5),

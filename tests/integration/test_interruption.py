@@ -10,8 +10,10 @@ from provisioner.apis.interruption import Interruption
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
 from provisioner.controllers.changes import Change
-from provisioner.controllers.clouds import KwokCloud, Parts, Term
+from provisioner.controllers.clouds import KwokCloud, Term
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.interruption import Interruptions
+from provisioner.controllers.wiring import Base, Calls, Ends, Writers
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube.client import Client
 from provisioner.kube.resources import NODECLAIMS
@@ -26,17 +28,17 @@ pytestmark = pytest.mark.plane
 class InterruptibleTerm:
     """What is under test, for as long as the controllers run."""
 
-    def __init__(self, cloud: "InterruptibleCloud", parts: Parts) -> None:
+    def __init__(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> None:
         self.workers = Pool(4, "interruption")
         self.interruptions = Interruptions(
-            parts.cluster,
-            parts.taints,
-            parts.writer,
-            parts.recorder,
+            base.cluster,
+            ending.taints,
+            writing.claims,
+            base.recorder,
             self.workers,
-            parts.clock,
-            ledger=parts.ledger,
-            plan=parts.plan_again,
+            base.clock,
+            ledger=ledger,
+            plan=calls.plan_again,
         )
 
     def start(self) -> None:
@@ -55,8 +57,8 @@ class InterruptibleCloud(KwokCloud):
 
     term: InterruptibleTerm
 
-    def lead(self, parts: Parts) -> Term:
-        self.term = InterruptibleTerm(self, parts)
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+        self.term = InterruptibleTerm(base, calls, writing, ending, ledger)
         return self.term
 
 

@@ -85,7 +85,6 @@ class Bench:
         self.name = f"nodeclass-test-{next(_numbers)}"
         self.clock = FakeClock(SystemClock().now())
         self.known = True
-        self.told: list[str] = []
         self._claims: list[str] = []
         self.recorder = Recorder(client, "karpenter", SystemClock())
         self.profiles = Profiles(aws, Naming("dovetail", "us-west-2"), self.clock.now)
@@ -117,7 +116,6 @@ class Bench:
             self.recorder,
             self.clock,
             reserved=reserved,
-            changed=self.told.append,
         )
 
     def create(self, **spec: Any) -> EC2NodeClass:
@@ -247,14 +245,12 @@ def test_a_class_becomes_ready_and_stays_untouched(bench: Bench) -> None:
     assert made.status.instance_profile.startswith("dovetail_")
     assert made.metadata.finalizers == (TERMINATION_FINALIZER,)
     assert made.metadata.annotations == class_stamp(made.spec, CA)
-    assert bench.told == [bench.name]
     before, calls = bench.writes(), bench.ec2.calls()
     bench.look()
     assert bench.writes() == before
     assert bench.ec2.calls() == calls
     bench.look(61)
     assert bench.writes() == before
-    assert bench.told == [bench.name]
 
 
 def test_the_permissions_of_karpenter_are_enough_from_the_beginning_to_the_end(client: Client) -> None:

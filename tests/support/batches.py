@@ -6,8 +6,11 @@ from typing import Any, cast
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.apis.stamping import Facts
+from provisioner.apis.templates import Admission
 from provisioner.cloudprovider.kwok import catalogue
 from provisioner.cloudprovider.types import CloudProvider
+from provisioner.controllers.core.capacity_buffers import CapacityBuffers
 from provisioner.controllers.core.claim_creator import ClaimCreator
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.growth import GrowthLedger
@@ -17,6 +20,7 @@ from provisioner.kube.client import Client
 from provisioner.scheduling.growth import GrowthLimits
 from provisioner.state.cluster import Cluster
 from provisioner.state.effects import Effect
+from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool
 from tests.support.cluster import World
 from tests.support.kube import FakeAnswer, FakeApi, Sent
@@ -107,7 +111,15 @@ class Batches:
             retry=self.again.append,
             chance=chance,
             plans=plans,
+            buffers=options.pop("buffers", no_buffers(self.client, self.world.clock)),
             **options,
         ).run()
         workers.close()
         return batch
+
+
+def no_buffers(client: Client, clock: Clock) -> CapacityBuffers:
+    """As where the feature gate CapacityBuffer is off."""
+    return CapacityBuffers(
+        client, clock, None, admission=Admission, facts=lambda name: Facts(name, {}), plan_again=lambda _: None
+    )

@@ -25,7 +25,7 @@ from provisioner.disruption.pause import NOTHING, Pause
 from provisioner.disruption.view import VALIDATION
 from provisioner.scheduling.growth import GrowthLimits
 from provisioner.support.workers import Pool
-from tests.support.batches import claim_creator
+from tests.support.batches import claim_creator, no_buffers
 from tests.support.clock import NOON
 from tests.support.cluster import World, claim, node, pool
 from tests.support.eventually import eventually
@@ -101,6 +101,7 @@ def provisioner_of(server: TinyServer, creator: ClaimCreator, workers: Pool, **o
         retry=options.pop("retry", lambda _: None),
         chance=random.Random(1),
         plans=PlanWriter(cluster, server.writer, workers),
+        buffers=options.pop("buffers", no_buffers(server.client, server.world.clock)),
         **options,
     )
 
@@ -150,6 +151,7 @@ class Stage:
             self.world.clock,
             stale=lambda: self.behind,
             worlds=Worlds(cast(CloudProvider, self.cloud)),
+            buffers=no_buffers(self.server.client, self.world.clock),
             pause=lambda: self.pause,
             methods=self._methods,
             consolidations=self._consolidations,

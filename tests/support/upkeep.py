@@ -52,7 +52,7 @@ from provisioner.state.snapshot import Snapshot
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.resources import Resources
 from tests.support import checker, cluster
-from tests.support.batches import claim_creator
+from tests.support.batches import claim_creator, no_buffers
 from tests.support.clock import NOON
 from tests.support.cluster import World
 from tests.support.disrupting import command_queue
@@ -234,6 +234,7 @@ class Upkeep:
             retry=lambda _: None,
             chance=random.Random(1),
             plans=writer,
+            buffers=no_buffers(self.server.client, self.clock),
             policies=Policies(hostname_domains=1),
         )
         self.alone = {one.name: self._disruption((one,), (), settings) for one in methods}
@@ -248,6 +249,7 @@ class Upkeep:
             self.clock,
             stale=lambda: "",
             worlds=self.worlds,
+            buffers=no_buffers(self.server.client, self.clock),
             pause=self.pause,
             methods=methods,
             consolidations=more,

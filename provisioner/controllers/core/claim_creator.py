@@ -3,6 +3,7 @@
 import random
 import string
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.names import PLAN_ANNOTATION
@@ -44,6 +45,8 @@ class ClaimCreator:
         effects: carries out what the state wants done (see `provisioner.state.effects`).
         created: called with every claim that exists now.
         plans: brings a plan up to date to which pods were added while the claim was written.
+
+    Attributes:
         growth: says what may come to be.
     """
 
@@ -58,19 +61,9 @@ class ClaimCreator:
         chance: random.Random,
         growth: GrowthLedger,
     ) -> None:
-        self._growth = growth
+        self.growth = growth
         self._client, self._cluster, self._plans = client, cluster, plans
         self._effects, self._created, self._chance = effects, created, chance
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing is created, since another Karpenter leads."""
-        return self._growth.is_closed
-
-    @property
-    def usd_left(self) -> float:
-        """As of `GrowthLedger`."""
-        return self._growth.usd_left()
 
     def announce(self, pool: str, make: Callable[[str], NewClaim]) -> NewClaim | None:
         """Find a free name and tell the state of the claim, so that every later question plans around it; no call is made.
@@ -88,7 +81,7 @@ class ClaimCreator:
         """
         for _ in range(_NAME_TRIES):
             new = make(f"{pool}-{''.join(self._chance.choices(_NAME_LETTERS, k=5))}")
-            entered = self._entered(new)
+            entered = self.growth.admit(new.claim, partial(self._cluster.announce, new.claim, new.pods))
             if entered:
                 return new
             if entered is None:
@@ -97,11 +90,8 @@ class ClaimCreator:
 
     def announce_again(self, new: NewClaim) -> None:
         """Tell the state of a claim that was announced before a restart; no limit is asked again."""
-        self._growth.note(new.name)
+        self.growth.note(new.name)
         self._cluster.announce(new.claim, new.pods)
-
-    def _entered(self, new: NewClaim) -> bool | None:
-        return self._growth.admit(new.claim, lambda: self._cluster.announce(new.claim, new.pods))
 
     def create(self, new: NewClaim, reason: str = "provisioned") -> NodeClaim | None:
         """Write an announced claim; where that fails the state learns that it never came to be.
@@ -127,7 +117,7 @@ class ClaimCreator:
             _log.warning(messages.FAILED_TO_CREATE_NODECLAIM, nodeclaim=new.name, error=str(error))
             self._cluster.claim_failed(new.name)
             raise
-        self._growth.written(new.name)
+        self.growth.written(new.name)
         self._effects(self._cluster.claim_written(claim))
         key = NodeKey(new.name)
         if len(self._cluster.assigned(key)) > len(new.pods):  # a later batch came before the claim was there

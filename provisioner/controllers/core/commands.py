@@ -8,9 +8,10 @@ import contextlib
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -44,7 +45,7 @@ from provisioner.controllers.core.live_reads import Postponed, never
 from provisioner.controllers.core.loops import LoopDetector
 from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.terminator import Sight, Terminator
-from provisioner.controllers.references import reference_of, references_of
+from provisioner.controllers.references import publish, reference_of
 from provisioner.disruption.loops import LoopHolds
 from provisioner.disruption.methods import rebuilding
 from provisioner.disruption.pause import NOTHING, Pause
@@ -57,7 +58,6 @@ from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.survey import survey
 from provisioner.scheduling.node_claims import NewClaim, planned_claim
-from provisioner.scheduling.result import PlannedClaim
 from provisioner.state.cluster import Cluster
 from provisioner.state.commands import Command
 from provisioner.state.keys import NodeKey
@@ -297,7 +297,8 @@ class CommandQueue:
         for planned in proposal.replacements:
             try:
                 marks = {**self._loops.marks(planned.pods), names.REPLACES_ANNOTATION: record.id}
-                new = self._creator.announce(planned.pool, _maker(planned, marks, self._cluster.hold_seconds))
+                made = partial(planned_claim, planned, annotations=marks, hold_seconds=self._cluster.hold_seconds)
+                new = self._creator.announce(planned.pool, made)
             except NoFreeNameError as error:
                 return str(error)
             if new is None:
@@ -866,9 +867,7 @@ class CommandQueue:
             self._recorder.publish(reference_of(claim), *message)
 
     def _say(self, those: Iterable[str], message: EventMessage) -> None:
-        """One event about each of these claims and its Node."""
-        for reference in references_of(self._cluster, those):
-            self._recorder.publish(reference, *message)
+        publish(self._recorder, self._cluster, those, message)
 
 
 _CONSOLIDATION_TYPES: Final = {"empty": "empty", "multi": "multi", "single": "single", rebuilding.METHOD: "multi"}
@@ -885,10 +884,6 @@ def _shows_marks(node: NodeView) -> bool:
         return False
     told = condition(node.claim.status.conditions, names.DISRUPTION_REASON)
     return node.deleting or is_marked(node.claim) or told is not None
-
-
-def _maker(planned: PlannedClaim, marks: Mapping[str, str], hold_seconds: float) -> Callable[[str], NewClaim]:
-    return lambda name: planned_claim(planned, name, marks, hold_seconds)
 
 
 def _unknown(sight: Sight) -> str:

@@ -31,7 +31,7 @@ from provisioner.controllers.core.consolidation import TIMEOUT_SECONDS, Looks, P
 from provisioner.controllers.core.rebuilding import Rebuilding
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.poller import Poller
-from provisioner.controllers.references import node_reference, pod_reference, reference_of, references_of
+from provisioner.controllers.references import node_reference, pod_reference, publish, reference_of
 from provisioner.disruption import candidates
 from provisioner.disruption import emptiness as empty
 from provisioner.disruption.acceptance import HORIZON
@@ -53,7 +53,7 @@ from provisioner.disruption.protections import protections
 from provisioner.disruption.refusals import NONE as NO_REFUSALS
 from provisioner.disruption.turns import InOrder, in_turn
 from provisioner.disruption.validation import standing, with_room
-from provisioner.disruption.view import VALIDATION, Acceptance, Improved, MethodAnswer, Settings, Spared, View
+from provisioner.disruption.view import Acceptance, Improved, MethodAnswer, Settings, Spared, View
 from provisioner.disruption.waste import potential_usd_per_hour
 from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
@@ -86,10 +86,6 @@ TELLERS = 4
 PROTECTIONS_SECONDS: Final = 10.0
 BUDGET_REASONS: Final = (names.REASON_EMPTY, names.REASON_DRIFTED, names.REASON_UNDERUTILIZED)
 _log = logs.get_logger(__name__)
-
-
-def _keeps_nothing(_: str) -> bool:
-    return False
 
 
 def settings_of(options: Options) -> Settings:
@@ -148,27 +144,23 @@ class _World:
     prepared: Prepared
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """A question to a method that needs no repetition.
 
     Attributes:
-        things: objects that must be the same ones.
-        values: what must be equal.
+        looks: what the answer depends on.
         until: by the clock of the snapshots.
         expires: by the monotonic clock.
     """
 
-    things: tuple[object, ...]
-    values: tuple[object, ...]
+    looks: Looks
     until: datetime | None
     expires: float
 
-    def holds(self, things: tuple[object, ...], values: tuple[object, ...], at: datetime, now: float) -> bool:
+    def holds(self, looks: Looks, at: datetime, now: float) -> bool:
         """Whether the answer would be the same."""
-        in_time = now < self.expires and (self.until is None or at < self.until)
-        same = all(one is other for one, other in zip(self.things, things, strict=True))
-        return in_time and same and self.values == values
+        return now < self.expires and (self.until is None or at < self.until) and self.looks.same(looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +188,12 @@ class Disruption:
     The loops wait for no call. What fails is logged, counted and tried again with back-off, each node by itself.
 
     Args:
-        worlds: what methods simulate in; without, only those that simulate nothing propose.
+        worlds: what methods simulate in.
         stale: which watch is behind, in words; nothing is disrupted, nor healed, before all have caught up.
         methods: in the order in which they are asked.
         consolidations: likewise, in the other thread.
         pause: whose nodes are left alone for now.
-        buffers: whose room is kept; none without.
+        buffers: whose room is kept.
         rebuilding: has somebody look for cheaper fleets; nobody does without.
     """
 
@@ -215,12 +207,12 @@ class Disruption:
         clock: Clock,
         *,
         stale: Callable[[], str],
-        worlds: Worlds | None = None,
+        worlds: Worlds,
+        buffers: CapacityBuffers,
         methods: Sequence[Method] = METHODS,
         consolidations: Sequence[Method] = CONSOLIDATIONS,
         settings: Settings = Settings(),  # noqa: B008  (frozen)
         pause: Callable[[], Pause] = lambda: NOTHING,
-        buffers: CapacityBuffers | None = None,
         rebuilding: Rebuilding | None = None,
     ) -> None:
         self._rebuilding = rebuilding
@@ -278,17 +270,6 @@ class Disruption:
         run()
         return min(PAUSE_MOST_SECONDS, max(POLL_SECONDS, self._clock.monotonic() - began))
 
-    def world(self, snapshot: Snapshot) -> Prepared:
-        """The world of an instant, shared with the loops: whoever asks costs no memory.
-
-        Raises:
-            RuntimeError: this one simulates nothing.
-        """
-        prepared = self._world(snapshot)
-        if prepared is None:
-            raise RuntimeError("disruption has no world")
-        return prepared
-
     def view(self, snapshot: Snapshot, *, first: frozenset[str], expired: Callable[[], bool]) -> View:
         """What methods would be asked about at this instant, for whoever explains; nothing comes of what they answer. Any thread may ask.
 
@@ -297,21 +278,27 @@ class Disruption:
             first: NodeClaims that are judged before all others.
             expired: says that time is up.
         """
-        now, ledger = self._clock.monotonic(), self._ledger.at(snapshot)
+        now = self._clock.monotonic()
+        return replace(
+            self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=True),
+            empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
+            restless=self._stillness.restless(snapshot, now),
+            first=first,
+            expired=expired,
+        )
+
+    def _view(self, snapshot: Snapshot, ledger: AllowanceLedger, virtual: tuple[Pod, ...], *, buys: bool) -> View:
+        """What every question to a method has in common; virtual pods take room where the method is asked about money."""
         return View(
-            snapshot=self._with_room_for(snapshot, self._virtual()),
-            prepared=self._world(snapshot),
+            snapshot=self._with_room_for(snapshot, virtual),
+            prepared=self.world(snapshot) if buys else None,
             allowed=ledger.allowed,
             why_none=ledger.why_none,
             ceiling=ledger.ceiling,
-            empty_for={key: timedelta(seconds=now - since) for key, since in self._empty_since.items()},
-            under_way=self._under_way(snapshot),
-            spared=self._spared(snapshot, buys=True),
-            restless=self._stillness.restless(snapshot, now),
+            under_way=frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands)),
+            spared=self._spared(snapshot, buys=buys),
             loops=self._commands.loops(),
-            buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
-            first=first,
-            expired=expired,
+            buffered=self._buffers.keeps,
             settings=self._settings,
             types_of=self._types_of,
             prices=self._prices,
@@ -355,53 +342,39 @@ class Disruption:
             self._asked.pop(method.name, None)
             self._note_eligible(method, 0)
             return ()
-        under_way = self._under_way(snapshot).union(name for one in before for name in one.candidates)
-        spared = self._spared(snapshot, buys=method.buys)
-        prepared = self._world(snapshot) if method.buys else None
-        around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
-        things = (*around, snapshot.pod_budgets, snapshot.commands, prepared)
-        loops = self._commands.loops()
-        later = self._later.get(method.name, frozenset())
-        seen = self._with_room_for(snapshot)
-        values = (
-            seen.pending,
-            seen.waiting,
-            seen.leaving,
-            under_way,
-            spared,
-            loops,
-            ledger.budgets(method.reason),
-            later,
-        )
-        known, now = self._asked.get(method.name), self._clock.monotonic()
-        if method.buys and known is not None and known.holds(things, values, snapshot.at, now):
-            return ()
-        view = View(
-            snapshot=seen,
-            prepared=prepared,
-            allowed=ledger.allowed,
-            why_none=ledger.why_none,
-            ceiling=ledger.ceiling,
-            later=later,
+        common, now = self._view(snapshot, ledger, (), buys=method.buys), self._clock.monotonic()
+        view = replace(
+            common,
+            later=self._later.get(method.name, frozenset()),
             empty_for=empty_for,
-            validation=VALIDATION,
-            under_way=under_way,
+            under_way=common.under_way.union(name for one in before for name in one.candidates),
             coming=tuple(claim for one in before for claim in one.replacements),
-            spared=spared,
-            loops=loops,
-            buffered=self._buffers.keeps if self._buffers is not None else _keeps_nothing,
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= ANSWER_SECONDS,
-            settings=self._settings,
-            types_of=self._types_of,
-            prices=self._prices,
         )
+        seen, around = view.snapshot, (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
+        looks = Looks(
+            (*around, snapshot.pod_budgets, snapshot.commands, view.prepared),
+            (
+                seen.pending,
+                seen.waiting,
+                seen.leaving,
+                view.under_way,
+                view.spared,
+                view.loops,
+                ledger.budgets(method.reason),
+                view.later,
+            ),
+        )
+        known = self._asked.get(method.name)
+        if method.buys and known is not None and known.holds(looks, snapshot.at, now):
+            return ()
         answer = self._ask(method, view)
         self._asked.pop(method.name, None)
         began = self._begin(answer.proposals, snapshot)
         self._note_waiting(method, view, began)
         if not answer.unreached and all(map(began.waits, answer.proposals)):
-            self._asked[method.name] = _Asked(things, values, answer.recheck_at, now + WORLD_SECONDS)
+            self._asked[method.name] = _Asked(looks, answer.recheck_at, now + WORLD_SECONDS)
         ledger.spend({name for one in began.begun for name in one.candidates})
         return began.begun
 
@@ -410,14 +383,13 @@ class Disruption:
         if not any(one.placements or one.replacements for one in proposals):
             return proposals, ()
         now = self._cluster.snapshot()
-        keys = self._default_keys()
+        keys = self._worlds.default_keys
         # made once, where it is asked for: the other thread has a world of another instant
-        world = functools.cache(lambda: self._world(now))
+        world = functools.cache(lambda: self.world(now))
 
         def legal(some: Sequence[Proposal]) -> bool:
-            prepared, names = world(), {name for one in some for name in one.candidates}
-            if prepared is not None:
-                prepared = without_charges(prepared, [node for node in now.nodes if node.key.name in names])
+            names = {name for one in some for name in one.candidates}
+            prepared = without_charges(world(), [node for node in now.nodes if node.key.name in names])
             going = {
                 late: [str(NodeKey(name)) for one in some if one.late is late for name in one.candidates]
                 for late in (False, True)
@@ -426,12 +398,9 @@ class Disruption:
             for one in some:
                 placements.update((name, placements.get(name, ()) + pods) for name, pods in one.placements.items())
             design = Design(tuple(new for one in some for new in designed(one.replacements)), placements)
-            return prepared is not None and prepared.judge(design, leaving=going[False], gone=going[True]).legal
+            return prepared.judge(design, leaving=going[False], gone=going[True]).legal
 
         return in_turn(with_room(proposals, then, now, legal, by_default=bool(keys)), now, keys)
-
-    def _default_keys(self) -> frozenset[str]:
-        return self._worlds.default_keys if self._worlds is not None else frozenset()
 
     def _ask(self, method: Method, view: View) -> MethodAnswer:
         """One question to a method; what it says of nodes that stay is published."""
@@ -497,7 +466,7 @@ class Disruption:
                 self._say_blocked(blocked, then)
             held = frozenset(one.key for one in waiting)  # who is tied to these was held, too
             rest = [one for one in proposals if held.isdisjoint(one.candidates)]
-            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self._default_keys()))
+            order = InOrder(rest, then.around.namespaces, then.nodes, by_default=bool(self._worlds.default_keys))
             begun = self._ledger.admit(
                 current,
                 lambda one: one.candidates,
@@ -505,9 +474,6 @@ class Disruption:
                 lambda one: order.may_begin(one) and order.note(begun=self._commands.begin(one, then)),
             )
             return _Began(current, begun, held)
-
-    def _under_way(self, snapshot: Snapshot) -> frozenset[str]:
-        return frozenset[str]().union(*(one.record.candidate_names for one in snapshot.commands))
 
     def _spared(self, snapshot: Snapshot, *, buys: bool) -> dict[str, Spared]:
         """NodeClaims that are no candidates for now, and why: their pool backs off, they replace others, were called off, or are paused."""
@@ -527,7 +493,7 @@ class Disruption:
     def consolidate_once(self) -> bool:
         """One pass of consolidation, where one is due; whether it was made. Cost: seconds to minutes on a large cluster."""
         started, snapshot = self._clock.monotonic(), self._latest
-        if self._worlds is None or snapshot is None or self._passes.rests(started) or self._stale():
+        if snapshot is None or self._passes.rests(started) or self._stale():
             return False
         looks = self._looks(snapshot, started)
         if not self._passes.is_due(looks, snapshot.at, started):
@@ -580,7 +546,7 @@ class Disruption:
         budgets = self._ledger.at(snapshot).budgets(names.REASON_UNDERUTILIZED)
         return Looks.of(
             snapshot,
-            (*self._types[1], self._virtual()),
+            (*self._types[1], self._buffers.pods()),
             (
                 budgets,
                 self._spared(snapshot, buys=True),
@@ -592,23 +558,12 @@ class Disruption:
     def _consolidate(self, method: Method, snapshot: Snapshot, improved: Improved | None = None) -> MethodAnswer:
         """Ask one method of consolidation, and begin what still holds of it when it has answered."""
         now = self._clock.monotonic()
-        ledger = self._ledger.at(snapshot)
-        view = View(
-            snapshot=self._with_room_for(snapshot, self._virtual()),
-            prepared=self._world(snapshot),
-            allowed=ledger.allowed,
-            why_none=ledger.why_none,
-            ceiling=ledger.ceiling,
+        view = replace(
+            self._view(snapshot, self._ledger.at(snapshot), self._buffers.pods(), buys=method.buys),
             later=self._later.get(method.name, frozenset()),
-            under_way=self._under_way(snapshot),
-            spared=self._spared(snapshot, buys=method.buys),
-            loops=self._commands.loops(),
             restless=self._stillness.restless(snapshot, now),
             first=self._unreached.get(method.name, frozenset()),
             expired=lambda: self._stop.is_set() or self._clock.monotonic() - now >= TIMEOUT_SECONDS,
-            settings=self._settings,
-            types_of=self._types_of,
-            prices=self._prices,
             improved=improved,
         )
         answer = self._ask(method, view)
@@ -627,9 +582,6 @@ class Disruption:
             self._note_waiting(method, view, self._begin_moves(answer.proposals, snapshot))
         metrics.CONSOLIDATION_POTENTIAL.set(potential_usd_per_hour(view))
         return answer
-
-    def _virtual(self) -> tuple[Pod, ...]:
-        return self._buffers.pods() if self._buffers is not None else ()
 
     def _begin_moves(self, proposals: Sequence[Proposal], snapshot: Snapshot) -> _Began:
         """Begin what still holds, and say of each what becomes of it."""
@@ -660,17 +612,13 @@ class Disruption:
                         self._recorder.publish(reference_of(view.pool), *text)
 
     def _say_of_all(self, one: Proposal, message: EventMessage) -> None:
-        """One event about each candidate and its Node."""
-        for reference in references_of(self._cluster, one.candidates):
-            self._recorder.publish(reference, *message)
+        publish(self._recorder, self._cluster, one.candidates, message)
 
     def _types_of(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        return self._worlds.types_of(pool) if self._worlds is not None and self._worlds.manages(pool) else ()
+        return self._worlds.types_of(pool) if self._worlds.manages(pool) else ()
 
-    def _world(self, snapshot: Snapshot) -> Prepared | None:
-        """The world of an instant, made from that of the last one; the same while nothing changes."""
-        if self._worlds is None:
-            return None
+    def world(self, snapshot: Snapshot) -> Prepared:
+        """The world of an instant, made from that of the last one; the same while nothing changes, for whoever asks. Any thread may."""
         around = (snapshot.nodes, snapshot.pools, snapshot.daemons, snapshot.around)
         with self._preparing:
             known, now = self._prepared, self._clock.monotonic()
@@ -712,7 +660,7 @@ class Disruption:
     def _note_prices(self, snapshot: Snapshot) -> None:
         """What offerings cost now; the history is a value, so the other thread reads it as it is."""
         now = self._clock.monotonic()
-        if self._worlds is None or now - self._priced_at < WORLD_SECONDS:
+        if now - self._priced_at < WORLD_SECONDS:
             return
         self._priced_at = now
         catalogues = {view.pool.metadata.name: self._types_of(view.pool) for view in snapshot.pools}

@@ -311,30 +311,9 @@ class Evictions:
             return DONE
         try:
             self._client.evict(pod.name, pod.namespace, pod.uid)
-        except (NotFound, Conflict) as error:
-            metrics.EVICTIONS.labels(str(error.status)).inc()
-            return DONE
-        except TooManyRequests as error:
-            metrics.EVICTIONS.labels("429").inc()
-            if _DISRUPTION_BUDGET in error.message:
-                self._hold(uid)
-                self._refused(pod, messages.violates_budget(pod.key))
-            else:  # the API server is busy, or a policy says so: hastened by nothing
-                self._refused(pod, messages.eviction_refused(pod.key, error.message))
-            _log.debug(messages.EVICTION_REFUSED, pod=pod.key, error=str(error))
-            return Result(failed=True)
-        except ServerError as error:
-            metrics.EVICTIONS.labels(str(error.status)).inc()
-            if several := _MULTIPLE_BUDGETS in error.message:
-                self._hold(uid)
-            why = messages.several_budgets(pod.key) if several else messages.eviction_refused(pod.key, error.message)
-            self._refused(pod, why)
-            return Result(failed=True)
         except ApiError as error:
             metrics.EVICTIONS.labels(str(error.status)).inc()
-            self._refused(pod, messages.eviction_refused(pod.key, error.message))
-            _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
-            return Result(failed=True)
+            return self._refused(pod, error) if not isinstance(error, NotFound | Conflict) else DONE
         self._agreed(uid, None)
         metrics.EVICTIONS.labels("200").inc()
         reason = self._reason(pod)
@@ -389,9 +368,21 @@ class Evictions:
             until, told = self._leaving.get(uid, (0.0, None))
         return self._clock.monotonic() < until and (deadline is None or (told is not None and told <= deadline))
 
-    def _refused(self, pod: Pod, why: str) -> None:
+    def _refused(self, pod: Pod, error: ApiError) -> Result:
+        why = messages.eviction_refused(pod.key, error.message)  # busy, or a policy says so: hastened by nothing
+        if isinstance(error, TooManyRequests) and _DISRUPTION_BUDGET in error.message:
+            why = messages.violates_budget(pod.key)
+            self._hold(pod.uid)
+        elif isinstance(error, ServerError) and _MULTIPLE_BUDGETS in error.message:
+            why = messages.several_budgets(pod.key)
+            self._hold(pod.uid)
+        if isinstance(error, TooManyRequests | ServerError):
+            _log.debug(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
+        else:
+            _log.info(messages.EVICTION_FAILED, pod=pod.key, error=str(error))
         reference = ObjectReference(api_version="v1", kind="Node", name=pod.node_name, uid=pod.node_name)
         self._recorder.publish(reference, *messages.failed_draining(why), dedupe=(pod.key,))
+        return Result(failed=True)
 
     def _reason(self, pod: Pod) -> str:
         for claim in self._cluster.claims():

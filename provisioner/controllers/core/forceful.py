@@ -25,7 +25,7 @@ from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import CHOSEN_SECONDS, DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.poller import Poller
-from provisioner.controllers.references import references_of
+from provisioner.controllers.references import publish
 from provisioner.disruption.costs import time_left
 from provisioner.disruption.expiration import decide_expirations
 from provisioner.disruption.node_repair import Repair, RepairDecision, decide_repairs
@@ -87,7 +87,7 @@ class ForcefulDisruption:
         self._repairs: dict[str, Repair] = {}
         self._conditions: dict[tuple[str, str, str, datetime | None], datetime] = {}  # when each was first seen
         self.queue = KeyedQueue("nodeclaim-forceful-disruption", self.reconcile, clock, workers=WORKERS)
-        self._poller = Poller("forceful-disruption", self._pass, POLL_SECONDS, first=POLL_SECONDS)
+        self._poller = Poller("forceful-disruption", self.run_once, POLL_SECONDS, first=POLL_SECONDS)
 
     def start(self) -> None:
         self.queue.start()
@@ -98,14 +98,10 @@ class ForcefulDisruption:
         self._poller.stop()
         self.queue.stop(5.0)
 
-    def _pass(self) -> float:
-        self.run_once()
-        return POLL_SECONDS
-
-    def run_once(self) -> None:
-        """Decide on one snapshot; waits for no call. Cost: O(nodes)."""
+    def run_once(self) -> float:
+        """Decide on one snapshot; seconds until the next pass. Waits for no call. Cost: O(nodes)."""
         if self._stale():
-            return
+            return POLL_SECONDS
         snapshot = self._cluster.snapshot()
         # each by itself: what one of them cannot read keeps no node from the others
         repairs = self._attempt(lambda: self.decide_repairs(snapshot), RepairDecision())
@@ -119,6 +115,7 @@ class ForcefulDisruption:
         )
         for name in (*expired, *self._repairs, *old):
             self.queue.offer(name)
+        return POLL_SECONDS
 
     def _attempt(self, decide: Callable[[], _Decision], otherwise: _Decision) -> _Decision:
         try:
@@ -231,5 +228,4 @@ class ForcefulDisruption:
         _log.info(messages.DISRUPTING_NODE, nodeclaim=claim.name, reason=reason.lower(), because=what)
 
     def _say(self, name: str, message: EventMessage, ttl: float | None = None) -> None:
-        for reference in references_of(self._cluster, (name,)):
-            self._recorder.publish(reference, *message, ttl=ttl)
+        publish(self._recorder, self._cluster, (name,), message, ttl=ttl)

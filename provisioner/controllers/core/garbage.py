@@ -22,7 +22,7 @@ from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, 
 from provisioner.controllers.core.terminator import Ending, State
 from provisioner.kube import resources
 from provisioner.kube.client import Client
-from provisioner.kube.errors import ApiError, NotFound
+from provisioner.kube.errors import ApiError
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
 from provisioner.support.clock import Clock
@@ -85,6 +85,7 @@ class InstanceCollector(Generic[InstanceT]):
         end: Callable[[str], Ending],
         cluster: Cluster,
         client: Client,
+        writer: ClaimWriter,
         clock: Clock,
         *,
         look_again: Callable[[str], None],
@@ -92,7 +93,7 @@ class InstanceCollector(Generic[InstanceT]):
         beside: Callable[[], str] = lambda: "",
     ) -> None:
         self._list_instances, self._sort_out, self._terminate = list_instances, sort_out, end
-        self._cluster, self._client, self._clock = cluster, client, clock
+        self._cluster, self._client, self._writer, self._clock = cluster, client, writer, clock
         self._look_again, self._orphan_after, self._beside = look_again, orphan_after, beside
         self._since: dict[str, float] = {}
         self._polls = 0
@@ -131,19 +132,12 @@ class InstanceCollector(Generic[InstanceT]):
             return ending.requeue_after
         self._since.pop(orphan.id, None)
         _log.info(messages.TERMINATED_ORPHAN, instance=orphan.id, launched=orphan.launched)
-        self._delete_node(orphan)
+        if (node := self._node_of(orphan)) is not None:
+            try:
+                self._writer.delete_node(node)
+            except ApiError as error:
+                _log.warning(messages.FAILED_TO_DELETE_NODE_OF_ORPHAN, node=node.metadata.name, error=str(error))
         return POLL_SECONDS
-
-    def _delete_node(self, orphan: InstanceT) -> None:
-        node = self._node_of(orphan)
-        if node is None or node.metadata.deletion_timestamp is not None:
-            return
-        try:
-            self._client.delete(resources.NODES, node.metadata.name, uid=node.metadata.uid)
-        except NotFound:
-            return
-        except ApiError as error:
-            _log.warning(messages.FAILED_TO_DELETE_NODE_OF_ORPHAN, node=node.metadata.name, error=str(error))
 
     def _node_of(self, orphan: InstanceT) -> Node | None:
         for view in self._cluster.snapshot().nodes:

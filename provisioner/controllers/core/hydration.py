@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import publish
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
@@ -100,8 +100,7 @@ class Hydration:
         self._pauses = {**recent, claim.name: (pause, now + pause)}
         self._label(node, changed)
         message = messages.node_labels_restored(node.metadata.name, changed)
-        for reference in (node_reference(node), reference_of(claim)):
-            self._recorder.publish(reference, *message)
+        publish(self._recorder, self._cluster, (claim.name,), message)
         return DONE
 
     def _label(self, node: Node, labels: dict[str, str]) -> None:

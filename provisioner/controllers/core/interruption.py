@@ -20,7 +20,7 @@ from provisioner.controllers.core.disrupted_taint import DisruptedTaints
 from provisioner.controllers.core.drain import deadline_of
 from provisioner.controllers.core.live_reads import INTERRUPTED_SECONDS, Postponed, never
 from provisioner.controllers.poller import Poller
-from provisioner.controllers.references import node_reference, reference_of
+from provisioner.controllers.references import publish
 from provisioner.disruption.interruption import InterruptionDecision, decide_interruptions
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
@@ -240,18 +240,9 @@ class Interruptions:
         return self._writer.metadata(claim, annotations={names.TERMINATION_TIMESTAMP: text})
 
     def _say(self, key: str, message: EventMessage) -> None:
-        claim = self._cluster.claim(key)
-        if claim is not None:
-            publish(self._recorder, self._cluster, claim, message)
+        publish(self._recorder, self._cluster, (key,), message)
 
 
 def _ends_before_deadline(mark: Interruption, claim: NodeClaim) -> bool:
     known = deadline_of(claim)
     return mark.ends is not None and (known is None or mark.ends < known)
-
-
-def publish(recorder: Recorder, cluster: Cluster, claim: NodeClaim, message: EventMessage) -> None:
-    """Publish one event about a claim and, where it has one, about its Node."""
-    node = cluster.node_of(claim)
-    for reference in (reference_of(claim), *((node_reference(node),) if node is not None else ())):
-        recorder.publish(reference, *message)

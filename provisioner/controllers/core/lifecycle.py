@@ -203,7 +203,7 @@ class Lifecycle:
                 self._cluster.launch_refused(claim.metadata.name)
             reason = error.reason if isinstance(error, CreateError) else names.LAUNCH_FAILED
             self._not_launched(claim, reason, error)
-            return Result(failed=True) if error.retry_after is None else Result(requeue_after=error.retry_after)
+            return retry_of(error)
         self._launched(claim, launched)
         with self._falling:
             self._fallback.launched(claim.metadata.name, waited, self._clock.monotonic())

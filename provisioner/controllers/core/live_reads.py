@@ -9,9 +9,9 @@ with what nothing takes back: a command that is sealed, the Node of a NodeClaim 
 not launched has neither Node nor pods: it is deleted at the version that was decided from, which the API server compares.
 """
 
+import itertools
 import math
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -175,17 +175,12 @@ class LiveReads:
             for pod in bound.values()
             if pod.uid not in there and version_number(pod.resource_version) <= read.pods_version
         )
-        first = min(map(key_of, _identities(unknown, gone)), default="")
+        first = min(map(key_of, itertools.chain[Identity](unknown, gone)), default="")
         return messages.not_known_as_it_is("Pod", first) if first else ""
 
 
 def _meta(thing: NodeClaim | Node | None) -> Identity | None:
     return thing.metadata if thing is not None else None
-
-
-def _identities(*some: Iterable[Identity]) -> Iterable[Identity]:
-    for each in some:
-        yield from each
 
 
 def _is_known(known: Identity | None, read: PartialIdentity | None) -> bool:

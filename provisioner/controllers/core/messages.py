@@ -844,7 +844,6 @@ DISRUPTION_PAUSE_CHANGED: Final = "Disruption was paused or resumed"
 FAILED_TO_UPDATE_NODECLAIM_STATUS: Final = "Failed to update the status of a NodeClaim; retrying"
 
 # drain.py
-EVICTION_REFUSED: Final = "Eviction refused"
 EVICTION_FAILED: Final = "Eviction failed; retrying"
 FAILED_TO_DELETE_POD: Final = "Failed to delete a pod; retrying"
 
@@ -923,8 +922,6 @@ PLANNER_NOT_INSTALLED: Final = "Packages of the cost planner are not installed; 
 
 # plans.py
 FAILED_TO_WRITE_PLAN: Final = "Failed to write the plan of a NodeClaim"
-FAILED_TO_REMOVE_OUTDATED_PLAN: Final = "Failed to remove an outdated plan from a Node; retrying"
-REMOVED_OUTDATED_PLAN: Final = "Removed an outdated plan from a Node"
 
 # provisioning.py
 HELD_BACK: Final = (

@@ -142,7 +142,7 @@ class Planner:
                 found = better
         except Exception:  # noqa: BLE001 - whatever is wrong with a search, pods get their nodes
             _log.exception(messages.SEARCH_FAILED)
-            self._process.distrust(messages.PLANNER_NOT_ASKED)
+            self._process.fail(messages.PLANNER_NOT_ASKED)
             found, least, outcome = result, result.usd_at_least, Refusal.FAILED
         if found.usd_per_hour > result.usd_per_hour + EPSILON_USD:
             raise AssertionError("a plan that is dearer than the greedy one")
@@ -179,7 +179,7 @@ class Planner:
         try:
             found, faults, least = settled(prepared, result, reply)
         except ProtocolError as error:
-            self._process.distrust(str(error))
+            self._process.fail(str(error))
             return result, least, Refusal.FAILED
         if found is not result:
             return found, least, PlanOutcome.IMPROVED

@@ -164,13 +164,13 @@ class PlannerProcess:
         except TimeoutError:
             self.problem = messages.PLANNER_ANSWERED_LATE
             if self._late:
-                self._fail(self.problem)
+                self.fail(self.problem)
             self._late = True
             return Refusal.LATE
         except (OSError, EOFError):
             return self._gone()
         except ProtocolError as error:
-            self._fail(str(error))
+            self.fail(str(error))
             return Refusal.FAILED
         self._failures, self._late = 0, False
         return Reply(answered, pods)
@@ -182,23 +182,19 @@ class PlannerProcess:
             return refusal
         try:
             if self._clock.monotonic() - self._started_at >= _START_SECONDS:
-                self._fail(messages.PLANNER_STARTED_LATE)
+                self.fail(messages.PLANNER_STARTED_LATE)
                 return Refusal.FAILED
             if not self._readable(until):
                 self.problem = messages.PLANNER_STARTED_LATE
                 return Refusal.STARTING
             self._read(self._started_at + _START_SECONDS)
         except (TimeoutError, ProtocolError) as error:
-            self._fail(str(error) or messages.PLANNER_STARTED_LATE)
+            self.fail(str(error) or messages.PLANNER_STARTED_LATE)
             return Refusal.FAILED
         except (OSError, EOFError):
             return self._gone()
         self._ready = True
         return None
-
-    def distrust(self, why: str) -> None:
-        """An answer made no sense: end the process."""
-        self._fail(why)
 
     def stop(self) -> None:
         """End the process for good; whoever waits for it hears that it is gone."""
@@ -288,7 +284,7 @@ class PlannerProcess:
         try:
             status = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._fail(messages.PLANNER_CLOSED_PIPES)
+            self.fail(messages.PLANNER_CLOSED_PIPES)
             return Refusal.FAILED
         self._ended(status)
         return Refusal.FAILED if self._installed is not False else Refusal.NOT_INSTALLED
@@ -307,7 +303,8 @@ class PlannerProcess:
         else:
             self._failed(messages.planner_ended_with_status(status))
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
+        """End the process, which misbehaves."""
         self._end()
         self._failed(why)
 

@@ -154,11 +154,11 @@ class Provisioner:
         retry: Callable[[str], None],
         chance: random.Random,
         plans: PlanWriter,
+        buffers: CapacityBuffers,
         policies: Policies = DEFAULTS,
         deadline: timedelta = timedelta(seconds=10),
         retry_after: Callable[[float], None] = lambda _seconds: None,
         marks: Callable[[Iterable[Pod]], Mapping[str, str]] = lambda _pods: {},
-        buffers: CapacityBuffers | None = None,
         decided: Callable[[Iterable[str], Iterable[str]], None] = lambda _placed, _left: None,
         improve: Callable[[Prepared, Result], Planned] = as_scheduled,
         taken_back: Callable[[Iterable[Effect]], None] | None = None,
@@ -185,8 +185,8 @@ class Provisioner:
             self._retry("early")
         pods = snapshot.waiting + tuple(pod for pod in snapshot.leaving if pod.shape.key not in snapshot.stopped)
         metrics.IGNORED_PODS.set(len(snapshot.pending) - len(snapshot.waiting))
-        virtual = self._buffers.pods() if self._buffers is not None else ()
-        if pods and pods == self._closed_to and not virtual and self._creator.is_closed:
+        virtual = self._buffers.pods()
+        if pods and pods == self._closed_to and not virtual and self._creator.growth.is_closed:
             self._retry_after(KARPENTER_SECONDS)  # they were told; what they would get is not asked again meanwhile
             return None
         if not pods and not virtual:
@@ -335,7 +335,7 @@ class Provisioner:
                 if closed is not None:
                     raise closed
                 name = self._announce(planned, annotations)
-                if name and number in for_buffers and self._buffers is not None:
+                if name and number in for_buffers:
                     self._buffers.bought(str(NodeKey(name)))
             except HeldBackError as error:
                 held.append(_HeldBack(planned, error))
@@ -355,7 +355,7 @@ class Provisioner:
         """
         short, late = {pod.uid for one in held if one.is_dear for pod in one.planned.pods}, False
         for runs in (False, True):
-            more, dear = self._also(short, first, expired, runs=runs, usd=self._creator.usd_left)
+            more, dear = self._also(short, first, expired, runs=runs, usd=self._creator.growth.usd_left())
             placed = {pod.uid for pod in more.placed}
             result = result.joined(more)
             held = [rest for one in held if (rest := one.without(placed)) is not None] + dear
@@ -386,8 +386,7 @@ class Provisioner:
     def _note_buffers(
         self, virtual: tuple[Pod, ...], snapshot: Snapshot, existing: Mapping[str, tuple[Pod, ...]]
     ) -> None:
-        if self._buffers is not None:
-            self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
+        self._buffers.placed(kept(virtual, existing, (str(one.key) for one in snapshot.nodes if one.initialized)))
 
     def _note_held(self, held: list["_HeldBack"]) -> None:
         """Say on NodePools what growth limits hold back, and come back when they allow more."""

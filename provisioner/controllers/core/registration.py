@@ -14,13 +14,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from provisioner.apis import names
-from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.nominations import Kept, Nominations
 from provisioner.controllers.references import reference_of
 from provisioner.kube import resources
@@ -476,14 +475,11 @@ class Registrar:
 
     def _record(self, claim: NodeClaim, written: Node, initialized: bool) -> None:
         """Say on the claim that its Node was let in."""
-        now, name = self._clock.now(), claim.metadata.name
+        name = claim.metadata.name
         claim = self._cluster.claim(name) or claim
-        conditions = claim.status.conditions
         kinds = (names.REGISTERED, names.INITIALIZED) if initialized else (names.REGISTERED,)
-        for kind in kinds:
-            conditions = CLAIM_CONDITIONS.set(
-                conditions, kind, names.TRUE, kind, generation=claim.metadata.generation, now=now
-            )
+        said = [ConditionMessage(kind, names.TRUE, kind) for kind in kinds]
+        conditions = with_conditions(claim, *said, now=self._clock.now())
         self._writer.status(claim, conditions, nodeName=written.metadata.name)
         metrics.NODES_CREATED.labels(claim.pool, claim.metadata.labels.get(names.ZONE_LABEL, "")).inc()
         self._health(claim.metadata.labels.get(names.NODEPOOL_LABEL, ""), True)

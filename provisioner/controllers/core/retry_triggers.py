@@ -13,7 +13,6 @@ from provisioner.apis.core import (
     RuntimeClass,
     StorageClass,
 )
-from provisioner.apis.meta import key_of
 from provisioner.controllers.changes import Surrounding, SurroundingChanged
 
 
@@ -23,11 +22,6 @@ def concerns_placement(change: SurroundingChanged) -> bool:
     What is written without meaning for placement (finalizers, sizes, conditions) does not count.
     """
     return _facts(change.old) != _facts(change.new)
-
-
-def id_of(thing: Surrounding) -> str:
-    """What tells an object from others, of its kind and of other kinds."""
-    return f"{type(thing).__name__}/{key_of(thing.metadata)}"
 
 
 def _facts(thing: Surrounding | None) -> object:

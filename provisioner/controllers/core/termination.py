@@ -9,16 +9,15 @@ from typing import Any
 
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
-from provisioner.apis.conditions import CLAIM_CONDITIONS
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.meta import Condition, condition, is_true
+from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
+from provisioner.cloudprovider.errors import CloudError
 from provisioner.cloudprovider.types import CloudProviderView
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
-from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.claim_writer import ClaimWriter, with_conditions
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, is_disrupted
 from provisioner.controllers.core.drain import Evictions, drain_step, newer
 from provisioner.controllers.core.lifecycle import (
@@ -27,7 +26,7 @@ from provisioner.controllers.core.lifecycle import (
 )
 from provisioner.controllers.core.live_reads import DECIDED_SECONDS, Postponed, never
 from provisioner.controllers.core.registration import patch_node
-from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator
+from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS, Ending, State, Terminator, instance_is_gone
 from provisioner.controllers.references import node_reference, reference_of
 from provisioner.disruption.blockers import Blocker, Cause, blockers, sentence
 from provisioner.kube.client import Client
@@ -146,9 +145,11 @@ class Termination:
             return Result(requeue_after=DRAIN_REQUEUE_SECONDS)
         if claim is not None:
             self._writer.delete(claim)
-            if not is_true(node.status.conditions, names.READY) and self._instance_is_gone(claim):
+            if not is_true(node.status.conditions, names.READY) and instance_is_gone(
+                self._provider, claim.status.provider_id
+            ):
                 claim = self._cluster.claim(claim.metadata.name) or claim
-                self._say(claim, self._set(claim, claim.status.conditions, messages.INSTANCE_TERMINATING))
+                self._say(claim, messages.INSTANCE_TERMINATING)
                 return self._let_go(node, claim)
         node = self._taints.close(node, ending=True)
         deadline = self._evictions.deadline(claim)
@@ -168,7 +169,7 @@ class Termination:
                 self._blocked.set(node.metadata.name, claim, ())
                 if not is_true(claim.status.conditions, names.DRAINED):
                     metrics.NODES_DRAINED.labels(claim.pool).inc()
-                    self._writer.status(claim, self._set(claim, claim.status.conditions, messages.DRAINED))
+                    self._tell(claim, messages.DRAINED)
                 self._recorder.publish(reference_of(claim), *not_ended(claim, error))
                 return retry_of(error)
         return self._after(ending, node, claim)
@@ -198,16 +199,19 @@ class Termination:
     def _say_ended(self, claim: NodeClaim, volumes: Sequence[str]) -> None:
         """Write what has come to pass, however fast the instance was: who else holds the Node or the claim holds no budget with them."""
         claim = self._cluster.claim(claim.metadata.name) or claim
-        conditions = self._set(claim, claim.status.conditions, messages.DRAINED)
+        said = [messages.DRAINED]
         if volumes:
-            conditions = self._set(claim, conditions, messages.volumes_not_awaited(len(volumes)))
+            said.append(messages.volumes_not_awaited(len(volumes)))
         elif not is_elapsed(claim):
-            conditions = self._set(claim, conditions, messages.VOLUMES_DETACHED)
-        self._say(claim, self._set(claim, conditions, messages.INSTANCE_TERMINATING))
+            said.append(messages.VOLUMES_DETACHED)
+        self._say(claim, *said, messages.INSTANCE_TERMINATING)
 
-    def _say(self, claim: NodeClaim, conditions: tuple[Condition, ...]) -> None:
+    def _say(self, claim: NodeClaim, *said: ConditionMessage) -> None:
         with contextlib.suppress(ApiError):  # its Node goes all the same
-            self._writer.status(claim, conditions)
+            self._tell(claim, *said)
+
+    def _tell(self, claim: NodeClaim, *said: ConditionMessage) -> None:
+        self._writer.status(claim, with_conditions(claim, *said, now=self._clock.now()))
 
     def _pods(self, node: Node, *, stale: bool) -> tuple[Pod, ...]:
         """What a step of the drain is decided from; whether anything is left is asked of the API server at the end in any case.
@@ -276,36 +280,11 @@ class Termination:
             return
         self._told[claim.metadata.uid] = now
         forget_oldest(self._told, _MOST_TOLD)
-        conditions = self._set(claim, claim.status.conditions, messages.draining(message))
-        self._writer.status(claim, conditions)
+        self._tell(claim, messages.draining(message))
 
     def _await_volumes(self, claim: NodeClaim, message: str) -> None:
         claim = self._cluster.claim(claim.metadata.name) or claim
-        conditions = self._set(claim, claim.status.conditions, messages.DRAINED)
-        conditions = self._set(claim, conditions, messages.awaiting_volumes(message))
-        self._writer.status(claim, conditions)
-
-    def _set(
-        self,
-        claim: NodeClaim,
-        conditions: tuple[Condition, ...],
-        message: ConditionMessage,
-    ) -> tuple[Condition, ...]:
-        return CLAIM_CONDITIONS.set(
-            conditions,
-            *message,
-            generation=claim.metadata.generation,
-            now=self._clock.now(),
-        )
-
-    def _instance_is_gone(self, claim: NodeClaim) -> bool:
-        try:
-            self._provider.get(claim.status.provider_id)
-        except InstanceNotFoundError:
-            return True
-        except CloudError:  # while nobody says, its pods leave as from any other
-            return False
-        return False
+        self._tell(claim, messages.DRAINED, messages.awaiting_volumes(message))
 
     def _let_go(self, node: Node, claim: NodeClaim | None) -> Result:
         def patch_of(current: Node) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from provisioner.apis.meta import Object, is_true
 from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.metering import metered
-from provisioner.cloudprovider.types import CloudProvider
+from provisioner.cloudprovider.types import CloudProvider, CloudProviderView
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
 from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
@@ -450,13 +450,18 @@ class Terminator:
         """Whether the provider has no such instance; never where a Node says that its kubelet lives, or where nobody knows."""
         if not provider_id or any(is_true(node.status.conditions, names.READY) for node in sight.nodes):
             return False
-        try:
-            self._provider.get(provider_id)
-        except InstanceNotFoundError:
-            return True
-        except CloudError:
-            return False
+        return instance_is_gone(self._provider, provider_id)
+
+
+def instance_is_gone(provider: CloudProviderView, provider_id: str) -> bool:
+    """Whether a provider has no such instance; not where it cannot tell."""
+    try:
+        provider.get(provider_id)
+    except InstanceNotFoundError:
+        return True
+    except CloudError:
         return False
+    return False
 
 
 def _living(pods: Iterable[Pod], now: datetime) -> list[Pod]:

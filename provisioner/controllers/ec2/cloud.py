@@ -14,7 +14,6 @@ from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.client import AwsClients
-from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.drift import DriftJudge
 from provisioner.cloudprovider.aws.instances.instances import Instances
 from provisioner.cloudprovider.aws.instances.inventory import Inventory
@@ -33,23 +32,19 @@ from provisioner.cloudprovider.aws.market.region_market import Around, Reads, Re
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.cluster import ClusterFacts
 from provisioner.cloudprovider.aws.nodeclass.discovery import Discovery, Intervals
-from provisioner.cloudprovider.aws.nodeclass.dry_run import Rehearsal
-from provisioner.cloudprovider.aws.nodeclass.profiles import Naming, Profiles
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.nodeclass.subnets import SubnetBook
 from provisioner.cloudprovider.aws.provider import AwsProvider
 from provisioner.cloudprovider.aws.settings import CONFIG_MAP, AwsSettings
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.controllers.caches import Caches
-from provisioner.controllers.changes import Change, NodeChanged, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.controllers.clouds import Parts, Term
+from provisioner.controllers.changes import Change, NodeChanged
+from provisioner.controllers.clouds import Term
+from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.ec2 import messages
-from provisioner.controllers.ec2.day_two import DayTwo, Ec2
-from provisioner.controllers.ec2.nodeclass import Around as ClassAround
-from provisioner.controllers.ec2.nodeclass import NodeClassController, ProfileCollector
-from provisioner.controllers.ec2.translation import Translator
-from provisioner.controllers.poller import Poller
+from provisioner.controllers.ec2.term import AwsTerm
+from provisioner.controllers.wiring import Base, Calls, Ends, Writers
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
@@ -57,13 +52,8 @@ from provisioner.kube.errors import NotFound
 from provisioner.options import Options, OptionsError
 from provisioner.support import logs, metrics
 from provisioner.support.clock import Clock
-from provisioner.support.ending import stop_all
-from provisioner.support.workers import KeyedQueue
 
-TEMPLATES_SECONDS, LEAST_TEMPLATES_SECONDS = 3600.0, 60.0
 _AWS_NODE: Final = ("kube-system", "aws-node")
-_CLASS_WORKERS: Final = 4
-STOP_SECONDS = 4.0  # within that of all controllers
 _log = logs.get_logger(__name__)
 
 
@@ -200,10 +190,10 @@ class AwsCloud:
         """Whether the instance is in a zone that traffic is shifted away from: EC2's answers about it mean little then."""
         return is_in_zone(claim, self._shifted())
 
-    def lead(self, parts: Parts) -> Term:
-        self._plan_again = parts.plan_again
+    def lead(self, base: Base, calls: Calls, writing: Writers, ending: Ends, ledger: BudgetLedger) -> Term:
+        self._plan_again = calls.plan_again
         self._keeper.start()
-        return AwsTerm(self, parts)
+        return AwsTerm(self, base, calls, writing, ending, ledger)
 
     def stop(self) -> None:
         self.launcher.stop()
@@ -267,101 +257,6 @@ class AwsCloud:
             self.market.learn(node, claim, node_class)
 
 
-class AwsTerm:
-    """The controllers of AWS for one term.
-
-    Args:
-        cloud: what lives longer than the term.
-    """
-
-    def __init__(self, cloud: AwsCloud, parts: Parts) -> None:
-        self._cloud = cloud
-        settings, clock = cloud.settings, cloud.clock
-        profiles = Profiles(cloud.aws, Naming(settings.cluster_name, settings.region), clock.now)
-        rehearsal = Rehearsal(
-            cloud.aws,
-            settings.region,
-            cloud.market.types,
-            cloud.discovery.placement_group,
-            cloud.templates,
-            clock.now,
-            reserved=cloud.reserves,
-        )
-        self._classes = KeyedQueue(
-            "nodeclass",
-            NodeClassController(
-                parts.client,
-                ClassAround(
-                    node_class=cloud.node_class,
-                    claims=parts.cluster.claims,
-                    pools=cloud.caches.pools.store.list,
-                    cluster=cloud.facts.cluster,
-                ),
-                cloud.discovery,
-                profiles,
-                cloud.templates,
-                rehearsal if settings.dry_run_validation else None,
-                parts.writer,
-                parts.recorder,
-                clock,
-                subnet_refresh=settings.subnet_refresh.total_seconds(),
-                isolated_vpc=settings.isolated_vpc,
-                reserved=cloud.reserves,
-            ).reconcile,
-            clock,
-            workers=_CLASS_WORKERS,
-        )
-        self._day_two = DayTwo(
-            Ec2(
-                cloud.aws,
-                settings,
-                cloud.instances,
-                cloud.inventory,
-                cloud.shortages,
-                cloud.reservations,
-                cloud.partitions,
-                cloud.shifts,
-                cloud.zones,
-                cloud.reserves,
-            ),
-            parts,
-            pools=cloud.caches.pools.store.list,
-            changed=lambda: parts.plan_again("zonal shift"),
-        )
-        self._pollers = [Poller("launch-templates", self._clean_templates, expected=BOTOCORE_ERRORS)]
-        if settings.translate_provisioners:
-            translator = Translator(
-                parts.client, parts.recorder, clock, settings.system_namespace, settings.cluster_name, parts.beside
-            )
-            self._pollers.append(Poller("provisioners", translator.poll))
-        if not settings.isolated_vpc:
-            collector = ProfileCollector(parts.client, profiles)
-            self._pollers.append(Poller("profile-garbage", collector.poll, expected=BOTOCORE_ERRORS))
-
-    def start(self) -> None:
-        """Begin with every class."""
-        self._classes.start()
-        self._classes.add_all(one.name for one in self._cloud.classes())
-        self._day_two.start()
-        for poller in self._pollers:
-            poller.start()
-
-    def stop(self) -> None:
-        """Finish what is under way."""
-        stop_all((*(poller.stop for poller in self._pollers), self._day_two.stop, self._classes.stop), STOP_SECONDS)
-
-    def heard(self, change: Change) -> None:
-        self._day_two.heard(change)
-        for name in classes_concerned(change):
-            if self._cloud.node_class(name) is not None:
-                self._classes.add(name)
-
-    def _clean_templates(self) -> float:
-        self._cloud.templates.clean([one.name for one in self._cloud.classes()])
-        retention = self._cloud.settings.template_retention.total_seconds()
-        return min(TEMPLATES_SECONDS, max(LEAST_TEMPLATES_SECONDS, retention / 4))
-
-
 def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> tuple[Table, ...]:
     """The tables of AWS."""
     return (
@@ -384,23 +279,6 @@ def tables_of(shortages: Shortages, memory: MemoryTable, uses: TemplateUses) -> 
 def is_in_zone(claim: NodeClaim, zone_ids: Container[str]) -> bool:
     """Whether the claim's instance is in one of these zones."""
     return claim.metadata.labels.get(labels.ZONE_ID, "") in zone_ids
-
-
-def classes_concerned(change: Change) -> tuple[str, ...]:
-    """The classes to look at again after an event: its own; that of a pool that changed; that of a claim that is gone."""
-    match change:
-        case NodeClassChanged(new=EC2NodeClass(metadata=meta)):
-            return (meta.name,)
-        case NodePoolChanged(old=NodePool(metadata=before), new=NodePool(metadata=after)) if (
-            before.generation == after.generation
-        ):
-            return ()
-        case NodePoolChanged(latest=pool):
-            return (pool.node_class_ref.name,)
-        case NodeClaimChanged(old=NodeClaim() as claim, new=None):
-            return (claim.spec.node_class_ref.name,)
-        case _:
-            return ()
 
 
 def region_of(session: botocore.session.Session) -> str:

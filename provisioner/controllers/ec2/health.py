@@ -13,9 +13,10 @@ from provisioner.cloudprovider.aws.access.errors import Kind, classify_exception
 from provisioner.cloudprovider.aws.interruption import health, notices
 from provisioner.cloudprovider.aws.interruption.health import Category, Finding
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, publish
+from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.interruption_queue import claims_by_instance
+from provisioner.controllers.references import publish
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
@@ -106,7 +107,7 @@ class HealthPoller:
             _log.warning(messages.FAILED_TO_ANNOTATE_NODECLAIM, nodeclaim=claim.name, error=str(error))
             return
         if new:
-            publish(self._recorder, self._cluster, claim, message)
+            publish(self._recorder, self._cluster, (claim.name,), message)
 
     def _call_off(self, claim: NodeClaim) -> None:
         try:

@@ -4,8 +4,6 @@ A message is deleted once what it says is written on the claims, or nothing is t
 comes again after 20 seconds. Two readers, or a message that comes twice, do no harm: marking twice changes nothing.
 """
 
-import random
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -13,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.access.errors import classify_exception
+from provisioner.cloudprovider.aws.access.errors import BOTOCORE_ERRORS
 from provisioner.cloudprovider.aws.instances.instances import instance_id_of
 from provisioner.cloudprovider.aws.interruption import notices
 from provisioner.cloudprovider.aws.interruption.messages import Kind, MessageError, Notice, parse
@@ -22,18 +20,20 @@ from provisioner.cloudprovider.aws.launch.orders import offer_of
 from provisioner.cloudprovider.aws.market.unavailable_offerings import Shortages
 from provisioner.cloudprovider.aws.nodeclass.reservations import ReservationBook
 from provisioner.cloudprovider.aws.settings import AwsSettings
-from provisioner.controllers.core.interruption import Interruptions, publish
+from provisioner.controllers.core.interruption import Interruptions
 from provisioner.controllers.ec2 import messages
+from provisioner.controllers.poller import Poller
+from provisioner.controllers.references import publish
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
-from provisioner.support import heartbeat, logs
-from provisioner.support.backoff import DecorrelatedJitter
+from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, histogram
 from provisioner.support.workers import Pool as Workers
 from provisioner.support.workers import run_parallel
 
 MALFORMED = "malformed"
+RETRY_SECONDS = 5.0
 #: An instance that nobody knows may be one whose launch is not written yet: its message may come again for so long.
 UNKNOWN_PATIENCE = timedelta(seconds=90)
 SPOT_CODE = "SpotInterruption"
@@ -75,37 +75,23 @@ class QueueReader:
         self._queue, self._interruptions, self._cluster, self._recorder = queue, interruptions, cluster, recorder
         self._shortages, self._reservations, self._settings = shortages, reservations, settings
         self._workers, self._clock = workers, clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="interruption-queue", daemon=True)
+        self._poller = Poller("interruption-queue", self._receive, RETRY_SECONDS, expected=BOTOCORE_ERRORS)
 
     def start(self) -> None:
-        self._thread.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End the thread; a receive that is under way is not waited for, what it brings comes again."""
-        self._stop.set()
+        self._poller.stop(0.0)
 
-    def _loop(self) -> None:
-        backoff = DecorrelatedJitter(1.0, 30.0, random.Random())
-        pulse = heartbeat.pulse("interruption queue")
-        while not self._stop.is_set():
-            pulse.beat()
-            try:
-                self.poll()
-                backoff.reset()
-            except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
-                wait = backoff.next()
-                _log.warning(
-                    messages.FAILED_TO_READ_INTERRUPTION_QUEUE,
-                    error=str(classify_exception(error)),
-                    seconds=round(wait, 1),
-                )
-                self._stop.wait(wait)
+    def _receive(self) -> float:
+        self.poll()
+        return 0.0  # the queue itself waits
 
     def poll(self) -> int:
         """Receive once and act; how many messages were deleted."""
         received = self._queue.receive()
-        if not received or self._stop.is_set():
+        if not received or self._poller.stopped:
             return 0
         claims = claims_by_instance(self._cluster.claims())
         outcomes = run_parallel(
@@ -143,7 +129,7 @@ class QueueReader:
 
     def _act(self, notice: Notice, claim: NodeClaim) -> None:
         now = self._clock.now()
-        publish(self._recorder, self._cluster, claim, notices.EVENTS[notice.kind])
+        publish(self._recorder, self._cluster, (claim.name,), notices.EVENTS[notice.kind])
         wanted = notices.interruption(notice, self._settings, now)
         new = wanted is not None and self._interruptions.mark(claim, wanted)
         if notice.kind is Kind.SPOT_INTERRUPTED and new:  # once: telling it twice would double the back-off

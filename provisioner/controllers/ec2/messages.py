@@ -130,7 +130,6 @@ FAILED_TO_CANCEL_INTERRUPTION: Final = "Failed to cancel an interruption; retryi
 FAILED_TO_ANNOTATE_NODECLAIM: Final = "Failed to annotate a NodeClaim; retrying"
 
 # interruption_queue.py
-FAILED_TO_READ_INTERRUPTION_QUEUE: Final = "Failed to read the interruption queue; retrying"
 FAILED_TO_HANDLE_QUEUE_MESSAGE: Final = "Failed to handle a queue message; it will be delivered again"
 IGNORED_MALFORMED_MESSAGE: Final = "Ignored a malformed message of the interruption queue"
 IGNORED_QUEUE_MESSAGE: Final = "Ignored a queue message"

@@ -88,7 +88,6 @@ class NodeClassController:
         subnet_refresh: seconds after which subnets are looked up again.
         isolated_vpc: IAM cannot be reached: profiles are neither made nor deleted.
         reserved: whether the feature gate ReservedCapacity is on.
-        changed: told the name of a class whose status changed.
     """
 
     def __init__(
@@ -106,13 +105,12 @@ class NodeClassController:
         subnet_refresh: float = 60.0,
         isolated_vpc: bool = False,
         reserved: bool = True,
-        changed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client, self._around, self._discovery = client, around, discovery
         self._profiles, self._rehearsal, self._writer = profiles, rehearsal, writer
         self._recorder, self._clock, self._templates = recorder, clock, templates
         self._subnet_refresh, self._isolated = subnet_refresh, isolated_vpc
-        self._reserved, self._changed = reserved, changed
+        self._reserved = reserved
         self._set = ec2.NODECLASS_CONDITIONS if reserved else ec2.NODECLASS_CONDITIONS_WITHOUT_RESERVATIONS
 
     def reconcile(self, name: str) -> Result:
@@ -208,7 +206,6 @@ class NodeClassController:
                 ready=_ready(conditions),
                 changed=", ".join(sorted(status)),
             )
-            self._changed(node_class.name)
         return Result(
             requeue_after=min((one.look_again for one in findings if one.look_again is not None), default=None)
         )

@@ -38,6 +38,7 @@ class Stage:
             lambda one: self.server.terminator().end_orphan(one, self._terminate),
             self.world.cluster,
             self.server.client,
+            self.server.writer,
             self.world.clock,
             look_again=self.again.append,
             orphan_after=timedelta(minutes=5),

@@ -203,7 +203,7 @@ STATED = {
     ("core/commands.py", "_sighted"): "closed before, and opened by somebody since",
     ("core/drain.py", "_evict"): "asked by who adds, at most GIVEN_SECONDS before",
     ("core/drain.py", "_delete"): "at the deadline of the Node nothing is waited for",
-    ("core/garbage.py", "_delete_node"): "its instance was ended by Terminator, which lists at the API server",
+    ("core/garbage.py", "_end"): "its instance was ended by Terminator, which lists at the API server",
     ("core/lifecycle.py", "_finalize"): "the NodeClaim is being deleted: nothing takes that back",
     ("core/lifecycle.py", "_finalize_rival"): "the NodeClaim is being deleted: nothing takes that back",
     ("core/lifecycle.py", "_launch"): "nothing was launched; deleted at the version that was decided from",

@@ -15,7 +15,7 @@ from provisioner.apis.core import (
     StorageClass,
 )
 from provisioner.controllers.changes import SurroundingChanged
-from provisioner.controllers.core.retry_triggers import concerns_placement, id_of
+from provisioner.controllers.core.retry_triggers import concerns_placement
 
 KINDS = {
     "volumeclaim": PersistentVolumeClaim,
@@ -79,8 +79,3 @@ def test_pods_are_tried_again_when(
     what: str, old: dict[str, Any] | None, new: dict[str, Any] | None, concerns: bool
 ) -> None:
     assert concerns_placement(SurroundingChanged(made(what, old), made(what, new))) is concerns
-
-
-def test_an_object_is_called_by_kind_namespace_and_name() -> None:
-    assert id_of(made("volumeclaim", {"metadata": {"namespace": "shop"}})) == "PersistentVolumeClaim/shop/x"
-    assert id_of(made("volume", {})) == "PersistentVolume/x"

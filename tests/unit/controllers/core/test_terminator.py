@@ -526,7 +526,7 @@ def test_looking_closes_nothing_and_ends_nothing() -> None:
 # ------------------------------------------------------------------ nobody else
 
 ENDING = {"terminator.py"}
-LENDING = {("day_two.py", "terminate")}  # handed to the Terminator, not called
+LENDING = {("term.py", "terminate")}  # handed to the Terminator, not called
 
 
 def calls_that_end() -> list[str]:

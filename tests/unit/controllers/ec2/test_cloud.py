@@ -9,7 +9,8 @@ from provisioner.apis.meta import ObjectMeta
 from provisioner.cloudprovider.aws import labels
 from provisioner.controllers.caches import Caches
 from provisioner.controllers.changes import Change, NodeClaimChanged, NodeClassChanged, NodePoolChanged
-from provisioner.controllers.ec2.cloud import AwsCloud, classes_concerned, is_in_zone, region_of
+from provisioner.controllers.ec2.cloud import AwsCloud, is_in_zone, region_of
+from provisioner.controllers.ec2.term import classes_concerned
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
 from provisioner.options import Options
