@@ -652,7 +652,7 @@ class Launcher:
         count, mark = len(marked), next(iter(marked))
         subnets = sorted({one.subnet for one in order.overrides})
         for subnet in subnets:
-            self._subnets.reserve(subnet, count * order.addresses, self._clock.now())
+            self._subnets.reserve(subnet, count * order.addresses)
         taken: Counter[str] = Counter()
         with self._changed:
             self._sent[mark.tag] = _Sent(order, count)

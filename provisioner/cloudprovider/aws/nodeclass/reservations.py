@@ -4,7 +4,6 @@ Source: spec/karpenter-aws.md 3.4.
 Differs: launches that were not yet known to a reading are counted on top of it.
 """
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +12,8 @@ from typing import Any, Final
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import CapacityReservation
 from provisioner.cloudprovider.aws.nodeclass import messages
+from provisioner.cloudprovider.aws.nodeclass.counts import Counts
 from provisioner.cloudprovider.aws.nodeclass.queries import Filters, Query, tag_filters
-from provisioner.support.bounded import forget_oldest
 
 OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
@@ -105,68 +104,21 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
     )
 
 
-@dataclass(slots=True)
-class _Entry:
-    count: int
-    read_at: datetime
-    changes: list[tuple[datetime, int]]
-
-    @property
-    def left(self) -> int:
-        return max(0, self.count + sum(change for _, change in self.changes))
-
-
-class ReservationBook:
-    """Instances left by reservation. Thread-safe; knows no clock and does no I/O."""
-
-    MAX_RESERVATIONS = 4096
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
-
-    def __repr__(self) -> str:
-        return f"<ReservationBook {', '.join(f'{name}: {left}' for name, left in sorted(self.counts().items()))}>"
-
-    def note(self, left: Mapping[str, int], now: datetime) -> None:
-        """Take over what EC2 says; `now` is when it was asked, so that what happened in between still counts."""
-        with self._lock:
-            for name, count in left.items():
-                entry = self._entries.pop(name, None) or _Entry(count, now, [])
-                if now > entry.read_at:
-                    entry.count, entry.read_at = count, now
-                    entry.changes = [pair for pair in entry.changes if pair[0] >= now]
-                self._entries[name] = entry
-            forget_oldest(self._entries, self.MAX_RESERVATIONS)
+class ReservationBook(Counts):
+    """Instances left by reservation."""
 
     def available(self, reservation_id: str) -> int:
         """Instances left; 0 of a reservation that was never read."""
-        with self._lock:
-            entry = self._entries.get(reservation_id)
-            return 0 if entry is None else entry.left
+        return self.counts().get(reservation_id, 0)
 
     def counts(self) -> dict[str, int]:
         """Instances left of every reservation that is known."""
-        with self._lock:
-            return {name: entry.left for name, entry in self._entries.items()}
+        return {name: max(0, left) for name, left in super().counts().items()}
 
     def launched(self, reservation_id: str, instances: int, now: datetime) -> None:
         """So many instances were launched into it."""
-        self._change(reservation_id, -instances, now)
+        self.change(reservation_id, -instances, now)
 
     def terminated(self, reservation_id: str, now: datetime) -> None:
         """An instance of it is gone."""
-        self._change(reservation_id, 1, now)
-
-    def exhausted(self, reservation_id: str, now: datetime) -> None:
-        """EC2 says that nothing is left of it, or takes it back."""
-        with self._lock:
-            entry = self._entries.get(reservation_id)
-            if entry is not None:
-                entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at), []
-
-    def _change(self, reservation_id: str, instances: int, now: datetime) -> None:
-        with self._lock:
-            entry = self._entries.get(reservation_id)
-            if entry is not None:
-                entry.changes.append((now, instances))
+        self.change(reservation_id, 1, now)

@@ -6,22 +6,22 @@ Differs: launches are counted until a reading that began after them, where the p
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import EC2NodeClass
+from provisioner.cloudprovider.aws.nodeclass.counts import Counts
 from provisioner.cloudprovider.aws.nodeclass.queries import Query, tag_filters
-from provisioner.support.bounded import forget_oldest
 
 OPERATION: Final = "describe_subnets"
 MEMBER: Final = "Subnets"
 ENDLESS: Final = 1 << 20
 """Addresses of a subnet that has IPv6 only."""
 
-MAX_SUBNETS: Final = 4096
 _PREFIX: Final = 16
 """Addresses of an IPv4 prefix, a /28. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-prefix-eni.html"""
 
@@ -50,16 +50,6 @@ class Subnet:
             ENDLESS if row.get("Ipv6Native") else int(row.get("AvailableIpAddressCount", 0)),
             row.get("VpcId", ""),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenSubnet:
-    """The subnet that instances of a zone go to; `free_ips` is without what launches under way will take, and may be negative."""
-
-    id: str
-    zone: str
-    zone_id: str
-    free_ips: int
 
 
 def queries(terms: Iterable[ec2.SubnetSelectorTerm]) -> tuple[Query, ...]:
@@ -95,25 +85,6 @@ def addresses_of(node_class: EC2NodeClass, *, ipv6: bool) -> int:
     return max(1, interfaces) * (1 + _PREFIX * prefixes)
 
 
-@dataclass(slots=True)
-class _Entry:
-    """One subnet: what EC2 said, when, and what was launched since.
-
-    Attributes:
-        pending: addresses of launches under way.
-        taken: (when, addresses) of launches that ended after the reading.
-    """
-
-    free: int = 0
-    read_at: datetime | None = None
-    pending: int = 0
-    taken: list[tuple[datetime, int]] = field(default_factory=list)
-
-    @property
-    def left(self) -> int:
-        return self.free - self.pending - sum(count for _, count in self.taken)
-
-
 class IsOpen(Protocol):
     """What of `Shortages.subnet_open` is needed."""
 
@@ -130,67 +101,45 @@ class SubnetBook:
     def __init__(self, is_open: IsOpen = lambda _id, _now, *, prefixes: True) -> None:  # noqa: ARG005 - the seam has it
         self._is_open = is_open
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
+        self._counts = Counts()
+        self._pending: Counter[str] = Counter()  # addresses of launches under way
+        self.exhausted = self._counts.exhausted
 
-    def __repr__(self) -> str:
-        return f"<SubnetBook {', '.join(f'{name}: {self.free(name)}' for name in sorted(self._entries))}>"
-
-    def note(self, subnets: Iterable[Subnet], now: datetime) -> None:
-        """Take over what EC2 says.
-
-        Args:
-            subnets: as they were found.
-            now: when EC2 was asked (not: when it answered), so that launches in between still count.
-        """
-        with self._lock:
-            for one in subnets:
-                entry = self._entries.pop(one.id, None) or _Entry()
-                if entry.read_at is None or now > entry.read_at:
-                    entry.free, entry.read_at = one.free_ips, now
-                    entry.taken = [pair for pair in entry.taken if pair[0] >= now]
-                self._entries[one.id] = entry
-            forget_oldest(self._entries, MAX_SUBNETS)
+    def note(self, subnets: Iterable[Subnet], asked: datetime) -> None:
+        """Take over what EC2 says; see `Counts.note`."""
+        self._counts.note({one.id: one.free_ips for one in subnets}, asked)
 
     def free(self, subnet_id: str) -> int:
         """Addresses that are left of a subnet when everything under way is launched; 0 where it was never read."""
-        with self._lock:
-            entry = self._entries.get(subnet_id)
-            return 0 if entry is None else entry.left
+        return self._counts.counts().get(subnet_id, 0) - self._pending[subnet_id]
 
-    def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, ChosenSubnet]:
-        """For each zone of the class the subnet with most addresses left; of equal ones the first in its status.
+    def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, Subnet]:
+        """For each zone of the class the subnet with most addresses left, which may be fewer than none; of equal ones the first in its status.
 
         A zone is missing when all of its subnets are closed, or were read and have fewer than `addresses`, which one instance takes.
         """
-        chosen: dict[str, ChosenSubnet] = {}
+        chosen: dict[str, Subnet] = {}
+        left = self._counts.counts()
         for one in node_class.status.subnets:
-            if not self._is_open(one.id, now, prefixes=bool(node_class.spec.ip_prefix_count)):
+            full = left.get(one.id, addresses) < addresses
+            if full or not self._is_open(one.id, now, prefixes=bool(node_class.spec.ip_prefix_count)):
                 continue
-            with self._lock:
-                entry = self._entries.get(one.id)
-                left, full = (
-                    (0, False) if entry is None else (entry.left, entry.read_at is not None and entry.free < addresses)
-                )
+            free = left.get(one.id, 0) - self._pending[one.id]
             best = chosen.get(one.zone)
-            if not full and (best is None or left > best.free_ips):
-                chosen[one.zone] = ChosenSubnet(one.id, one.zone, one.zone_id, left)
+            if best is None or free > best.free_ips:
+                chosen[one.zone] = Subnet(one.id, one.zone, one.zone_id, free)
         return chosen
 
-    def reserve(self, subnet_id: str, addresses: int, now: datetime) -> None:  # noqa: ARG002  (a seam: every change has a time)
+    def reserve(self, subnet_id: str, addresses: int) -> None:
         """A launch that takes so many addresses is about to be asked for."""
         with self._lock:
-            self._entries.setdefault(subnet_id, _Entry()).pending += addresses
+            self._pending[subnet_id] += addresses
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None:
         """A launch ended: `wanted` as given to `reserve`, `launched` of them are taken of this subnet."""
         with self._lock:
-            entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.pending = max(0, entry.pending - wanted)
-            if launched:
-                entry.taken.append((now, launched))
-
-    def exhausted(self, subnet_id: str, now: datetime) -> None:
-        """EC2 says that the subnet has no address left."""
-        with self._lock:
-            entry = self._entries.setdefault(subnet_id, _Entry())
-            entry.free, entry.read_at, entry.taken = 0, now, []
+            self._pending[subnet_id] -= wanted
+            if not self._pending[subnet_id]:
+                del self._pending[subnet_id]
+        if launched:
+            self._counts.change(subnet_id, -launched, now)

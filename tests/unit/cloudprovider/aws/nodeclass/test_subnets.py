@@ -123,12 +123,12 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
         {"a": ("a1", 5), "b": ("b1", 1)},
     ),
     "a launch under way counts": (
-        [lambda book: read(book, 0, a1=5, a2=9, b1=1), lambda book: book.reserve("subnet-a2", 6, later(1))],
+        [lambda book: read(book, 0, a1=5, a2=9, b1=1), lambda book: book.reserve("subnet-a2", 6)],
         {"a": ("a1", 5), "b": ("b1", 1)},
     ),
     "a launch under way outlives a reading": (
         [
-            lambda book: book.reserve("subnet-a2", 6, later(1)),
+            lambda book: book.reserve("subnet-a2", 6),
             lambda book: read(book, 2, a1=5, a2=9, b1=1),
         ],
         {"a": ("a1", 5), "b": ("b1", 1)},
@@ -136,7 +136,7 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
     "what was not launched is given back": (
         [
             lambda book: read(book, 0, a1=5, a2=9, b1=1),
-            lambda book: book.reserve("subnet-a2", 6, later(1)),
+            lambda book: book.reserve("subnet-a2", 6),
             lambda book: book.settle("subnet-a2", 6, 1, later(2)),
         ],
         {"a": ("a2", 8), "b": ("b1", 1)},
@@ -144,7 +144,7 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
     "what was launched counts until a later reading": (
         [
             lambda book: read(book, 0, a1=5, a2=9, b1=1),
-            lambda book: book.reserve("subnet-a2", 6, later(1)),
+            lambda book: book.reserve("subnet-a2", 6),
             lambda book: book.settle("subnet-a2", 6, 6, later(2)),
         ],
         {"a": ("a1", 5), "b": ("b1", 1)},
@@ -152,7 +152,7 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
     "a reading that began after the launch knows it": (
         [
             lambda book: read(book, 0, a1=5, a2=9, b1=1),
-            lambda book: book.reserve("subnet-a2", 6, later(1)),
+            lambda book: book.reserve("subnet-a2", 6),
             lambda book: book.settle("subnet-a2", 6, 6, later(2)),
             lambda book: read(book, 3, a1=1, a2=3),
         ],
@@ -160,7 +160,7 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
     ),
     "a reading that began before the launch ended does not": (
         [
-            lambda book: book.reserve("subnet-a2", 6, later(1)),
+            lambda book: book.reserve("subnet-a2", 6),
             lambda book: book.settle("subnet-a2", 6, 6, later(4)),
             lambda book: read(book, 3, a1=4, a2=9, b1=1),
         ],
@@ -184,7 +184,7 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
         {"a": ("a2", 9), "b": ("b1", 1)},
     ),
     "more under way than there are addresses: still the best there is": (
-        [lambda book: read(book, 0, a1=5, a2=1, b1=1), lambda book: book.reserve("subnet-b1", 3, later(1))],
+        [lambda book: read(book, 0, a1=5, a2=1, b1=1), lambda book: book.reserve("subnet-b1", 3)],
         {"a": ("a1", 5), "b": ("b1", -2)},
     ),
 }
@@ -242,6 +242,6 @@ def test_what_is_reserved_and_settled_is_never_lost(launches: list[tuple[int, in
     book = SubnetBook()
     read(book, 0, a1=1000)
     for count, (wanted, launched) in enumerate(launches):
-        book.reserve("subnet-a1", wanted, later(count + 1))
+        book.reserve("subnet-a1", wanted)
         book.settle("subnet-a1", wanted, min(wanted, launched), later(count + 1))
     assert book.free("subnet-a1") == 1000 - sum(min(pair) for pair in launches)
