@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodeClassReference, NodePool, requirements_of
@@ -127,6 +127,22 @@ class LaunchedInstance:
     node_name: str = ""
     created: datetime | None = None
     claim_name: str = ""
+
+
+InstanceT = TypeVar("InstanceT")
+
+
+@dataclass(frozen=True, slots=True)
+class SortedOut(Generic[InstanceT]):
+    """Instances that no claim has by its provider ID, as a provider describes them.
+
+    Attributes:
+        awaited: names of the claims that wait for an instance which is there, sorted.
+        orphans: instances of no claim, in order of id; those that end already are left out.
+    """
+
+    awaited: tuple[str, ...] = ()
+    orphans: tuple[InstanceT, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

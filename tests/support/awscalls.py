@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass, NetworkInterface
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.client import RAW_OPERATIONS, AwsClients, Policy
 from provisioner.cloudprovider.aws.access.errors import classify_exception
 from provisioner.cloudprovider.aws.access.permissions import Feature, Names
@@ -506,7 +507,7 @@ def fleets_for_reservations(place: Place) -> Any:
     said = {}
     for kind, sort in (
         (names.CAPACITY_RESERVED, ""),
-        (names.CAPACITY_RESERVED, fleet.CAPACITY_BLOCK),
+        (names.CAPACITY_RESERVED, labels.CAPACITY_BLOCK),
         (names.CAPACITY_RESERVED, fleet.INTERRUPTIBLE),
         (names.CAPACITY_SPOT, ""),
     ):

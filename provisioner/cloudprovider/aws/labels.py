@@ -50,6 +50,10 @@ WELL_KNOWN: Final = frozenset(
 DEFAULT_TENANCY: Final = "default"
 DEDICATED_TENANCY: Final = "dedicated"
 
+DEFAULT_RESERVATION: Final = "default"
+CAPACITY_BLOCK: Final = "capacity-block"
+"""Values of RESERVATION_TYPE."""
+
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
 GAUDI: Final = "habana.ai/gaudi"

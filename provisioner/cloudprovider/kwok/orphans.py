@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from provisioner.apis.karpenter import NodeClaim
+from provisioner.cloudprovider.types import SortedOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +27,8 @@ class Instance:
     ending: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SortedOut:
-    """Instances of no claim.
-
-    Attributes:
-        orphans: in order of id; those that end already are left out.
-        awaited: none: a claim that waits for its Node finds it by name.
-    """
-
-    orphans: tuple[Instance, ...] = ()
-    awaited: tuple[str, ...] = ()
-
-
-def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut:
-    """Deal instances to claims. Cost: O(instances + claims)."""
+def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut[Instance]:
+    """Deal instances to claims; a claim that waits for its Node finds it by name. Cost: O(instances + claims)."""
     there = {claim.metadata.uid for claim in claims}
     orphans = (one for one in instances if not one.ending and one.owner not in there)
-    return SortedOut(tuple(sorted(orphans, key=lambda one: one.id)))
+    return SortedOut(orphans=tuple(sorted(orphans, key=lambda one: one.id)))

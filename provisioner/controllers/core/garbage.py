@@ -14,7 +14,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
-from provisioner.cloudprovider.types import CloudProviderView, manages
+from provisioner.cloudprovider.types import CloudProviderView, SortedOut, manages
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
@@ -49,21 +49,6 @@ class Instance(Protocol):
 
 
 InstanceT = TypeVar("InstanceT", bound=Instance)
-InstanceT_co = TypeVar("InstanceT_co", bound=Instance, covariant=True)
-
-
-class SortedOut(Protocol[InstanceT_co]):
-    """Instances that no claim has by its provider ID."""
-
-    @property
-    def awaited(self) -> Sequence[str]:
-        """Names of the claims that wait for an instance which is there."""
-        ...
-
-    @property
-    def orphans(self) -> Sequence[InstanceT_co]:
-        """Instances of no claim; those that end already are left out."""
-        ...
 
 
 class InstanceCollector(Generic[InstanceT]):

@@ -1,7 +1,7 @@
 """Many callers, one call: questions that come at about the same time are answered together."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -129,3 +129,8 @@ class Gatherer(Generic[K, V]):
 
 def _grew(window: _Window[K, V], known: int) -> bool:
     return window.closed or len(window.keys) > known
+
+
+def parts(items: Sequence[K], most: int) -> Iterator[Sequence[K]]:
+    """The items, in order, at most so many at a time."""
+    return (items[start : start + most] for start in range(0, len(items), most))

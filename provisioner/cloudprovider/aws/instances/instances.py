@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from provisioner.apis import ec2, names
 from provisioner.cloudprovider.aws import labels
-from provisioner.cloudprovider.aws.access.batcher import Gatherer
+from provisioner.cloudprovider.aws.access.batcher import Gatherer, parts
 from provisioner.cloudprovider.aws.access.bisection import FOR_ALL, each_its_own
 from provisioner.cloudprovider.aws.access.client import Clients, pages
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
@@ -33,7 +33,6 @@ LIVING: Final = (PENDING, RUNNING, STOPPING, STOPPED, SHUTTING_DOWN)
 
 ENDING: Final = frozenset({SHUTTING_DOWN, TERMINATED})
 
-CAPACITY_BLOCK: Final = "capacity-block"
 INTERRUPTIBLE: Final = "interruptible-capacity-reservation"
 _PROVIDER_ID: Final = re.compile(r".*:///(?P<zone>[^/]*)/(?P<id>[^/]+)", re.ASCII)
 _FILTER_VALUES: Final = 200  # EC2 takes no more in one filter
@@ -142,7 +141,11 @@ class Instance:
             tags={tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())},
             launched=row.get("LaunchTime"),
             reservation_id=reservation,
-            reservation_type="" if not reserved else CAPACITY_BLOCK if lifecycle == CAPACITY_BLOCK else "default",
+            reservation_type=""
+            if not reserved
+            else labels.CAPACITY_BLOCK
+            if lifecycle == labels.CAPACITY_BLOCK
+            else "default",
             interruptible=lifecycle == INTERRUPTIBLE,
             efas=sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in row.get("NetworkInterfaces", ())),
             tenancy=placement.get("Tenancy") or labels.DEFAULT_TENANCY,
@@ -291,7 +294,7 @@ class Instances:
 
     def _describe(self, ids: Sequence[str]) -> dict[str, Instance | Exception]:
         found: dict[str, Instance | Exception] = {}
-        for some in _chunks(ids, _FILTER_VALUES):
+        for some in parts(ids, _FILTER_VALUES):
             asked = self._clock.monotonic()
             described = {one.id: one for one in self._find({"Name": "instance-id", "Values": list(some)})}
             for instance in some:
@@ -381,7 +384,3 @@ def _gone(instance: Instance) -> InstanceNotFoundError:
     if instance.failure is None:
         return InstanceNotFoundError(instance.id)
     return EndedAtLaunchError(instance.id, instance.failure)
-
-
-def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))

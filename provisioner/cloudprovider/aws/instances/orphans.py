@@ -7,28 +7,15 @@ over by that claim instead of being terminated.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from provisioner.apis import ec2, names
+from provisioner.apis import ec2
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.cloudprovider.aws.instances.instances import Instance, instance_id_of
-from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, Mark, MarkError
+from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, mark_of
+from provisioner.cloudprovider.types import SortedOut
 
 
-@dataclass(frozen=True, slots=True)
-class SortedOut:
-    """Instances that no claim has by its provider ID.
-
-    Attributes:
-        awaited: names of the claims that wait for an instance which is there, sorted.
-        orphans: instances of no claim, in order of id; those that end already are left out.
-    """
-
-    awaited: tuple[str, ...] = ()
-    orphans: tuple[Instance, ...] = ()
-
-
-def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut:
+def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> SortedOut[Instance]:
     """Deal instances to claims. Cost: O(instances + claims)."""
     owned: set[str] = set()
     waiting: set[str] = set()
@@ -38,8 +25,8 @@ def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> Sort
             owned.add(instance_id_of(claim.status.provider_id))
             continue
         waiting.add(claim.name)
-        if tag := _launch_of(claim):
-            launches[tag].append(claim.name)
+        if (mark := mark_of(claim)) is not None:
+            launches[mark.tag].append(claim.name)
     awaited: set[str] = set()
     orphans: list[Instance] = []
     for one in instances:
@@ -54,11 +41,3 @@ def sort_out(instances: Iterable[Instance], claims: Iterable[NodeClaim]) -> Sort
         else:
             orphans.append(one)
     return SortedOut(tuple(sorted(awaited)), tuple(sorted(orphans, key=lambda one: one.id)))
-
-
-def _launch_of(claim: NodeClaim) -> str:
-    """The tag that the instances of the claim's launch carry; "" without a launch."""
-    try:
-        return Mark.parse(claim.metadata.annotations.get(names.LAUNCH_ANNOTATION, "")).tag
-    except MarkError:
-        return ""

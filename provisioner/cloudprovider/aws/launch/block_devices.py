@@ -9,14 +9,14 @@ from provisioner.values.quantity import Quantity
 
 _GIB: Final = 2**30
 
-_DEFAULTS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+DEFAULT_DEVICES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     ec2.AL2: (("/dev/xvda", 20),),
     ec2.AL2023: (("/dev/xvda", 20),),
     ec2.BOTTLEROCKET: (("/dev/xvda", 6), ("/dev/xvdb", 20)),
     **dict.fromkeys(ec2.WINDOWS_FAMILIES, (("/dev/sda1", 50),)),
     ec2.CUSTOM: (),
 }
-"""Device and GiB by family; a Custom image brings its own."""
+"""Device and GiB by family, that with the ephemeral storage last; a Custom image brings its own."""
 
 
 def block_devices(node_class: ec2.EC2NodeClass) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def block_devices(node_class: ec2.EC2NodeClass) -> list[dict[str, Any]]:
         return [_mapping(one) for one in wanted]
     return [
         {"DeviceName": name, "Ebs": {"Encrypted": True, "VolumeSize": gib, "VolumeType": "gp3"}}
-        for name, gib in _DEFAULTS[node_class.family]
+        for name, gib in DEFAULT_DEVICES[node_class.family]
     ]
 
 

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from provisioner.apis import names
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, Scope, classify
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG, Mark
 from provisioner.cloudprovider.aws.market.unavailable_offerings import OfferingKey, Shortages
 
 MAX_CONFIGURATIONS: Final = 50
-CAPACITY_BLOCK: Final = "capacity-block"
 INTERRUPTIBLE: Final = "interruptible"
 _OF_ONE_OFFERING: Final = frozenset({Kind.INVALID, Kind.UNKNOWN})
 _TAGGED: Final = ("instance", "volume", "fleet")
@@ -91,7 +91,7 @@ def request(
         count: how many instances.
         tags: of fleet, instances and volumes; the batch's is added.
         mark: of any claim of the batch.
-        reservation_type: for reserved: "" for one of demand, CAPACITY_BLOCK or INTERRUPTIBLE.
+        reservation_type: for reserved: "" for one of demand, `labels.CAPACITY_BLOCK` or INTERRUPTIBLE.
         by_priority: whether prices were adjusted (NodeOverlay), so that EC2 must go by ours.
         context: of the class.
         dry_run: only ask whether we may.
@@ -231,7 +231,7 @@ def note(found: FleetAnswer, overrides: Iterable[Override], table: Shortages, no
 def _target(capacity_type: str, reservation_type: str) -> str:
     if capacity_type != names.CAPACITY_RESERVED:
         return capacity_type
-    return {CAPACITY_BLOCK: "capacity-block", INTERRUPTIBLE: "reserved-capacity"}.get(
+    return {labels.CAPACITY_BLOCK: "capacity-block", INTERRUPTIBLE: "reserved-capacity"}.get(
         reservation_type, names.CAPACITY_ON_DEMAND
     )
 

@@ -103,7 +103,7 @@ class LaunchTemplates:
         Raises:
             botocore.exceptions.ClientError, BotoCoreError: they could not be listed.
         """
-        total, found = self._list_all()
+        total, found = self._list()
         expired = set(self.uses.expired(found, self._clock.now()))
         doomed = [name for name, tags in found.items() if name in expired or tags.get(ec2.NODECLASS_TAG) not in classes]
         deleted = {name for name in doomed if self._delete(name) is None}
@@ -129,7 +129,7 @@ class LaunchTemplates:
             DiscoveryError: they could not be listed, or one of them not be deleted.
         """
         try:
-            found = self._list(
+            _, found = self._list(
                 {"Name": f"tag:{ec2.CLUSTER_NAME_TAG}", "Values": [self._cluster]},
                 {"Name": f"tag:{ec2.NODECLASS_TAG}", "Values": [node_class]},
             )
@@ -190,7 +190,7 @@ class LaunchTemplates:
         with self._evicting:
             if self._evicted >= asked:
                 return True
-            _, found = self._list_all()
+            _, found = self._list()
             if not self._evict(found, max(1, round((1 - EVICT_TO) * self._quota))):
                 return False
             self._evicted = self._clock.monotonic()
@@ -218,27 +218,18 @@ class LaunchTemplates:
         _log.info(messages.DELETED_LAUNCH_TEMPLATE, name=name)
         return None
 
-    def _list_all(self) -> tuple[int, dict[str, dict[str, str]]]:
+    def _list(self, *filters: Mapping[str, Any]) -> tuple[int, dict[str, dict[str, str]]]:
         """How many templates the account has in this region, and tags by name of those that are ours."""
         total, found = 0, {}
-        for row in self._rows():
-            total += 1
-            found.update(self._own(row))
-        return total, found
-
-    def _list(self, *filters: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-        """Tags by name of those that are ours."""
-        found: dict[str, dict[str, str]] = {}
         for row in self._rows(*filters):
-            found.update(self._own(row))
-        return found
+            total += 1
+            name, tags = row["LaunchTemplateName"], {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
+            if ours(name, tags, self._cluster):
+                found[name] = tags
+        return total, found
 
     def _rows(self, *filters: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         ask = self._aws.client("ec2").describe_launch_templates
         filtered = {"Filters": list(filters)} if filters else {}
         for page in pages(ask, **filtered, MaxResults=_PAGE):
             yield from page.get("LaunchTemplates", ())
-
-    def _own(self, row: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-        name, tags = row["LaunchTemplateName"], {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
-        return {name: tags} if ours(name, tags, self._cluster) else {}

@@ -9,7 +9,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -200,7 +200,6 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         around.subnets,
         lambda offer, _: make.template(*judged[offer]),
     )
-    first = chosen[0][1][1].requirements
     context = node_class.spec.context
     return Order(
         lane=(node_class.metadata.name, claim.pool),
@@ -210,7 +209,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
         needed=tuple(make.made[name] for name in sorted({one.template for one in overrides})),
         types={one.name: make.fitted(one) for one, _ in (pair for _, pair in chosen)},
         doubted=not trusted,
-        reservation_type=_reservation_type(first),
+        reservation_type=selection.reservation_type(chosen[0][1][1]),
         by_priority=claim.metadata.annotations.get(names.PRICE_OVERLAY_APPLIED) == _TRUE
         or any(offering.overlaid for _, (_, offering) in chosen)
         or any(around.adjusted(one.offer.instance_type, one.offer.zone, one.offer.capacity_type) for one in overrides),
@@ -288,7 +287,8 @@ class Made:
     def launched(cls, launched: fleet.Launched, order: Order) -> "Made":
         """From the answer to an order."""
         override = order.override(launched.instance_type, launched.zone)
-        placed = {} if override is None else _placement_of(order, override.template)
+        data = {} if override is None else _data_of(order, override.template)
+        placed = data.get("Placement", {})
         return cls(
             launched.instance,
             launched.instance_type,
@@ -297,11 +297,13 @@ class Made:
             launched.image,
             tenancy=str(placed.get("Tenancy", labels.DEFAULT_TENANCY)),
             reservation=override.reservation if override is not None else "",
-            reservation_type=fleet.CAPACITY_BLOCK if order.reservation_type == fleet.CAPACITY_BLOCK else "default",
+            reservation_type=order.reservation_type
+            if order.reservation_type == labels.CAPACITY_BLOCK
+            else labels.DEFAULT_RESERVATION,
             interruptible=order.reservation_type == fleet.INTERRUPTIBLE,
             group=str(placed.get("GroupId", "")),
             partition=str(placed.get("PartitionNumber", "")),
-            efas=0 if override is None else _efas_in(order, override.template),
+            efas=sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in data.get("NetworkInterfaces", ())),
         )
 
     @classmethod
@@ -469,7 +471,7 @@ class _TemplateMaker:
         image = image_for(one.requirements, self._around.node_class.status.amis)
         if image is None:
             raise ValueError(messages.no_image_runs_on(one.name))
-        kind = _reservation_type(offering.requirements)
+        kind = selection.reservation_type(offering)
         interfaces, pods = self._launch(one.name)
         spec = replace(
             self._instance,
@@ -477,7 +479,7 @@ class _TemplateMaker:
             user_data=self._user_data(pods),
             interfaces=interfaces,
             reservation=offering.requirements.requirement(labels.RESERVATION_ID).single_value or "",
-            block=kind == fleet.CAPACITY_BLOCK,
+            block=kind == labels.CAPACITY_BLOCK,
             interruptible=kind == fleet.INTERRUPTIBLE,
         )
         name = self._names.get(spec)
@@ -530,22 +532,8 @@ def _partition(found: Selection, requirements: Requirements) -> str:
     return min(there, key=int, default="")
 
 
-def _reservation_type(requirements: Requirements) -> str:
-    if requirements.requirement(labels.RESERVATION_TYPE).single_value == fleet.CAPACITY_BLOCK:
-        return fleet.CAPACITY_BLOCK
-    interruptible = requirements.requirement(labels.RESERVATION_INTERRUPTIBLE).single_value == _TRUE
-    return fleet.INTERRUPTIBLE if interruptible else ""
-
-
-def _placement_of(order: Order, template: str) -> Mapping[str, object]:
-    found = next((one.data for one in order.needed if one.name == template), {})
-    placement: Mapping[str, object] = found.get("Placement", {})
-    return placement
-
-
-def _efas_in(order: Order, template: str) -> int:
-    found = next((one.data for one in order.needed if one.name == template), {})
-    return sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in found.get("NetworkInterfaces", ()))
+def _data_of(order: Order, template: str) -> Mapping[str, Any]:
+    return next((one.data for one in order.needed if one.name == template), {})
 
 
 def _amounts(given: Resources, efas: int) -> Resources:

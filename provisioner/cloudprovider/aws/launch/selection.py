@@ -10,6 +10,7 @@ from typing import Final
 from provisioner.apis import names
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.launch import messages
+from provisioner.cloudprovider.aws.launch.fleet import INTERRUPTIBLE
 from provisioner.cloudprovider.errors import InsufficientCapacityError
 from provisioner.cloudprovider.types import (
     InstanceType,
@@ -22,7 +23,6 @@ from provisioner.values.requirement import Requirement, Requirements
 from provisioner.values.resources import Resources
 
 MAX_TYPES: Final = 60
-_CAPACITY_BLOCK: Final = "capacity-block"
 _EXOTIC: Final = (labels.NVIDIA_GPU, labels.AMD_GPU, labels.NEURON, labels.NEURON_CORE, labels.GAUDI)
 _PREFERRED: Final = (names.CAPACITY_RESERVED, names.CAPACITY_SPOT, names.CAPACITY_ON_DEMAND)
 
@@ -110,12 +110,12 @@ def _reserved(one: InstanceType, requirements: Requirements) -> list[Offering]:
     ]
 
 
-def _reservation_type(offering: Offering) -> int:
-    """The place of an offering's kind of reservation: of demand, capacity block, interruptible."""
+def reservation_type(offering: Offering) -> str:
+    """An offering's kind of reservation: "" for one of demand, `labels.CAPACITY_BLOCK` or `fleet.INTERRUPTIBLE`."""
     found = offering.requirements
-    if found.requirement(labels.RESERVATION_TYPE).single_value == _CAPACITY_BLOCK:
-        return 1
-    return 2 if found.requirement(labels.RESERVATION_INTERRUPTIBLE).single_value == "true" else 0
+    if found.requirement(labels.RESERVATION_TYPE).single_value == labels.CAPACITY_BLOCK:
+        return labels.CAPACITY_BLOCK
+    return INTERRUPTIBLE if found.requirement(labels.RESERVATION_INTERRUPTIBLE).single_value == "true" else ""
 
 
 def _one_reservation_type(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
@@ -123,10 +123,10 @@ def _one_reservation_type(types: Sequence[InstanceType], requirements: Requireme
     found = [(one, offering) for one in types for offering in _reserved(one, requirements)]
     if not found:
         return list(types)
-    chosen = min((offering.price, _reservation_type(offering)) for _, offering in found)[1]
+    chosen = min((offering.price, reservation_type(offering)) for _, offering in found)[1]
     kept: dict[str, list[Offering]] = {}
     for one, offering in found:
-        if _reservation_type(offering) == chosen:
+        if reservation_type(offering) == chosen:
             kept.setdefault(one.name, []).append(offering)
     return [replace(one, offerings=tuple(kept[one.name])) for one in types if one.name in kept]
 
@@ -134,7 +134,7 @@ def _one_reservation_type(types: Sequence[InstanceType], requirements: Requireme
 def _one_capacity_block(types: Sequence[InstanceType], requirements: Requirements) -> list[InstanceType]:
     """EC2 takes one capacity block a call: the cheapest."""
     found = [(one, offering) for one in types for offering in _reserved(one, requirements)]
-    if not found or _reservation_type(found[0][1]) != 1:
+    if not found or reservation_type(found[0][1]) != labels.CAPACITY_BLOCK:
         return list(types)
     one, offering = min(
         found, key=lambda pair: (pair[1].price, pair[0].name, pair[1].zone)

@@ -22,6 +22,7 @@ from provisioner.apis import ec2, names
 from provisioner.apis.ec2 import AMI, CapacityReservation, EC2NodeClass, NetworkInterface
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.wire import TypeInfo
+from provisioner.cloudprovider.aws.launch.block_devices import DEFAULT_DEVICES
 from provisioner.cloudprovider.aws.market import static_data
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.values import jsontext
@@ -43,12 +44,6 @@ WINDOWS_BUILDS: Final = {
     ec2.WINDOWS_2019: "10.0.17763",
     ec2.WINDOWS_2022: "10.0.20348",
     ec2.WINDOWS_2025: "10.0.26100",
-}
-_DATA_DEVICES: Final = {
-    ec2.AL2: ("/dev/xvda", 20 * _GIB),
-    ec2.AL2023: ("/dev/xvda", 20 * _GIB),
-    ec2.BOTTLEROCKET: ("/dev/xvdb", 20 * _GIB),
-    **dict.fromkeys(ec2.WINDOWS_FAMILIES, ("/dev/sda1", 50 * _GIB)),
 }
 _DEFAULT_STORAGE: Final = 20 * _GIB
 _ENI_MEMORY_FAMILIES: Final = frozenset({ec2.AL2, ec2.AL2023, ec2.CUSTOM})
@@ -438,6 +433,7 @@ def _storage(info: TypeInfo, shape: Shape) -> int:
 def _volume_bytes(node_class: EC2NodeClass) -> int:
     """The size of the volume that holds ephemeral storage."""
     mappings, family = node_class.block_device_mappings, node_class.family
+    devices = DEFAULT_DEVICES[family]
     sizes = [
         _quantity(mapping.ebs.volume_size)
         if isinstance(mapping.ebs, ec2.BlockDevice) and isinstance(mapping.ebs.volume_size, str)
@@ -445,15 +441,15 @@ def _volume_bytes(node_class: EC2NodeClass) -> int:
         for mapping in mappings
     ]
     if not mappings:
-        return _DATA_DEVICES.get(family, ("", _DEFAULT_STORAGE))[1]
+        return devices[-1][1] * _GIB if devices else _DEFAULT_STORAGE
     roots = [size for mapping, size in zip(mappings, sizes, strict=True) if mapping.root_volume]
     if roots and roots[0]:
         return roots[0]
     if family == ec2.CUSTOM:
         return sizes[-1] or _DEFAULT_STORAGE
-    device, default = _DATA_DEVICES[family]
+    device, gib = devices[-1]
     named = [size for mapping, size in zip(mappings, sizes, strict=True) if mapping.device_name == device]
-    return named[0] if named and named[0] else default
+    return named[0] if named and named[0] else gib * _GIB
 
 
 def _efas(interfaces: Iterable[NetworkInterface]) -> list[NetworkInterface]:

@@ -39,7 +39,7 @@ KEEP_REFUSED: Final = timedelta(minutes=1)
 STAND_IN_POOL: Final = "dovetail-validation"
 """The pool that tags name while no NodePool uses the class."""
 
-_FALLBACK: Final = {"amd64": "m5.large", "arm64": "m6g.large"}
+_USUAL: Final = {"amd64": "m5.large", "arm64": "m6g.large"}
 _MOST_PODS: Final = 110
 _PASSING: Final = frozenset({Kind.THROTTLED, Kind.SERVER, Kind.CONNECTION, Kind.CREDENTIALS})
 _PROFILE_REASON: Final = "InstanceProfileNameInvalid"
@@ -92,11 +92,13 @@ def choose(node_class: EC2NodeClass, types: Iterable[InstanceType], pools: Seque
             for one in allowed:
                 if image_for(one.requirements, (image,)) is not None:
                     return Choice(one.name, image)
-    for image in images:
-        arch = next((one.values[0] for one in image.requirements if one.key == names.ARCH_LABEL and one.values), "")
-        if arch in _FALLBACK:
-            return Choice(_FALLBACK[arch], image)
-    return None
+    return next((Choice(usual, image) for image in images if (usual := usual_type(image))), None)
+
+
+def usual_type(image: AMI) -> str:
+    """An instance type that goes with an image, by its architecture; "" where that is not known."""
+    wanted = (one.values[0] for one in image.requirements if one.key == names.ARCH_LABEL and one.values)
+    return _USUAL.get(next(wanted, ""), "")
 
 
 def user_data(node_class: EC2NodeClass, cluster: Cluster, pool: NodePool | None) -> str:

@@ -11,20 +11,20 @@ from typing import Any, Final
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2 import CapacityReservation
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.cloudprovider.aws.nodeclass.counts import Counts
 from provisioner.cloudprovider.aws.nodeclass.queries import Filters, Query, tag_filters
 
 OPERATION: Final = "describe_capacity_reservations"
 MEMBER: Final = "CapacityReservations"
-CAPACITY_BLOCK: Final = "capacity-block"
 ENDS_EARLY: Final = timedelta(minutes=40)
 """A capacity block is left so long before its end; EC2 takes the instances back 30 minutes before."""
 
 _ACTIVE: Final = ("state", ("active",))
 _PAGE: Final = 1000
 _CRITERIA: Final = frozenset({"open", "targeted"})
-_TYPES: Final = frozenset({"default", CAPACITY_BLOCK})
+_TYPES: Final = frozenset({labels.DEFAULT_RESERVATION, labels.CAPACITY_BLOCK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Found:
             if one.end_time is not None
             for turn in (
                 one.end_time,
-                *((one.end_time - ENDS_EARLY,) if one.reservation_type == CAPACITY_BLOCK else ()),
+                *((one.end_time - ENDS_EARLY,) if one.reservation_type == labels.CAPACITY_BLOCK else ()),
             )
             if turn > now
         ]
@@ -83,7 +83,7 @@ def found(rows: Iterable[Mapping[str, Any]], now: datetime) -> Found:
         if criteria not in _CRITERIA or kind not in _TYPES:
             strange[name] = messages.reservation_not_supported(name, kind, criteria)
         elif row.get("State", "active") == "active" and (end is None or end > now):
-            expiring = kind == CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
+            expiring = kind == labels.CAPACITY_BLOCK and end is not None and end - ENDS_EARLY <= now
             by_id[name] = CapacityReservation(
                 id=name,
                 availability_zone=row.get("AvailabilityZone", ""),

@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from provisioner.apis import names
 from provisioner.apis.ec2 import EC2NodeClass
 from provisioner.cloudprovider.aws.access.client import Clients
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.access.permissions import Names
 from provisioner.cloudprovider.aws.launch.orders import launch_tags
 from provisioner.cloudprovider.aws.launch.templates import metadata_options
-from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL
+from provisioner.cloudprovider.aws.nodeclass.dry_run import STAND_IN_POOL, usual_type
 from provisioner.cloudprovider.aws.preflight.answers import ABOUT, Answer, finding
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Report, Verdict
 from provisioner.cloudprovider.aws.preflight.needs import Account, Need, features, keys, needs, parameters, told_keys
@@ -26,7 +25,6 @@ from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.support.clock import Clock
 
 _ASSUMED: Final = re.compile(r"arn:(?P<partition>[\w-]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.*")
-_TYPE_FOR: Final = {"amd64": "m5.large", "arm64": "m6g.large"}
 
 
 def check(
@@ -99,13 +97,11 @@ def sample(classes: Iterable[EC2NodeClass], found: Everything, settings: AwsSett
     for one in classes:
         survey = found.classes[one.name]
         for image in survey.images:
-            arch = next(
-                (need.values[0] for need in image.requirements if need.key == names.ARCH_LABEL and need.values), ""
-            )
-            if arch in _TYPE_FOR and survey.subnets and survey.groups:
+            usual = usual_type(image)
+            if usual and survey.subnets and survey.groups:
                 return Sample(
                     image.id,
-                    _TYPE_FOR[arch],
+                    usual,
                     survey.subnets[0].id,
                     survey.subnets[0].zone,
                     tuple(group.id for group in survey.groups),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from provisioner.cloudprovider.aws.access.batcher import parts
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind, classify_exception
 from provisioner.cloudprovider.aws.access.permissions import ANY
 from provisioner.cloudprovider.aws.preflight.answers import Answer, simulated
@@ -39,19 +40,15 @@ def batches(needs: Iterable[Need]) -> tuple[Batch, ...]:
     """Few calls that ask all: needs with the same resources and context are one, up to a page of answers. Pure."""
     grouped: dict[tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]], list[str]] = {}
     for need in needs:
-        for resources in _cut(need.resources, MOST_RESULTS):
+        for resources in parts(need.resources, MOST_RESULTS):
             actions = grouped.setdefault((resources, need.context), [])
             if need.row.action not in actions:
                 actions.append(need.row.action)
     return tuple(
         (part, resources, context)
         for (resources, context), actions in grouped.items()
-        for part in _cut(tuple(actions), MOST_RESULTS // len(resources))
+        for part in parts(tuple(actions), MOST_RESULTS // len(resources))
     )
-
-
-def _cut(items: tuple[str, ...], most: int) -> Iterable[tuple[str, ...]]:
-    return (items[start : start + most] for start in range(0, len(items), most))
 
 
 def context_entries(context: Iterable[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from provisioner.apis import ec2
+from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.launch import fleet
 from provisioner.cloudprovider.aws.launch.fleet import Launched, Override
@@ -100,7 +101,7 @@ KINDS = {
         {"capacity_type": "reserved"}, "on-demand", {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
     ),
     "a capacity block": Kinds(
-        {"capacity_type": "reserved", "reservation_type": fleet.CAPACITY_BLOCK}, "capacity-block", {}
+        {"capacity_type": "reserved", "reservation_type": labels.CAPACITY_BLOCK}, "capacity-block", {}
     ),
     "an interruptible reservation": Kinds(
         {"capacity_type": "reserved", "reservation_type": fleet.INTERRUPTIBLE},

@@ -221,7 +221,7 @@ LENT = kind("m5.large", sold("reserved", "a", 0.0, reservation="cr-3", interrupt
     ("one", "reservation", "reservation_type", "market"),
     [
         pytest.param(RESERVED, "cr-1", "", None, id="of demand"),
-        pytest.param(BLOCK, "cr-2", fleet.CAPACITY_BLOCK, "capacity-block", id="a capacity block"),
+        pytest.param(BLOCK, "cr-2", labels.CAPACITY_BLOCK, "capacity-block", id="a capacity block"),
         pytest.param(LENT, "cr-3", fleet.INTERRUPTIBLE, "interruptible-capacity-reservation", id="interruptible"),
     ],
 )
