@@ -380,7 +380,7 @@ class PlanTable:
         self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
         self._came: set[str] = set()  # UIDs of pods that were seen to wait, and then to be bound
         self._ran: dict[str, str] = {}  # by UID: where pods ran that are gone; oldest first
-        self._on: dict[str, set[str]] = {}  # node -> UIDs of the pods there
+        self._on: dict[str, set[str]] = {}  # node -> UIDs of the pods there; of finished ones there may be any number
         self._houses: dict[Family, _House] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._schedulable_at: dict[str, float] = {}
@@ -438,11 +438,10 @@ class PlanTable:
             house.members[member.uid] = self._members[member.uid] = member
             if member.waiting:
                 house.waiting.add(member.uid)
-            if member.node:
+            if member.node and not member.finished:
                 self._on.setdefault(member.node, set()).add(member.uid)
-                if not member.finished:
-                    self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
-                    self._stale_holds.add(member.node)
+                self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
+                self._stale_holds.add(member.node)
             self._mark_pod(member)
         house = self._houses[member.family]
         house.members[member.uid] = self._members[member.uid] = member
@@ -729,7 +728,7 @@ class PlanTable:
         house.members.pop(old.uid, None)
         house.waiting.discard(old.uid)
         self.ledger.release(old.uid)
-        if old.node:
+        if old.node and not old.finished:
             self._stale_holds.add(old.node)
             there = self._on[old.node]
             there.discard(old.uid)
@@ -967,7 +966,7 @@ class PlanTable:
         if ran and ran == site.node and (member is None or member.over):
             return  # it is counted as one that runs there, and was not to come
         if member is None or (member.over and not member.node):
-            (self._places.miss if family.has_brothers else self._places.take)(place, uid)
+            self._places.take(place, uid, UNTIMED if family.has_brothers else None)
         elif member.family == family and not member.over:
             self._take(place, uid)
             place.found = self._found_unknown(uid)
@@ -981,7 +980,7 @@ class PlanTable:
 
     def _seat(self, site: _Site, house: _House, named: AbstractSet[str]) -> None:
         """Pods were planned onto a node where brothers run that the plan does not count: they came unknown, and have places of those that it names."""
-        for uid in sorted(house.members.keys() & self._on.get(site.node, NOBODY) & self._came - named):
+        for uid in sorted((house.members.keys() & self._on.get(site.node, NOBODY) & self._came) - named):
             place = self._place_of(uid)
             if place is not None and place.site is not site and uid not in self._assumed:
                 self._swap(place, house, site)
@@ -1131,7 +1130,7 @@ class PlanTable:
                 room.listed += one.uid in house.waiting
             for uid in house.members.keys() & self._on.get(site.node, NOBODY):
                 member = house.members[uid]
-                room.here += not member.finished
+                room.here += 1
                 if member.over:
                     continue
                 place = self._place_of(uid)
@@ -1140,12 +1139,12 @@ class PlanTable:
                     strangers += place is None
                 elif place is None:
                     guests += 1
-                elif place.site is not site and place.found is None:
+                elif house.family.has_brothers and place.site is not site and place.found is None:
                     visitors.append(place)
             if visitors and room.owed + room.kept and self._stays(site.node):  # where they run was seen first
                 for place in sorted(visitors, key=lambda one: one.uid):
                     self._swap(place, house, site)
-                house.stale.add(room)
+                house.stale.add(room)  # once more for each of them at most: they are none any longer
             unnamed = max(0, room.count - places - guests)
             room.sure = max(0, room.owed + room.kept - own - max(0, strangers - unnamed))
             room.spare = max(0, unnamed - strangers)

@@ -93,12 +93,13 @@ def taken(places: Iterable[P]) -> P | None:
 
 
 class Promises(Generic[P]):
-    """Every place, by pod, by node and, while it is vacant, by family. Each call is O(1), or O(places of one node) where it says so."""
+    """Every place, by pod, by node and, while the next pod of a family has it, by family. Each call is O(1), or O(places of one node), unless it says more."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, P] = {}
         self._of: dict[NodeKey, dict[P, None]] = {}  # in the order in which they were made
-        self._vacant: dict[Family, dict[P, None]] = {}
+        self._open: dict[Family, dict[P, None]] = {}  # vacant, for the next of the family; the oldest first
+        self._missed: dict[P, None] = {}  # vacant, for one pod
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
@@ -117,20 +118,12 @@ class Promises(Generic[P]):
 
     def leave(self, one: P, since: float | None) -> None:
         """The pod has the place no longer; the next equal one may take over, where `since` says from when on."""
-        self._unlist(one)
-        one.uid, one.vacant_since = "", since
-        self._enlist(one)
+        self.take(one, "", since)
 
-    def take(self, one: P, uid: str) -> None:
-        """A pod without a place has this one from now on."""
+    def take(self, one: P, uid: str, since: float | None = None) -> None:
+        """A pod without a place has this one from now on; one that is not there, and may be gone, is waited for since then."""
         self._unlist(one)
-        one.uid, one.vacant_since = uid, None
-        self._enlist(one)
-
-    def miss(self, one: P, uid: str) -> None:
-        """The place is a pod's that is not there yet, and may be gone."""
-        self._unlist(one)
-        one.uid, one.vacant_since = uid, UNTIMED
+        one.uid, one.vacant_since = uid, since
         self._enlist(one)
 
     def swap(self, one: P, other: P) -> None:
@@ -170,8 +163,8 @@ class Promises(Generic[P]):
         return sorted(self._of)
 
     def vacant(self) -> list[P]:
-        """Those that wait for a successor."""
-        return [one for mine in self._vacant.values() for one in mine]
+        """Those that wait for a pod, or its successor."""
+        return [*self._missed, *(one for mine in self._open.values() for one in mine)]
 
     def overdue(self, now: float) -> list[P]:
         """Those that have waited for one long enough. O(vacant ones)."""
@@ -185,16 +178,9 @@ class Promises(Generic[P]):
         return found
 
     def open_to(self, family: Family, key: NodeKey | None = None) -> P | None:
-        """The place that a pod of this family takes over: the oldest whose pod was there, and is gone; of a pod that is just bound only one there.
-
-        O(vacant ones of the family).
-        """
-        mine = (one for one in self.vacant_of(family) if not one.uid)
-        return next((one for one in mine if key is None or one.key == key), None)
-
-    def vacant_of(self, family: Family) -> Iterator[P]:
-        """Those of one family, the oldest first."""
-        return iter(self._vacant.get(family, ()))
+        """The place that a pod of this family takes over: the oldest whose pod was there, and is gone; of a pod that is just bound only one there."""
+        mine = self._open.get(family, {})
+        return next(iter(mine), None) if key is None else next((one for one in self.on(key) if one in mine), None)
 
     # ------------------------------------------------------------------ helpers
 
@@ -202,12 +188,13 @@ class Promises(Generic[P]):
         if one.uid:
             self._by_uid[one.uid] = one
         if one.vacant_since is not None:
-            self._vacant.setdefault(one.family, {})[one] = None
+            (self._missed if one.uid else self._open.setdefault(one.family, {}))[one] = None
 
     def _unlist(self, one: P) -> None:
         self._by_uid.pop(one.uid, None)
-        vacant = self._vacant.get(one.family)
-        if vacant is not None:
-            vacant.pop(one, None)
-            if not vacant:
-                del self._vacant[one.family]
+        self._missed.pop(one, None)
+        mine = self._open.get(one.family)
+        if mine is not None:
+            mine.pop(one, None)
+            if not mine:
+                del self._open[one.family]
