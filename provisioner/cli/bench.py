@@ -26,7 +26,15 @@ from provisioner.cli.harness.running import RUN_SECONDS, Run, scale_out, watch
 from provisioner.cli.harness.session import PROVISIONER, Interrupted, Session, Setup, interruptible, session
 from provisioner.cli.harness.table import Show, live
 from provisioner.cli.harness.timing import latencies
-from provisioner.cli.harness.workload import REPOSITORY, Document, deployment, example, scaled, spread_workload
+from provisioner.cli.harness.workload import (
+    REPOSITORY,
+    Document,
+    deployment,
+    example,
+    namespace,
+    scaled,
+    spread_workload,
+)
 from provisioner.cli.progress import progress_for
 from provisioner.values import printable
 
@@ -120,8 +128,7 @@ def latency(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
     """Bursts of 50 pods: from a pod's ADDED event to its NodeClaim's, on one clock in one observer."""
     with session(bench.setup("latency", mode), bench.say, bench.progress) as run:
         run.apply_pools(example("bench-nodepool.yaml"))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "latency"}}
-        applying.apply(run.client, [namespace])
+        applying.apply(run.client, [namespace("latency")])
         with live(bench.console) as show:
             for number in range(1, BURSTS + 1):
                 burst(run, show, number)

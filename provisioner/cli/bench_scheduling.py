@@ -21,7 +21,7 @@ from provisioner.cli.harness.results import Figure, at_least
 from provisioner.cli.harness.running import scale_out, watch
 from provisioner.cli.harness.session import EXTENDER, Session, Setup, session
 from provisioner.cli.harness.table import Show, live
-from provisioner.cli.harness.workload import Document, deployment, example, spread
+from provisioner.cli.harness.workload import Document, deployment, example, namespace, spread
 from provisioner.kube.resources import NODES, PODS
 
 DEPLOYMENTS: Final = 20
@@ -63,7 +63,7 @@ def rollout(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:
 
 def rollout_workload(replicas: int) -> list[Document]:
     """The Deployments with their namespace."""
-    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ROLLOUT}}]
+    found = [namespace(ROLLOUT)]
     for number in range(DEPLOYMENTS):
         document = deployment(f"app-{number:02}", ROLLOUT, replicas, FIFTH_OF_A_NODE)
         if number % 3 == 0:
@@ -111,7 +111,7 @@ def throughput(bench: Bench, mode: Mode, prefix: str) -> list[Figure]:  # noqa: 
     setup = Setup("bench-throughput", (EXTENDER,), logs=bench.logs / "throughput-logs")
     found: dict[bool, list[Round]] = {False: [], True: []}
     with session(setup, bench.say, bench.progress) as run:
-        applying.apply(run.client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        applying.apply(run.client, [namespace(NAMESPACE)])
         _create_nodes(run, nodes)
         with live(bench.console) as show:
             for number in range(2 * rounds):
@@ -256,18 +256,9 @@ def _metrics(run: Session) -> str:
 
 def _cycle_seconds(run: Session) -> float:
     """By kube-scheduler's own metrics, since it started."""
-    totals = _totals(_metrics(run), "scheduler_scheduling_algorithm_duration_seconds")
-    return totals["sum"] / totals["count"] if totals.get("count") else 0.0
-
-
-def _totals(page: str, metric: str) -> Mapping[str, float]:
-    """Sum and count of a histogram."""
-    found: dict[str, float] = {}
-    for line in page.splitlines():
-        for part in ("sum", "count"):
-            if line.startswith(f"{metric}_{part}"):
-                found[part] = found.get(part, 0.0) + float(line.rpartition(" ")[2])
-    return found
+    page, metric = _metrics(run), "scheduler_scheduling_algorithm_duration_seconds"
+    seconds, cycles = (figures.total(page, f"{metric}_{part}") for part in ("sum", "count"))
+    return seconds / cycles if cycles else 0.0
 
 
 CASES: Final[dict[str, Case]] = {ROLLOUT: rollout, THROUGHPUT: throughput}

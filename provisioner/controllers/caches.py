@@ -47,6 +47,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.ending import stop_all
 from provisioner.support.garbage import bulk_load
+from provisioner.values.printable import listed
 from provisioner.values.taints import Taint
 
 T = TypeVar("T")
@@ -284,10 +285,12 @@ class Caches:
 
     def bad_objects(self) -> str:
         """The objects that cannot be read as they are, for people; "" when there is none. The others are served all the same."""
-        bad = [(one.resource.kind, key, bad.problem) for one in self.all for key, bad in tuple(one.bad.items())]
-        named = "; ".join(f"{kind} {key or '(unknown)'}: {problem}" for kind, key, problem in bad[:BAD_OBJECTS_NAMED])
-        more = f"; and {len(bad) - BAD_OBJECTS_NAMED} more" if len(bad) > BAD_OBJECTS_NAMED else ""
-        return messages.objects_unreadable(len(bad), named, more) if bad else ""
+        bad = [
+            f"{one.resource.kind} {key or '(unknown)'}: {bad.problem}"
+            for one in self.all
+            for key, bad in tuple(one.bad.items())
+        ]
+        return messages.objects_unreadable(len(bad), listed(bad, BAD_OBJECTS_NAMED, "; ")) if bad else ""
 
     # ------------------------------------------------------------------ from a watch to the state, and to who listens
 

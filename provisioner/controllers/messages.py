@@ -49,8 +49,8 @@ DAEMONSET_IGNORED: Final = "DaemonSet cannot be read and is ignored until it is 
 # caches.py
 
 
-def objects_unreadable(count: int, named: str, more: str) -> str:
-    return f"{count} objects cannot be read completely: {named}{more}"
+def objects_unreadable(count: int, named: str) -> str:
+    return f"{count} objects cannot be read completely: {named}"
 
 
 # freshness.py

@@ -12,6 +12,7 @@ from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.eviction import forbids_for_ever
 from provisioner.apis.meta import condition
 from provisioner.apis.pods import Pod, is_waiting_for_eviction, read_do_not_disrupt
+from provisioner.values.printable import listed
 
 _MOST_PODS: Final = 3
 _MOST_SENTENCES: Final = 5
@@ -155,9 +156,7 @@ def impossible(budgets: Mapping[str, Iterable[PodDisruptionBudget]]) -> tuple[tu
 
 def sentence(those: Iterable[Blocker]) -> str:
     """All of them in words; the first few where there are many, "" for none."""
-    every = list(those)
-    more = len(every) - _MOST_SENTENCES
-    return "; ".join(map(str, every[:_MOST_SENTENCES])) + (f"; and {more} more" if more > 0 else "")
+    return listed(those, _MOST_SENTENCES, "; ")
 
 
 def _numbers(budget: PodDisruptionBudget) -> str:
@@ -171,6 +170,4 @@ def _numbers(budget: PodDisruptionBudget) -> str:
 
 
 def _pods(keys: tuple[str, ...], owner: str) -> str:
-    more = len(keys) - _MOST_PODS
-    shown = ", ".join(keys[:_MOST_PODS]) + (f" and {more} more" if more > 0 else "")
-    return f"{'pod' if len(keys) == 1 else 'pods'} {shown}{f' of {owner}' if owner else ''}"
+    return f"{'pod' if len(keys) == 1 else 'pods'} {listed(keys, _MOST_PODS)}{f' of {owner}' if owner else ''}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from provisioner.apis.pool_limits import MICROS, USD
 from provisioner.cloudprovider.types import NO_INSTANCES_PRICE
+from provisioner.values.printable import listed
 from provisioner.values.requirement import Conflict, Requirement
 from provisioner.values.resources import Resources
 from provisioner.values.taints import Taint
@@ -144,8 +145,7 @@ class NoOffering:
 def _used_up(reservations: tuple[str, ...]) -> str:
     if len(reservations) == 1:
         return f"capacity reservation {reservations[0]} is used up"
-    more = f" and {len(reservations) - _SHOWN_POOLS} more" if len(reservations) > _SHOWN_POOLS else ""
-    return f"capacity reservations {', '.join(reservations[:_SHOWN_POOLS])}{more} are used up"
+    return f"capacity reservations {listed(reservations, _SHOWN_POOLS)} are used up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,9 +473,8 @@ class PoolsRefuse:
     constraint: Constraint
 
     def __str__(self) -> str:
-        shown = ", ".join(f'"{name}"' for name in self.pools[:_SHOWN_POOLS])
-        more = len(self.pools) - _SHOWN_POOLS
-        return f"{len(self.pools)} NodePools ({shown}{f' and {more} more' if more > 0 else ''}): {self.constraint}"
+        shown = listed((f'"{name}"' for name in self.pools), _SHOWN_POOLS)
+        return f"{len(self.pools)} NodePools ({shown}): {self.constraint}"
 
 
 _SHOWN_POOLS = 3

@@ -14,7 +14,7 @@ from provisioner.support.clock import Clock
 PRICES: Final = "karpenter_cloudprovider_instance_type_offering_price_estimate"
 REQUESTS: Final = "dovetail_kube_requests_total"
 CALLS: Final = "aws_sdk_go_request_attempt_total"
-_LINE: Final = re.compile(r"(?P<name>[a-zA-Z_:]+)\{(?P<labels>.*)\} (?P<value>\S+)")
+_LINE: Final = re.compile(r"(?P<name>[a-zA-Z_:]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL: Final = re.compile(r'([a-zA-Z_]+)="([^"]*)"')
 _READ_AGAIN_SECONDS: Final = 5.0
 _TIMEOUT_SECONDS: Final = 10.0
@@ -30,10 +30,14 @@ def read(url: str) -> str:
 def series(text: str, metric: str) -> Iterable[tuple[Mapping[str, str], float]]:
     """Labels and value of every series of one metric in Prometheus' text format."""
     for line in text.splitlines():
-        if line.startswith(f"{metric}{{"):
-            found = _LINE.fullmatch(line)
-            if found is not None:
-                yield dict(_LABEL.findall(found["labels"])), float(found["value"])
+        found = _LINE.fullmatch(line) if line.startswith(metric) else None
+        if found is not None and found["name"] == metric:
+            yield dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
+
+
+def total(text: str, metric: str) -> float:
+    """Of all series of one metric."""
+    return sum(value for _, value in series(text, metric))
 
 
 def prices(text: str) -> dict[tuple[str, str, str], float]:
@@ -54,7 +58,7 @@ def calls(text: str) -> Counter[str]:
 
 def requests(text: str) -> int:
     """Requests to the API server so far, watches left out."""
-    return int(sum(value for _, value in series(text, REQUESTS)))
+    return int(total(text, REQUESTS))
 
 
 class ListPrices:

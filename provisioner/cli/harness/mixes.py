@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.cli.harness.workload import Document, deployment, spread
+from provisioner.cli.harness.workload import Document, deployment, namespace, spread
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.static_data import on_demand_prices, published_types
 from provisioner.cloudprovider.kwok.catalogue import ZONES
@@ -58,7 +58,7 @@ MIXES: Final[dict[str, Callable[[random.Random], Size]]] = {
 def mix(kind: str, pods: int) -> list[Document]:
     """The namespace and Deployments of so many pods in all; the same every time."""
     draw = random.Random(f"{kind} {pods}")
-    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
+    found = [namespace(NAMESPACE)]
     left = pods
     while left:
         cpu, memory, replicas = MIXES[kind](draw)

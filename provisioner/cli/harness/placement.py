@@ -2,19 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provisioner.apis.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """What counts of one pod; `node` is empty while it is not bound."""
-
-    uid: str
-    klass: str
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +45,20 @@ class LatestPlans:
             if nameless > self._nameless.get(key, 0):
                 self._nameless[key] = nameless
 
-    def __len__(self) -> int:
-        return len(self._home) + sum(self._nameless.values())
-
     def __contains__(self, uid: str) -> bool:
         return uid in self._home
 
-    def source(self, uid: str) -> str:
-        """Where the pod is planned; empty when it has no plan."""
-        return self._home.get(uid, ("", ""))[0]
-
-    def judge(self, pods: Iterable[PlacedPod], nodes: Mapping[str, str]) -> Placement:
+    def judge(self, bound: Counter[tuple[str, str]], nodes: Mapping[str, str]) -> Placement:
         """Compare the plan with where the pods are.
 
         Args:
-            pods: every pod of the workload that exists, bound or not.
+            bound: how many pods of the workload of each class there are on each node: (node, class).
             nodes: node name of each source; a source without a node brought none of its pods home.
         """
         wanted = Counter(self._home.values())
         for (source, klass, _), count in self._nameless.items():
             wanted[source, klass] += count
         planned = sum(wanted.values())
-        bound = Counter((pod.node, pod.klass) for pod in pods if pod.node)
         on_plan = 0
         per_node: Counter[tuple[str, str]] = Counter()
         for (source, klass), count in wanted.items():

@@ -12,7 +12,7 @@ from provisioner.cli.harness.running import Run, scale_out, watch
 from provisioner.cli.harness.scoreboard import Counts
 from provisioner.cli.harness.session import PROVISIONER, Session, session
 from provisioner.cli.harness.table import Show, live
-from provisioner.cli.harness.workload import Document, deployment, example
+from provisioner.cli.harness.workload import Document, deployment, example, namespace
 from provisioner.kube.resources import NODEPOOLS
 
 NAMESPACE = "fleet"
@@ -85,8 +85,7 @@ def fleet(
     """A fresh cluster whose nodes were just bought for a workload."""
     with session(bench.setup(name, mode), bench.say, bench.progress) as run, live(bench.console) as show:
         run.apply_pools(pools(consolidate_after, empty_only=empty_only))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        stage = Stage(run, show, scale_out(run, [namespace, *workload], show))
+        stage = Stage(run, show, scale_out(run, [namespace(NAMESPACE), *workload], show))
         yield stage
         if bench.keep_logs:
             run.keep_logs(bench.say)

@@ -12,7 +12,7 @@ from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanError, decode_plan
 from provisioner.apis.pods import Pod, is_daemon
-from provisioner.cli.harness.placement import LatestPlans, PlacedPod, Placement
+from provisioner.cli.harness.placement import LatestPlans, Placement
 from provisioner.values.resources import Resources
 
 PRICE_LABEL = "eks-node-viewer/instance-price"
@@ -62,7 +62,6 @@ class SeenNode:
 
     usd_per_hour: float
     allocatable: Mapping[str, int]
-    initialized: bool
     kind: tuple[str, str] = ("", "")
 
 
@@ -133,7 +132,6 @@ class Scoreboard:
                 usd_per_hour=self._price_of(labels),
                 kind=(labels.get(names.INSTANCE_TYPE_LABEL, ""), labels.get(names.CAPACITY_TYPE_LABEL, "")),
                 allocatable=_amounts(node),
-                initialized=labels.get(names.INITIALIZED_LABEL) == "true",
             )
 
     def claim(self, claim: NodeClaim, now: float, *, deleted: bool = False) -> None:
@@ -198,10 +196,8 @@ class Scoreboard:
     def placement(self) -> Placement:
         """How much of the plan has come true by now."""
         with self._lock:
-            pods = [
-                PlacedPod(uid, pod.klass, pod.node) for uid, pod in self._pods.items() if not (pod.daemon or pod.gone)
-            ]
-            return self._plans.judge(pods, {name: claim.node for name, claim in self._claims.items()})
+            bound = Counter((pod.node, pod.klass) for pod in self._workload() if pod.node)
+            return self._plans.judge(bound, {name: claim.node for name, claim in self._claims.items()})
 
     def nominations(self) -> Placement:
         """What became of the pods that were nominated, each compared with the node that it was nominated to last.

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from provisioner.apis.stamping import OWN_NAMESPACE
 from provisioner.cli.harness import applying, aws, memory
 from provisioner.cli.harness.figures import ListPrices
 from provisioner.cli.harness.observing import Observer
 from provisioner.cli.harness.programs import Programs, ProgramSpec
-from provisioner.cli.harness.workload import Document
+from provisioner.cli.harness.workload import Document, namespace
 from provisioner.devcluster.cluster import DevCluster
 from provisioner.devcluster.components import COMPONENTS
 from provisioner.devcluster.progress import SILENT, Progress
@@ -30,7 +31,7 @@ PLANNER = "planning process"
 AWS = "aws"
 ALL_PROGRAMS = (WEBHOOK, EXTENDER, PROVISIONER)
 SCHEDULER_LEASE = "kube-system/kube-scheduler"  # the dev cluster's one scheduler serves our profile too
-SYSTEM_NAMESPACE: Document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dovetail-system"}}
+SYSTEM_NAMESPACE: Document = namespace(OWN_NAMESPACE)
 READY_SECONDS = 60.0
 PROBE_SECONDS = 2.0
 MEGABYTE = 1_000_000

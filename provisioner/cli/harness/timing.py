@@ -1,48 +1,29 @@
 """Batch windows as an observer can know them: from the times at which pods appeared."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 IDLE_SECONDS = 1.0
 MAX_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One batch window on the observer's monotonic clock, in seconds."""
-
-    start: float
-    end: float
-
-
-def windows(added: Iterable[float]) -> tuple[Window, ...]:
-    """The batch windows that pods appearing at these times make.
+def last_window_end(added: Iterable[float]) -> float:
+    """When the last of the batch windows closes that pods appearing at these times, at least one, make.
 
     A window opens with a pod, closes once no other came for `IDLE_SECONDS`, and at the latest `MAX_SECONDS`
     after it opened (spec/karpenter-core.md §4).
     """
-    found: list[Window] = []
-    start = last = 0.0
-    is_open = False
+    start = end = -math.inf
     for moment in sorted(added):
-        if is_open and moment < min(last + IDLE_SECONDS, start + MAX_SECONDS):
-            last = moment
-            continue
-        if is_open:
-            found.append(Window(start, min(last + IDLE_SECONDS, start + MAX_SECONDS)))
-        start = last = moment
-        is_open = True
-    if is_open:
-        found.append(Window(start, min(last + IDLE_SECONDS, start + MAX_SECONDS)))
-    return tuple(found)
+        start = moment if moment >= end else start
+        end = min(moment + IDLE_SECONDS, start + MAX_SECONDS)
+    return end
 
 
 def claims_after_window(pods: Iterable[float], claims: Iterable[float]) -> float | None:
     """Seconds from the end of the last window to the last claim, negative if it came before; None without either."""
-    closed, created = windows(pods), sorted(claims)
-    if not closed or not created:
-        return None
-    return created[-1] - closed[-1].end
+    appeared, created = tuple(pods), sorted(claims)
+    return created[-1] - last_window_end(appeared) if appeared and created else None
 
 
 def latencies(added: Mapping[str, float], claimed: Mapping[str, float]) -> tuple[float, ...]:

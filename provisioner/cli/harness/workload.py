@@ -110,6 +110,11 @@ def renamed(documents: Iterable[Document], names: Mapping[str, str]) -> list[Doc
     return [read(document) for document in documents]
 
 
+def namespace(name: str) -> Document:
+    """A namespace without labels."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def deployment(name: str, namespace: str, replicas: int, requests: Mapping[str, str]) -> Document:
     """A plain Deployment of pods that differ in nothing but their requests."""
     labels = {"app": name}
@@ -149,7 +154,7 @@ def spread_workload(pods: int) -> list[Document]:
 
     Sizes differ, so that nodes are shared. The namespace comes first.
     """
-    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPREAD_NAMESPACE}}]
+    found = [namespace(SPREAD_NAMESPACE)]
     kinds = (_OVER_ZONES,) * 6 + (_OVER_NODES,) * 3 + ((*_OVER_ZONES, *_OVER_NODES),) * 3
     for number, keys in enumerate(kinds):
         name = f"spread-{number:02}"

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from provisioner.cli.plan.objects import MAX_OBJECTS, Objects, Problem, problem_of
+from provisioner.cli.plan.objects import MAX_OBJECTS, TAKEN, Objects, Problem, problem_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
@@ -12,22 +12,7 @@ from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support.clock import Clock
 from provisioner.support.errors import UserError
 
-_NEEDED: Final[tuple[Resource[Any], ...]] = (resources.PODS, resources.NODES)
-_HELPFUL: Final[tuple[Resource[Any], ...]] = (
-    resources.DAEMONSETS,
-    resources.NAMESPACE_LABELS,
-    resources.LIMITRANGES,
-    resources.RUNTIMECLASSES,
-    resources.PRIORITYCLASSES,
-    resources.PVCS,
-    resources.PVS,
-    resources.STORAGECLASSES,
-    resources.CSINODES,
-    resources.NODEPOOLS,
-    resources.NODECLAIMS,
-    resources.NODEOVERLAYS,
-    resources.EC2NODECLASSES,
-)
+_NEEDED: Final = frozenset({resources.PODS, resources.NODES})
 
 
 def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
@@ -52,7 +37,7 @@ def take(objects: Objects, client: Client, name: str) -> None:
     Raises:
         UserError: as of `read`.
     """
-    for kind in (*_NEEDED, *_HELPFUL):
+    for kind in TAKEN:
         try:
             _list(objects, client, kind, name)
         except NotFound:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -127,24 +127,7 @@ class Objects:
 
     def add(self, file: str, kind: Resource[Any], decoded: Any) -> None:
         """Take one object of a kind that was decoded already."""
-        take = {
-            resources.PODS: lambda one: self._pod(file, one),
-            resources.NODES: self.nodes.append,
-            resources.NODEPOOLS: lambda one: self._pool(file, one),
-            resources.NODECLAIMS: self.claims.append,
-            resources.NODEOVERLAYS: self.overlays.append,
-            resources.EC2NODECLASSES: lambda one: self.classes.__setitem__(one.name, one),
-            resources.DAEMONSETS: self.daemon_sets.append,
-            resources.LIMITRANGES: self.admitting.append,
-            resources.RUNTIMECLASSES: self.admitting.append,
-            resources.PRIORITYCLASSES: self.admitting.append,
-            resources.NAMESPACE_LABELS: self.namespaces.append,
-            resources.PVS: self.volumes.append,
-            resources.PVCS: self.volume_claims.append,
-            resources.STORAGECLASSES: self.storage_classes.append,
-            resources.CSINODES: self.csi_nodes.append,
-        }[kind]
-        take(decoded)
+        TAKEN[kind](self, file, decoded)
 
     def _take(self, file: str, document: object) -> None:
         if not isinstance(document, dict):
@@ -213,13 +196,15 @@ class Objects:
                 end = "" if one.message.endswith("?") else "."
                 self.notes.append(f"The plan ignores {one.path} of {named}: {one.message}{end}")
 
-    def _pod(self, file: str, pod: Pod) -> None:
+    def take_pod(self, file: str, pod: Pod) -> None:
+        """Take a pod, if it can be read."""
         if pod.shape.error:
             self.complain(problem_of(file, f"Pod {pod.key}", pod.shape.error))
         else:
             self.pods.append(pod)
 
-    def _pool(self, file: str, pool: NodePool) -> None:
+    def take_pool(self, file: str, pool: NodePool) -> None:
+        """Take a NodePool, if nothing is wrong with it."""
         problems = pool_problems(pool, names.WELL_KNOWN_LABELS | labels.WELL_KNOWN | _KWOK_LABELS)
         for text in problems:
             path, _, rest = text.partition(": ")
@@ -232,24 +217,25 @@ class _TooManyError(Exception):
     """More objects than are read."""
 
 
-_RESOURCES: Final[Iterable[Resource[Any]]] = (
-    resources.PODS,
-    resources.NODES,
-    resources.NODEPOOLS,
-    resources.NODECLAIMS,
-    resources.NODEOVERLAYS,
-    resources.EC2NODECLASSES,
-    resources.DAEMONSETS,
-    resources.LIMITRANGES,
-    resources.RUNTIMECLASSES,
-    resources.PRIORITYCLASSES,
-    resources.NAMESPACE_LABELS,
-    resources.PVS,
-    resources.PVCS,
-    resources.STORAGECLASSES,
-    resources.CSINODES,
-)
-_KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in _RESOURCES}
+TAKEN: Final[Mapping[Resource[Any], Callable[[Objects, str, Any], None]]] = {
+    resources.PODS: Objects.take_pod,
+    resources.NODES: lambda found, _, one: found.nodes.append(one),
+    resources.DAEMONSETS: lambda found, _, one: found.daemon_sets.append(one),
+    resources.NAMESPACE_LABELS: lambda found, _, one: found.namespaces.append(one),
+    resources.LIMITRANGES: lambda found, _, one: found.admitting.append(one),
+    resources.RUNTIMECLASSES: lambda found, _, one: found.admitting.append(one),
+    resources.PRIORITYCLASSES: lambda found, _, one: found.admitting.append(one),
+    resources.PVCS: lambda found, _, one: found.volume_claims.append(one),
+    resources.PVS: lambda found, _, one: found.volumes.append(one),
+    resources.STORAGECLASSES: lambda found, _, one: found.storage_classes.append(one),
+    resources.CSINODES: lambda found, _, one: found.csi_nodes.append(one),
+    resources.NODEPOOLS: Objects.take_pool,
+    resources.NODECLAIMS: lambda found, _, one: found.claims.append(one),
+    resources.NODEOVERLAYS: lambda found, _, one: found.overlays.append(one),
+    resources.EC2NODECLASSES: lambda found, _, one: found.classes.__setitem__(one.name, one),
+}
+"""Kinds that a plan depends on, and what is done with one object of each and the name of its file."""
+_KNOWN: Final[Mapping[tuple[str, str], Resource[Any]]] = {(one.api_version, one.kind): one for one in TAKEN}
 _WRITTEN: Final = frozenset({resources.NODEPOOLS, resources.EC2NODECLASSES, resources.NODEOVERLAYS})
 """Kinds of ours that people write."""
 _STAMPING_DEFAULTS: Final = ("ConfigMap", "v1", OWN_NAMESPACE, names.DEFAULTS_CONFIGMAP)

@@ -28,7 +28,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.types_by_pool import TypesByPool
 from provisioner.support.clock import Clock
-from provisioner.values.printable import counted
+from provisioner.values.printable import counted, listed
 
 _CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _NOT_OURS: Final = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
@@ -82,7 +82,6 @@ class Question:
 
     world: World
     pods: tuple[Pod, ...]
-    templates: Mapping[str, object]
     notes: tuple[str, ...]
     refusing: int = 0
 
@@ -176,7 +175,6 @@ def question_of(
     if len(staying) < len(pools):
         notes.append("NodePools that are being deleted are not used.")
     static = {pool.name for pool in staying if pool.is_static}
-    by_name = {pool.name: pool for pool in staying}
     types_of, more = _offered(objects, staying, table, clock)
     notes += more
     cluster = Cluster(types_of.of_claim, clock)
@@ -226,7 +224,7 @@ def question_of(
     world = _with_samples(_plain(gathered.world), objects, pods)
     refusing = tuple(pod for pod in snapshot.pending if opted_out(pod))
     notes += _about(pods, snapshot.waiting, refusing, anew=anew, objects=objects)
-    return Question(world, snapshot.waiting, by_name, tuple(notes), len(refusing))
+    return Question(world, snapshot.waiting, tuple(notes), len(refusing))
 
 
 def _offered(
@@ -409,15 +407,13 @@ def _about(
 ) -> list[str]:
     notes = []
     if refusing:
-        more = f" and {len(refusing) - _NAMED} more" if len(refusing) > _NAMED else ""
         notes.append(
-            f"No NodePool is asked for {', '.join(pod.key for pod in refusing[:_NAMED])}{more}: the required node affinity demands a node "
+            f"No NodePool is asked for {listed((pod.key for pod in refusing), _NAMED)}: the required node affinity demands a node "
             f"without the label {names.NODEPOOL_LABEL}."
         )
     if asking := _by_images(objects):
-        more = f" and {len(asking) - _NAMED} more" if len(asking) > _NAMED else ""
         notes.append(
-            f"The plan does not look up the architectures of images; {', '.join(asking[:_NAMED])}{more} ask{'s' if len(asking) == 1 else ''} for it."
+            f"The plan does not look up the architectures of images; {listed(asking, _NAMED)} ask{'s' if len(asking) == 1 else ''} for it."
         )
     gated = sum(pod.gated and is_active(pod) for pod in pods)
     if gated:
@@ -435,9 +431,8 @@ def _about(
     if any(one.claims for one in objects.workloads) and volumes:
         notes.append(f"The cost of {counted(volumes, 'volume')} yet to be made is not included.")
     if missing := [one.metadata.name for one in _unknown_classes(objects)]:
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         notes.append(
-            f"The input has no StorageClass {', '.join(missing[:_NAMED])}{more}, which volumeClaimTemplates name. Their volumes are planned as "
+            f"The input has no StorageClass {listed(missing, _NAMED)}, which volumeClaimTemplates name. Their volumes are planned as "
             "if they could be made in any zone."
         )
     if not anew and objects.nodes and not waiting:

@@ -11,7 +11,7 @@ from provisioner.cli.plan.planning import GREEDY, Answer
 from provisioner.cli.plan.questions import Current
 from provisioner.planning.fleets import HOURS_A_MONTH, Fleet, Left, fleet_of
 from provisioner.planning.relaxing import Priced
-from provisioner.values.printable import counted, one_line
+from provisioner.values.printable import counted, listed, one_line
 from provisioner.values.resources import CPU, MEMORY
 
 VERSION: Final = 1
@@ -277,14 +277,12 @@ def _constraints(priced: Sequence[Priced], fleet: Fleet, currency: str) -> list[
     return ["What constraints cost:", *lines] if lines else []
 
 
-def _left(some: Left) -> list[str]:
-    names = ", ".join(pod.key for pod in some.pods[:_NAMED])
-    more = f" and {len(some.pods) - _NAMED} more" if len(some.pods) > _NAMED else ""
-    lines = [f"No node for {names}{more}:"]
-    for reason in some.reasons[:_MOST_REASONS]:
+def _left(left: Left) -> list[str]:
+    lines = [f"No node for {listed((pod.key for pod in left.pods), _NAMED)}:"]
+    for reason in left.reasons[:_MOST_REASONS]:
         lines += _wrapped(reason, "  - ")
-    if len(some.reasons) > _MOST_REASONS:
-        lines.append(f"  - and {counted(len(some.reasons) - _MOST_REASONS, 'more reason')} (-o json)")
+    if len(left.reasons) > _MOST_REASONS:
+        lines.append(f"  - and {counted(len(left.reasons) - _MOST_REASONS, 'more reason')} (-o json)")
     return lines
 
 

@@ -38,6 +38,7 @@ from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
+from provisioner.values.printable import listed
 
 #: From the taint to the end of the instance: in this time kube-scheduler sees the taint, and what it bound before is listed.
 MIN_TAINTED_SECONDS: Final = 2.0
@@ -384,7 +385,7 @@ class Terminator:
             return None  # what the API server shows of its pods is what was left
         if step.waiting:
             self._evict(step, deadline)
-            named = _named([pod.key for pod in _living(sight.pods, now)])
+            named = listed([pod.key for pod in _living(sight.pods, now)], _MOST_NAMED)
             why = messages.pods_waiting(step.waiting, named)
             return self._hold(claim, sight, "pods", HELD_SECONDS, why)
         if deadline is None or now < deadline:
@@ -394,10 +395,10 @@ class Terminator:
                     sight,
                     "unreadable",
                     UNREADABLE_SECONDS,
-                    messages.unreadable_objects(_named(sight.unreadable)),
+                    messages.unreadable_objects(listed(sight.unreadable, _MOST_NAMED)),
                 )
             if sight.strangers:
-                why = messages.unknown_node(_named(sight.strangers))
+                why = messages.unknown_node(listed(sight.strangers, _MOST_NAMED))
                 return self._hold(claim, sight, "strangers", UNREADABLE_SECONDS, why)
         if sight.closed_seconds < MIN_TAINTED_SECONDS:
             _HELD.labels("taint").inc()
@@ -416,7 +417,7 @@ class Terminator:
 
     def _await_volumes(self, uid: str, sight: Sight, volumes: tuple[str, ...], deadline: datetime | None) -> Ending:
         _HELD.labels("volumes").inc()
-        why = messages.volumes_attached(len(volumes), "s" if len(volumes) > 1 else "", _named(volumes))
+        why = messages.volumes_attached(len(volumes), "s" if len(volumes) > 1 else "", listed(volumes, _MOST_NAMED))
         message = messages.awaiting_volume_detachment(why)
         for node in sight.nodes:
             self._recorder.publish(node_reference(node), *message, dedupe=(node.metadata.uid,))
@@ -482,10 +483,3 @@ def _may_be_its(one: NodeFacts, claim: NodeClaim, ids: set[str]) -> bool:
         return False
     made, joined = claim.metadata.creation_timestamp, meta.creation_timestamp
     return made is None or joined is None or joined >= made
-
-
-def _named(things: Iterable[str]) -> str:
-    """The first few, and how many more there are."""
-    every = list(things)
-    more = len(every) - _MOST_NAMED
-    return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -22,11 +22,9 @@ def nodeclass_warning(text: str) -> EventMessage:
     return EventMessage("Warning", "NodeClassWarning", text)
 
 
-def waiting_on_termination(claims: str, more: str) -> EventMessage:
-    """An EC2NodeClass is being deleted; `more` counts the claims that are not named."""
-    return EventMessage(
-        "Normal", "WaitingOnNodeClaimTermination", f"Waiting on NodeClaim termination for {claims}{more}"
-    )
+def waiting_on_termination(claims: str) -> EventMessage:
+    """An EC2NodeClass is being deleted."""
+    return EventMessage("Normal", "WaitingOnNodeClaimTermination", f"Waiting on NodeClaim termination for {claims}")
 
 
 def clean_up_failed(seconds: float, error: str) -> EventMessage:

@@ -46,6 +46,7 @@ from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
+from provisioner.values.printable import listed
 
 COLLECT_SECONDS: Final = 1800.0
 _WAIT_SECONDS: Final = 600.0
@@ -312,8 +313,7 @@ class NodeClassController:
             waiting = sorted(claim.name for claim in fresh if refers(claim, node_class.name))
         reference = reference_of(node_class)
         if waiting:
-            more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
-            self._recorder.publish(reference, *messages.waiting_on_termination(", ".join(waiting[:_NAMED]), more))
+            self._recorder.publish(reference, *messages.waiting_on_termination(listed(waiting, _NAMED)))
             return Result(requeue_after=_WAIT_SECONDS)
         try:
             if not self._isolated:

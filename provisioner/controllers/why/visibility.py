@@ -26,6 +26,7 @@ from provisioner.controllers.why.answers import (
     Told,
 )
 from provisioner.controllers.why.nodes import summary_of
+from provisioner.values.printable import listed
 
 Hidden = Callable[[str], bool]
 """Whether a namespace is not to be seen."""
@@ -158,7 +159,5 @@ def _blocker(one: Blocker, hidden: Hidden) -> Blocker:
     if not pods:
         text = f"{others} cannot be evicted now ({one.cause})"
         return Blocker(cause=one.cause, message=text, pods_elsewhere=one.pods_elsewhere + gone, until=one.until)
-    more = len(pods) - _MOST_PODS
-    shown = ", ".join(pods[:_MOST_PODS]) + (f" and {more} more" if more > 0 else "")
-    text = f"{shown}{f' and {others}' if gone else ''} cannot be evicted now ({one.cause})"
+    text = f"{listed(pods, _MOST_PODS)}{f' and {others}' if gone else ''} cannot be evicted now ({one.cause})"
     return replace(one, message=text, pods=pods, pods_elsewhere=one.pods_elsewhere + gone, budgets=budgets)

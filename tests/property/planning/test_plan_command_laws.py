@@ -49,8 +49,7 @@ class InThisProcess(PlannerProcess):
 
 def holds(asked: Problem) -> Answer:
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
-    templates = {one.name: one.template for one in asked.pools}
-    found = plan(Question(world, asked.pods, templates, ()), QUICK, InThisProcess())
+    found = plan(Question(world, asked.pods, ()), QUICK, InThisProcess())
     greedy = prepare(asked).solve(asked.pods)
     left = {
         one.pod.name for one in greedy.unplaced

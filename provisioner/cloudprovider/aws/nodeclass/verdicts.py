@@ -19,6 +19,7 @@ from provisioner.cloudprovider.aws.access.errors import Kind
 from provisioner.cloudprovider.aws.market.instance_types import PlacementGroup
 from provisioner.cloudprovider.aws.nodeclass import groups, messages, reservations, subnets
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError, FoundImages
+from provisioner.values import printable
 
 MINUTE: Final = 60.0
 RETRY: Final = 10.0
@@ -58,10 +59,10 @@ def of_images(found: FoundImages, minor: int) -> Finding:
     """AMIsReady."""
     listed = {"amis": _wire(found.amis)}
     if not found.amis:
-        sought = messages.looked_for(_some(found.absent)) if found.absent else ""
+        sought = messages.looked_for(printable.listed(found.absent, _NAMED)) if found.absent else ""
         return Finding(*messages.no_images(minor, sought), listed, MINUTE, _failed(found.failures))
     deprecated = [one.id for one in found.amis if one.deprecated]
-    warnings = (messages.image_deprecated(_some(deprecated)),)
+    warnings = (messages.image_deprecated(printable.listed(deprecated, _NAMED)),)
     return Finding(
         *messages.images_ready("; ".join(found.failures)),
         fields=listed,
@@ -92,7 +93,9 @@ def of_groups(found: Iterable[groups.Group], places: Iterable[subnets.Subnet]) -
         return Finding(*messages.GROUPS_NOT_FOUND, listed, MINUTE)
     networks = {one.vpc for one in found if one.vpc}
     outside = sorted(one.id for one in places if one.vpc and networks and {one.vpc} != networks)
-    warning = messages.groups_of_other_vpc(_some(sorted(networks)), _some(outside))
+    warning = messages.groups_of_other_vpc(
+        printable.listed(sorted(networks), _NAMED), printable.listed(outside, _NAMED)
+    )
     return Finding(
         ec2.SECURITY_GROUPS_READY,
         names.TRUE,
@@ -204,9 +207,3 @@ def _wire(values: Iterable[msgspec.Struct]) -> list[Any] | None:
     """A list as a merge patch carries it; None for an empty one."""
     listed: list[Any] = msgspec.json.decode(msgspec.json.encode(list(values)))
     return listed or None
-
-
-def _some(texts: Iterable[str]) -> str:
-    listed = list(texts)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more

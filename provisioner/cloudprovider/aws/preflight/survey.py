@@ -22,6 +22,7 @@ from provisioner.cloudprovider.aws.nodeclass.validation import unsupported_alias
 from provisioner.cloudprovider.aws.preflight.findings import Finding, Verdict
 from provisioner.cloudprovider.aws.settings import AwsSettings
 from provisioner.support.clock import Clock
+from provisioner.values.printable import listed
 
 CLUSTER: Final = "cluster"
 _NAMED: Final = 5
@@ -213,7 +214,8 @@ class _ClassLook:
         if read.failures:
             advice = "check the credentials that this command uses"
             return Finding(self._about, "images", Verdict.UNKNOWN, "; ".join(read.failures), advice)
-        return _judged(self._about, "images", verdicts.of_images(read, self._minor), _images(read.amis))
+        told = listed((f"{one.id} ({one.name})" for one in read.amis), _NAMED)
+        return _judged(self._about, "images", verdicts.of_images(read, self._minor), told)
 
     def _look_at_reservations(self) -> Finding:
         read = self._discovery.capacity_reservations(self._class)
@@ -317,11 +319,6 @@ def _untold(about: str, what: str, action: str, failure: Failure) -> Finding:
 def _subnet(one: Subnet) -> str:
     free = "IPv6 only" if one.free_ips >= ENDLESS else f"{one.free_ips} addresses free"
     return f"{one.id} in {one.zone} ({free})"
-
-
-def _images(amis: Sequence[ec2.AMI]) -> str:
-    told = [f"{one.id} ({one.name})" for one in amis[:_NAMED]]
-    return ", ".join(told) + (f" and {len(amis) - _NAMED} more" if len(amis) > _NAMED else "")
 
 
 @dataclass(frozen=True)

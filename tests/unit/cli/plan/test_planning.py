@@ -28,7 +28,7 @@ QUICK = Settings(seconds=60.0, rounds=5)
 def question(count: int = 16) -> Question:
     asked = problem(pods(count, shape("1", "1Gi")), POOL)
     world = World(**{name: getattr(asked, name) for name in World.__dataclass_fields__})
-    return Question(world, asked.pods, {POOL.name: POOL.template}, ())
+    return Question(world, asked.pods, ())
 
 
 def test_the_planner_finds_a_cheaper_fleet_in_a_process_of_its_own() -> None:
