@@ -30,7 +30,7 @@ _MOST_STEPS: Final = 50_000
 """Sets of nodes that are compared with what pods need, 5 us each."""
 _MOST_TRIED: Final = 16
 """Fleets; of many pods fewer, so that no more than `_MOST_PLACED` are placed."""
-_MOST_PLACED: Final = 4_000
+_MOST_PLACED: Final = 6_000
 _MOST_MORE: Final = 3
 _MOST_COVERS: Final = 4
 """Nodes beside those that are the same everywhere, and choices of them."""
@@ -66,8 +66,8 @@ def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] 
     if not hard or len(placed) > _MOST_PLACED or len(result.claims) < 2:
         return result
     running = [(one.labels, one.pods) for one in prepared.world.bins if not one.leaving]
-    fewest = nominated(result.claims, running)
-    grants = granted(prepared, prepared.setting(placed), result) if fewest else None
+    least = spoiled(result.claims, running)
+    grants = granted(prepared, prepared.setting(placed), result) if any(least) else None
     if grants is None:
         return result
     again, kept = grants.split(result.claims)
@@ -75,7 +75,7 @@ def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] 
     if len(alike) != 1 or not all(is_modelled(pod.shape) for one in again for pod in one.pods):
         return result
     best, balancing = result, _Balancing(grants, again, weighed(prepared, again))
-    for fleet in itertools.islice(balancing.fleets(), min(_MOST_TRIED, _MOST_PLACED // len(placed))):
+    for fleet in itertools.islice(balancing.roomy_first(), min(_MOST_TRIED, _MOST_PLACED // len(placed))):
         where = packed(balancing.open_nodes(fleet), running)
         if where is None or expired():
             continue
@@ -88,16 +88,16 @@ def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] 
             or found.usd_per_hour > result.usd_per_hour + EPSILON_USD
         ):
             continue
-        count = nominated(found.claims, running)
-        if count < fewest:
-            best, fewest = found, count
-        if not count:
+        count = spoiled(found.claims, running)
+        if count < least:
+            best, least = found, count
+        if not any(least):
             break
     return best
 
 
-def nominated(claims: Sequence[PlannedClaim], running: Sequence[Running]) -> int:
-    """How many pods of a plan need a nomination, of those that may have one."""
+def spoiled(claims: Sequence[PlannedClaim], running: Sequence[Running]) -> tuple[int, int]:
+    """How many pods of a plan kube-scheduler leaves, and how many need a nomination."""
     policy = NominationPolicy(pod for one in claims for pod in one.pods)
     withheld = {uid for one in claims for uid in policy.withheld(one.pods)}
     nodes = []
@@ -105,7 +105,8 @@ def nominated(claims: Sequence[PlannedClaim], running: Sequence[Running]) -> int
         node = opened(claim, f"planned-{number}")
         labels = {**node.labels, names.HOSTNAME_LABEL: node.name}
         nodes.append(OpenNode(labels, claim.allocatable, node.room, claim.pods, node.taints))
-    return len(needed(nodes, withheld, running=running))
+    found = needed(nodes, withheld, running=running)
+    return found.left, len(found.nominated)
 
 
 class _Balancing:
@@ -122,6 +123,16 @@ class _Balancing:
         self._demand: Final = Resources.total(pod.shape.requests for pod in self._pods).amounts_of(
             self._offer.dimensions.names
         )
+        self._least: Final = [
+            min(amounts)
+            for amounts in zip(
+                *(
+                    shape.requests.amounts_of(self._offer.dimensions.names)
+                    for shape in {pod.shape for pod in self._pods}
+                ),
+                strict=True,
+            )
+        ]
         self._kinds: Final = self._useful()
         width = range(len(self._demand))
         self._best: Final = [max((one.room[d] / one.usd for one in self._kinds), default=0.0) for d in width]
@@ -147,7 +158,21 @@ class _Balancing:
                 found.append(one)
         return found[::-1]
 
-    def fleets(self) -> Iterator[Fleet]:
+    def roomy_first(self) -> Iterator[Fleet]:
+        """The fleets, those last that have not even room for half of the smallest pod on each node: so much is left over where nobody looks for what fits."""
+        tight = []
+        for fleet in self._fleets():
+            room = map(sum, zip(*(kind.room for kind, _ in fleet), strict=True))
+            if any(
+                some < need + len(fleet) * least // 2
+                for some, need, least in zip(room, self._demand, self._least, strict=True)
+            ):
+                tight.append(fleet)
+            else:
+                yield fleet
+        yield from tight
+
+    def _fleets(self) -> Iterator[Fleet]:
         """Nodes and their zones: the same in each zone, or that many times, and a few more; those of the largest nodes first."""
         groups, most = self._groups, _MOST_NODES // len(self._groups)
         share = self._budget / len(groups)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod, PodShape
@@ -25,7 +25,7 @@ MOST_LOOKS: Final = 300_000
 """Pods and nodes that are looked at for one answer, 2 us each; who needs more is nominated."""
 FEW: Final = 20
 """Up to so many pods all have to find places though each node opens by itself, too: some are bound before the second one is open."""
-_QUARTERS: Final = (0, 1, 2, 3)
+_QUARTERS: Final = 4
 _LEFT_OF: Final = 200
 """One pod of so many may be left."""
 _WEIGHT_OF_SPREAD: Final = 2
@@ -59,10 +59,22 @@ Running = tuple[Mapping[str, str], Sequence[Pod]]
 """Labels of a node that is there, and its pods: hard spreads count them."""
 
 
+class Needed(NamedTuple):
+    """What kube-scheduler would do with a plan.
+
+    Attributes:
+        nominated: UIDs of the planned pods that need a nomination.
+        left: how many it would leave all the same, in the worst order; 0 for a few, and where that is not known.
+    """
+
+    nominated: frozenset[str]
+    left: int = 0
+
+
 def needed(
     nodes: Sequence[OpenNode], withheld: Collection[str], others: Iterable[Pod] = (), running: Iterable[Running] = ()
-) -> frozenset[str]:
-    """UIDs of the planned pods that need a nomination.
+) -> Needed:
+    """Which of the planned pods need a nomination: as few as it takes, or, where some are left whoever is nominated, those with whom the fewest are.
 
     Pods that ask for what is not modelled here (others near or far, preferences, volumes, ports) need one anyway. Of the others, those of the nodes
     with the fewest pods come first: a small node is filled by what belongs on larger ones.
@@ -73,33 +85,33 @@ def needed(
         others: pods that wait without a place on these nodes, and may take room there.
         running: the nodes that are there.
     """
-    may = {pod.uid for one in nodes for pod in one.planned} - set(withheld)
+    may = frozenset(pod.uid for one in nodes for pod in one.planned).difference(withheld)
     strangers = tuple(pod for pod in others if is_modelled(pod.shape))
     if len(nodes) * (sum(len(one.planned) for one in nodes) + len(strangers)) > MOST_LOOKS:
-        return frozenset(may)
+        return Needed(may)
     running = tuple(running)
     world = _World(nodes, strangers, running)
-    tries = [(world, world.orders)]
+    alone: list[tuple[_World, tuple[tuple[Pod, ...], ...]]] = []
     if not withheld and 0 < sum(len(one.planned) for one in nodes) <= FEW:
         late = [replace(one, late=True) for one in nodes]
-        alone = (_World(late, strangers, running), _World(late[::-1], strangers, running))
-        tries += [(one, (*one.orders, one.hardest_first, one.hardest_first[::-1])) for one in alone]
+        worlds = (_World(late, strangers, running), _World(late[::-1], strangers, running))
+        alone = [(one, (*one.orders, one.hardest_first, one.hardest_first[::-1])) for one in worlds]
     asking = {pod.uid for one in nodes for pod in one.planned if not is_modelled(pod.shape)} & may
     by_size = sorted(range(len(nodes)), key=lambda number: (len(nodes[number].planned), number))
-    tried = -1
-    for quarter in _QUARTERS:
-        count = len(nodes) * quarter // len(_QUARTERS)
-        if count == tried:
+    best: Needed | None = None
+    for quarter in range(_QUARTERS + 1):
+        some = by_size[: len(nodes) * quarter // _QUARTERS]
+        chosen = frozenset(asking | {pod.uid for number in some for pod in nodes[number].planned} & may)
+        if best is not None and chosen == best.nominated:
             continue
-        tried = count
-        chosen = frozenset(asking | {pod.uid for number in by_size[:count] for pod in nodes[number].planned} & may)
-        if len(chosen) == len(may):
-            break
-        if all(each.bound(order, chosen) is not None for each, orders in tries for order in orders):
-            return chosen
+        left = max(world.left(order, chosen) for order in world.orders)
         if world.looks > MOST_LOOKS:
-            break
-    return frozenset(may)
+            return Needed(may)
+        if best is None or left < best.left:
+            best = Needed(chosen, left)
+        if not left and not any(each.left(order, chosen) for each, orders in alone for order in orders):
+            return Needed(chosen)
+    return best if best is not None and best.left else Needed(may)
 
 
 def packed(nodes: Sequence[OpenNode], running: Iterable[Running] = ()) -> dict[str, int] | None:
@@ -108,9 +120,9 @@ def packed(nodes: Sequence[OpenNode], running: Iterable[Running] = ()) -> dict[s
     Numbers of nodes by UID; None where pods are left in each order.
     """
     world = _World(nodes, (), running)
-    for order in (world.hardest_first, *world.orders):
+    for order in (world.hardest_first, world.spread_first, *world.orders):
         found = world.bound(order, ())
-        if found is not None and len(found) == len(order):
+        if len(found) == len(order):
             return found
     return None
 
@@ -194,6 +206,11 @@ class _World:
 
         return tuple(sorted(self.orders[1], key=rank))
 
+    @property
+    def spread_first(self) -> tuple[Pod, ...]:
+        """Pods of hard spreads, then the others, as they come."""
+        return tuple(sorted(self.orders[1], key=lambda pod: not self._class[pod.uid].hard))
+
     def _classes(self, pods: Iterable[Pod]) -> None:
         known: dict[tuple[object, ...], _Class] = {}
         kinds: list[tuple[_Class, Pod]] = []
@@ -255,8 +272,13 @@ class _World:
             if first_untolerated(asked.tolerations, one.taints) is None and _match(asked.terms, one.labels)
         )
 
-    def bound(self, order: Sequence[Pod], nominated: Collection[str]) -> dict[str, int] | None:
-        """Where pods end, by UID: those that are nominated where they are planned, the others as they come; None where more than a few planned ones are left.
+    def left(self, order: Sequence[Pod], nominated: Collection[str]) -> int:
+        """How many planned pods are left; 0 for a few."""
+        count = len(self._place.keys() - self.bound(order, nominated).keys())
+        return count if count > len(self._place) // _LEFT_OF else 0
+
+    def bound(self, order: Sequence[Pod], nominated: Collection[str]) -> dict[str, int]:
+        """Where pods end, by UID: those that are nominated where they are planned, the others as they come.
 
         kube-scheduler keeps no room of a nominated pod from others of a higher priority. Nodes that are late open one after another when all others
         are full; in the last order, the last one first.
@@ -276,20 +298,18 @@ class _World:
         for opening in (None, *(late if order is not self.orders[-1] else late[::-1])):
             if opening is not None:
                 state.open.add(opening)
-            if not self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine):
-                return None
-        left = len(self._place) - len(self._place.keys() & state.bound.keys())
-        return state.bound if left <= len(self._place) // _LEFT_OF else None
+            self._fill(state, [pod for pod in waiting if pod.uid not in state.bound], nominated, mine)
+        return state.bound
 
-    def _fill(self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int]) -> bool:
-        """Bind what the open nodes take; False where that costs too many looks."""
+    def _fill(self, state: _State, order: Sequence[Pod], nominated: Collection[str], mine: Mapping[int, int]) -> None:
+        """Bind what the open nodes take, until that costs too many looks."""
         waiting = deque(order)
         refused: dict[int, list[Pod]] = {}
         while waiting:
             pod = waiting.popleft()
             one = self._class[pod.uid]
             if self.looks > MOST_LOOKS:
-                return False
+                return
             node = self._place[pod.uid] if pod.uid in nominated else None
             if node is None or node not in state.open or not _fits(one, state.room[node]):
                 node = self._chosen(state, one, mine[id(one)])
@@ -303,7 +323,6 @@ class _World:
                 for others in refused.values():
                     if others:
                         waiting.append(others.pop())
-        return True
 
     def _bind(self, state: _State, one: _Class, mine: int, node: int) -> None:
         self.looks += 1 + len(one.counted)

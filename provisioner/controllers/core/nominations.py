@@ -226,7 +226,7 @@ class Nominations:
             for claim, node in joining
             if claim.name in planned and (view := views.get(NodeKey(claim.name))) is not None
         ]
-        return needed(nodes, withheld, others, [(view.labels, view.pods) for view in views.values()])
+        return needed(nodes, withheld, others, [(view.labels, view.pods) for view in views.values()]).nominated
 
     def lost(self, pod: Pod, claim_name: str) -> None:
         """The nomination of a pod whose node is let in was cleared: give it back, a few times, where it was ours."""

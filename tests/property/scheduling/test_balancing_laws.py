@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.acceptance import weighed
-from provisioner.scheduling.balancing import balanced, nominated
+from provisioner.scheduling.balancing import balanced, spoiled
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.prepared import prepare
 from tests.support import problems
@@ -58,4 +58,4 @@ def test_what_takes_the_place_of_a_plan_is_legal_costs_no_more_and_needs_fewer_n
     assert weighed(prepared, found.claims) <= weighed(prepared, result.claims) + 1e-6
     assert found.usd_per_hour <= result.usd_per_hour + 1e-6
     running_now = [(one.labels, one.pods) for one in there]
-    assert nominated(found.claims, running_now) < nominated(result.claims, running_now)
+    assert spoiled(found.claims, running_now) < spoiled(result.claims, running_now)

@@ -3,12 +3,13 @@
 import functools
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
-from provisioner.apis.pods import PodShape
-from provisioner.scheduling.balancing import balanced
+from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling.balancing import balanced, spoiled
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -121,3 +122,19 @@ def test_a_plan_is_balanced_when_it_is_mended_and_mended_again_if_that_saves_mor
     found = mended(prepared, result)
     assert found.usd_per_hour <= balanced(prepared, result).usd_per_hour
     assert balanced(prepared, found) is found
+
+
+def test_where_pods_are_left_whoever_is_nominated_nodes_are_bought_on_which_fewer_are() -> None:
+    """Pods of two spreads share the nodes of a zone, and none of them may be nominated: small ones take the room of large ones."""
+    workloads = (("zonal-2", 20), ("zonal-1", 6), ("plain-2", 20), ("plain-700m", 6))
+    batch: list[Pod] = []
+    for name, count in workloads:
+        by_zone = (spread(names.ZONE_LABEL, app(name)),) if "zonal" in name else ()
+        batch += pods(count, of_app(name, name.partition("-")[2], "100Mi", topology_spread_constraints=by_zone))
+    mingled = [msgspec.structs.replace(one, uid=f"{37 * number % 101:03}") for number, one in enumerate(batch)]
+    prepared = prepare(problem(mingled, pool("general", types=TYPES)))
+    result = prepared.solve(mingled)
+    assert spoiled(result.claims, ())[0]
+    found = balanced(prepared, result)
+    assert not spoiled(found.claims, ())[0]
+    assert found.usd_per_hour <= result.usd_per_hour

@@ -42,7 +42,7 @@ def world(*nodes: tuple[str, int, Mapping[PodShape, int]]) -> list[OpenNode]:
 
 def asked(nodes: list[OpenNode], withheld: Any = (), others: tuple[Pod, ...] = (), running: Any = ()) -> str:
     """Whom `needed` names: nobody, everybody, or which pods."""
-    found = needed(nodes, withheld, others, running)
+    found = needed(nodes, withheld, others, running).nominated
     may = {one.uid for node in nodes for one in node.planned} - set(withheld)
     assert found <= may
     if not found or found == may:
@@ -113,7 +113,7 @@ def test_ten_pods_that_need_nodes_of_two_kinds_are_nominated_whatever_their_orde
         mine = [one for of, count in zip(TWO_KINDS, counts, strict=True) for one in pods(count, of)]
         named = tuple(msgspec.structs.replace(one, uid=uids.pop()) for one in mine)
         nodes.append(OpenNode({ZONE: "a", HOSTNAME: f"node-{cpus}"}, room, room, named))
-    assert needed(nodes, ())
+    assert needed(nodes, ()).nominated
 
 
 def test_equal_pods_need_no_nomination_whenever_their_nodes_open() -> None:
@@ -136,9 +136,16 @@ def test_pods_that_run_count_in_a_hard_spread() -> None:
         ([({ZONE: "b"}, BY_ZONE_RUNS[:4])], "everybody"),
         ([({ZONE: "b"}, [ended] * 4)], "nobody"),
         ([({"other": "b"}, BY_ZONE_RUNS[:4])], "nobody"),
-        ([({ZONE: "a"}, ()), ({ZONE: "c"}, ())], "everybody"),
     ):
         assert asked(nodes, withheld, running=running) == whom, running
+
+
+def test_nobody_is_nominated_where_that_leaves_no_pod_less() -> None:
+    """A spread waits for a zone in which no node opens."""
+    nodes = world(("a", 8, {BY_ZONE: 4, SMALL: 4}), ("b", 8, {SMALL: 8}))
+    withheld = [one.uid for one in nodes[0].planned if one.shape is BY_ZONE]
+    found = needed(nodes, withheld, running=[({ZONE: "a"}, ()), ({ZONE: "c"}, ())])
+    assert found == (frozenset(), 2)
 
 
 def test_pods_of_the_smallest_nodes_are_nominated_first() -> None:
