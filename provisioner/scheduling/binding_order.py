@@ -12,7 +12,7 @@ from provisioner.scheduling.classes import PodClass
 from provisioner.scheduling.company import come
 from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.topology import ALL, DomainCounter, Topology
-from provisioner.scheduling.topology_plan import Plan
+from provisioner.scheduling.topology_plan import Counter, Plan
 
 _MOST_LOOKS: Final = 100_000
 """Pods and places that are looked at in one order, in steps (`Plan.cost`), before it counts as not found."""
@@ -53,6 +53,8 @@ class _Alike:
         )
 
 
+Existing = dict[DomainCounter, tuple[Sequence[int], int]]
+"""The domains that there are, and how many of them stay."""
 Stuck = tuple[PodClass, int, str]
 """(class, place, what keeps its pods from being bound there)"""
 
@@ -94,6 +96,57 @@ def stuck(
     return [(one.one, one.place, order.refusal(one) or messages.NO_ORDER_FOUND) for one in left]
 
 
+def fault(
+    placing: Placing,
+    plan: Plan,
+    place: int,
+    domains: Sequence[int],
+    existing: Existing,
+    mine: Callable[[Counter], int] | None = None,
+) -> str:
+    """What forbids a pod its place, in words; "" for nothing.
+
+    Args:
+        placing: the nodes.
+        plan: what the pod asks.
+        place: number of its place.
+        domains: where that is, by axis of the plan; -1 for nowhere.
+        existing: filled as asked.
+        mine: how often a counter counts the pod itself, once all are bound; None for a pod that is yet to be bound, whom others must be near.
+    """
+    low = 1 << place
+    for host in (*plan.apart, *plan.blocked):
+        if host.counts.get(place, 0) > (mine(host) if mine else 0):
+            return messages.anti_affinity_over(host.count.key)
+    for host, skew, own, least in plan.spreads:
+        if mine and host.eligible != ALL and not host.eligible & low:
+            return messages.spread_without_the_node(host.count.key)
+        lowest = host.emptiest(host.eligible & placing.usable) if placing.node_count(host) >= least else 0
+        if host.counts.get(place, 0) + (0 if mine else own) > lowest + skew:
+            return messages.spread_over(host.count.key)
+    alone = mine is not None or (plan.bootstraps and not placing.anywhere(plan))
+    for host in () if alone else plan.together:
+        if not host.with_at_least(1) & low:
+            return messages.affinity_over(host.count.key)
+    for ap, domain in zip(plan.axes, domains, strict=True):
+        if domain < 0:
+            if mine and ap.strict:
+                return messages.domain_not_settled(ap.axis.key)
+            continue
+        if any(one.counts[domain] > (mine(one) if mine else 0) for one in (*ap.apart, *ap.blocked)):
+            return messages.anti_affinity_over(ap.axis.key)
+        if not alone and not all(one.counts[domain] for one in ap.together):
+            return messages.affinity_over(ap.axis.key)
+        for counter, skew, own, least in ap.spreads:
+            if counter not in existing:
+                existing[counter] = counter.existing(placing.domains), len(counter.existing(placing.usable))
+            there, staying = existing[counter]
+            lowest = min((counter.counts[one] for one in there), default=0) if staying >= least else 0
+            if counter.counts[domain] + (0 if mine else own) > lowest + skew:
+                return messages.spread_over(ap.axis.key)
+    return ""
+
+
 class _Order:
     def __init__(
         self,
@@ -104,7 +157,7 @@ class _Order:
         self._placing: Final = placing
         self._topology: Final = placing.topology.emptied()
         self._followers: Final = placing.bring_along(self._topology)
-        self._existing: Final[dict[DomainCounter, tuple[Sequence[int], int]]] = {}
+        self._existing: Final[Existing] = {}
         self._looks = 0
         alike: dict[tuple[int, Sequence[int], int], _Alike] = {}
         plan_of = plans_over(self._topology)
@@ -155,42 +208,7 @@ class _Order:
     def refusal(self, some: _Alike) -> str:
         """What keeps one more of them from being bound now; "" for nothing."""
         self._looks += some.plan.cost
-        plan, place, low = some.plan, some.place, some.low
-        for host in (*plan.apart, *plan.blocked):
-            if host.counts.get(place):
-                return messages.anti_affinity_over(host.count.key)
-        for host, skew, own, least in plan.spreads:
-            lowest = 0
-            if self._placing.node_count(host) >= least:
-                lowest = host.emptiest(host.eligible & self._placing.usable)
-            if host.counts.get(place, 0) + own > lowest + skew:
-                return messages.spread_over(host.count.key)
-        first = plan.bootstraps and not self._placing.anywhere(plan)
-        for host in () if first else plan.together:
-            if not host.with_at_least(1) & low:
-                return messages.affinity_over(host.count.key)
-        for ap, domain in zip(plan.axes, some.domains, strict=True):
-            if domain < 0:
-                continue
-            if any(one.counts[domain] for one in (*ap.apart, *ap.blocked)):
-                return messages.anti_affinity_over(ap.axis.key)
-            if not first and not all(one.counts[domain] for one in ap.together):
-                return messages.affinity_over(ap.axis.key)
-            for counter, skew, own, least in ap.spreads:
-                existing, staying = self._domains(counter)
-                lowest = min((counter.counts[one] for one in existing), default=0) if staying >= least else 0
-                if counter.counts[domain] + own > lowest + skew:
-                    return messages.spread_over(ap.axis.key)
-        return ""
-
-    def _domains(self, counter: DomainCounter) -> tuple[Sequence[int], int]:
-        """The domains that there are, and how many of them stay."""
-        found = self._existing.get(counter)
-        if found is None:
-            placing = self._placing
-            found = counter.existing(placing.domains), len(counter.existing(placing.usable))
-            self._existing[counter] = found
-        return found
+        return fault(self._placing, some.plan, some.place, some.domains, self._existing)
 
     def _bind(self, some: _Alike) -> None:
         some.left -= 1

@@ -7,8 +7,7 @@ the two share all that is equal.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from provisioner.apis.pods import Pod
@@ -261,9 +260,7 @@ class Spots:
         return sum([(level & places).bit_count() for level in self.at_least])
 
 
-_NO_SPOTS: Final[Mapping[Count, Spots]] = MappingProxyType({})
-
-
+@dataclass(eq=False)
 class Census:
     """The pods that run, at one instant.
 
@@ -275,35 +272,20 @@ class Census:
         with_claims: nodes on which volume claims are used.
     """
 
-    def __init__(
-        self,
-        labels: LabelIndex,
-        guards: SelectorIndex,
-        sets: Layers[LabelSet, dict[int, Stay]],
-        guarding: Layers[Count, dict[int, int]],
-        strays: Layers[str, int],
-        ports: Mapping[Port, int],
-        with_claims: int,
-        spots: dict[Count, Spots],
-        below: Mapping[Count, Spots] = _NO_SPOTS,
-        *,
-        exact: bool,
-    ) -> None:
-        self._labels: Final = labels
-        self.guards: Final = guards
-        self._sets: Final = sets
-        self._guarding: Final = guarding
-        self.strays: Final = strays
-        self.ports: Final = ports
-        self.with_claims: Final = with_claims
-        self._spots: Final = spots
-        self._below: Final = below
-        self.exact: Final = exact
+    _labels: LabelIndex
+    guards: SelectorIndex
+    _sets: Layers[LabelSet, dict[int, Stay]]
+    _guarding: Layers[Count, dict[int, int]]
+    strays: Layers[str, int]
+    ports: Mapping[Port, int]
+    with_claims: int
+    exact: bool
+    _spots: dict[Count, Spots] = field(default_factory=dict)
+    _below: Mapping[Count, Spots] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tallies: Sequence[Tally], *, exact: bool) -> "Census":
         """Of nodes in their order."""
-        empty = cls(LabelIndex(), SelectorIndex(), Layers({}), Layers({}), Layers({}), {}, 0, {}, exact=exact)
         sets: dict[LabelSet, dict[int, Stay] | None] = {}
         guarding: dict[Count, dict[int, int] | None] = {}
         strays: dict[str, int | None] = {}
@@ -329,20 +311,18 @@ class Census:
                 ports.setdefault(port, []).append(slot)
             if tally.claims:
                 with_claims.append(slot)
+        known_labels = LabelIndex()
         for labels in sets:
-            empty._labels.add(labels)
-        for count in guarding:
-            empty.guards.add(count)
+            known_labels.add(labels)
         return cls(
-            empty._labels,
-            empty.guards,
+            known_labels,
+            SelectorIndex(guarding),
             Layers(sets),
             Layers(guarding),
             Layers(strays),
             {port: mask_of(slots) for port, slots in ports.items()},
             mask_of(with_claims),
-            empty._spots,
-            exact=exact,
+            exact,
         )
 
     def changed(self, changes: Iterable[tuple[int, Tally, Tally]], *, passing: bool = False) -> "Census":
@@ -382,32 +362,20 @@ class Census:
                 for port in after.ports:
                     ports[port] = ports.get(port, 0) | 1 << slot
             with_claims = with_claims | 1 << slot if after.claims else with_claims & ~(1 << slot)
-        return Census(
-            self._labels,
-            self.guards,
-            self._sets.changed({labels: some or None for labels, some in sets.items()}),
-            self._guarding.changed({count: some or None for count, some in guarding.items()}),
-            self.strays.changed(strays),
-            self.ports if ports is None else {port: taken for port, taken in ports.items() if taken},
-            with_claims,
-            {} if passing else self._spots,
-            self._spots if passing else _NO_SPOTS,
-            exact=self.exact,
+        return replace(
+            self,
+            _sets=self._sets.changed({labels: some or None for labels, some in sets.items()}),
+            _guarding=self._guarding.changed({count: some or None for count, some in guarding.items()}),
+            strays=self.strays.changed(strays),
+            ports=self.ports if ports is None else {port: taken for port, taken in ports.items() if taken},
+            with_claims=with_claims,
+            _spots={} if passing else self._spots,
+            _below=self._spots if passing else {},
         )
 
     def afresh(self) -> "Census":
         """The same pods, with nothing remembered of what namespaces mean."""
-        return Census(
-            self._labels,
-            self.guards,
-            self._sets,
-            self._guarding,
-            self.strays,
-            self.ports,
-            self.with_claims,
-            {},
-            exact=self.exact,
-        )
+        return replace(self, _spots={}, _below={})
 
     def _guard(self, changed: dict[Count, dict[int, int] | None], slot: int, before: Tally, after: Tally) -> None:
         delta: Counter[Count] = Counter()

@@ -1,6 +1,8 @@
 """Why a class of pods got no place: the constraint that binds in each pool, found once nothing is placed any more."""
 
+import functools
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -376,42 +378,30 @@ class Explainer:
 
         add(messages.NO_FREE_PORTS, placing.ports.clashing(run.ports))
         add(messages.ENOUGH_PODS_OF_OWNER, run.crowd.full if run.crowd else 0)
-        apart = blocked = spread = away = 0
-        named: dict[str, set[str]] = {"away": set(), "apart": set(), "blocked": set(), "spread": set()}
-        for host in plan.apart:
-            apart |= host.with_at_least(1)
-            named["apart"].add(host.count.key)
-        for host in plan.blocked:
-            blocked |= host.with_at_least(1)
-            named["blocked"].add(host.count.key)
-        for host in plan.together:
-            away |= ~host.with_at_least(1)
-            named["away"].add(host.count.key)
+        away: list[tuple[str, int]] = [(one.count.key, ~one.with_at_least(1)) for one in plan.together]
+        apart = [(one.count.key, one.with_at_least(1)) for one in plan.apart]
+        blocked = [(one.count.key, one.with_at_least(1)) for one in plan.blocked]
+        spread = []
         for host, skew, own, _ in plan.spreads:
             floor = host.emptiest(host.eligible & placing.usable)
-            spread |= host.with_at_least(floor + skew + (0 if own else 1))
-            named["spread"].add(host.count.key)
+            spread.append((host.count.key, host.with_at_least(floor + skew + (0 if own else 1))))
+        begins = plan.bootstraps and not placing.anywhere(plan)  # the first of its kind may go to any domain
         for ap in plan.axes:
             could, key = ap.axis.could, ap.axis.key
-            for counter in ap.apart:
-                apart |= _domains(could, [pods > 0 for pods in counter.counts])
-                named["apart"].add(key)
-            for counter in ap.blocked:
-                blocked |= _domains(could, [pods > 0 for pods in counter.counts])
-                named["blocked"].add(key)
-            for counter in ap.together:
-                begins = plan.bootstraps and not placing.anywhere(plan)  # the first of its kind may go to any domain
-                away |= ~_domains(could, [begins or pods > 0 for pods in counter.counts])
-                named["away"].add(key)
+            apart += [(key, _domains(could, [pods > 0 for pods in one.counts])) for one in ap.apart]
+            blocked += [(key, _domains(could, [pods > 0 for pods in one.counts])) for one in ap.blocked]
+            away += [(key, ~_domains(could, [begins or pods > 0 for pods in one.counts])) for one in ap.together]
             for counter, skew, own, least in ap.spreads:
                 top = placing.least(run, counter, least) + skew - (1 if own else 0)
-                spread |= ~_domains(could, [pods <= top for pods in counter.counts])
-                named["spread"].add(key)
-        keys = {name: ", ".join(sorted(some)) for name, some in named.items()}
-        add(messages.affinity_not_met(keys["away"]), away)
-        add(messages.not_apart_from_pods(keys["apart"]), apart)
-        add(messages.kept_apart_by_pods(keys["blocked"]), blocked)
-        add(messages.topology_spread_not_met(keys["spread"]), spread)
+                spread.append((key, ~_domains(could, [pods <= top for pods in counter.counts])))
+        for words, some in (
+            (messages.affinity_not_met, away),
+            (messages.not_apart_from_pods, apart),
+            (messages.kept_apart_by_pods, blocked),
+            (messages.topology_spread_not_met, spread),
+        ):
+            keys = ", ".join(sorted({key for key, _ in some}))
+            add(words(keys), functools.reduce(operator.or_, [places for _, places in some], 0))
         return found
 
 

@@ -117,16 +117,6 @@ class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether labels and names do not matter."""
         return any(not term.requirements and term.names is None for term in self.terms)
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Every label that decides, sorted."""
-        return tuple(sorted({key for term in self.terms for key in term.requirements}))
-
-    @property
-    def named(self) -> bool:
-        """Whether the node's name decides."""
-        return any(term.names is not None for term in self.terms)
-
 
 def label_value(labels: Mapping[str, str], key: str) -> str | None:
     """The value of a label by its stable name; a legacy name of it counts where the stable one is missing."""

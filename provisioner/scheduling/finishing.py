@@ -9,7 +9,7 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
-from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE, InstanceType, Offering, expected_price
+from provisioner.cloudprovider.types import DEAREST_ALTERNATIVE, Offering, expected_price
 from provisioner.scheduling.bits import mask_of, members
 from provisioner.scheduling.catalogue import Priced
 from provisioner.scheduling.limits import LimitLedger, shares
@@ -27,13 +27,7 @@ class _Choice:
 
     requirements: Requirements
     labels: dict[str, str]
-    instance_types: tuple[str, ...]
-    prices: tuple[float, ...]
-    planned: InstanceType
-    offering: Offering
-    usd_per_hour: float
-    overhead: Resources | None
-    charge: Resources
+    part: "_Part"
     reason: LaunchReason
 
 
@@ -159,25 +153,26 @@ def _finished(fit: _Fit, types: _Types) -> PlannedClaim:
             pods.append(part.pods[start])
         else:
             pods += part.pods[start:end]
-    planned, offering = choice.planned, choice.offering
+    left = choice.part
+    planned, offering = offer.catalogue.types[left.planned.row], left.planned.offering
     return PlannedClaim(  # by position, which is three times as quick: in the order of its fields
         offer.pool.name,
         offer.pool.template,
         choice.requirements,
         choice.labels,
-        _requests(offer, load, choice),
+        _requests(offer, load, left.overhead),
         tuple(pods),
-        choice.instance_types,
+        left.instance_types,
         planned.name,
         offering.zone,
         offering.capacity_type,
-        choice.usd_per_hour,
+        left.usd_per_hour,
         planned.capacity,
         planned.allocatable,
-        Resources.of(claim.charge) if account.exact and account.ledger is not None else choice.charge,
+        Resources.of(claim.charge) if account.exact and account.ledger is not None else left.charge,
         claim.min_values is not None,
         (claim.held,) if claim.held else (),
-        choice.prices,
+        left.prices,
         choice.reason,
     )
 
@@ -204,7 +199,7 @@ def _cut(ledger: LimitLedger, ranked: Ranked, ranks: int, charge: Mapping[str, i
     return mask_of(rank for rank in members(ranks) if rows >> ranked.priced[rank].row & 1)
 
 
-def _requests(offer: PreparedPool, used: Sequence[int], choice: _Choice) -> Resources:
+def _requests(offer: PreparedPool, used: Sequence[int], overhead: Resources | None) -> Resources:
     """The pods' and the daemons'; volumes are no resource of a claim."""
     names = offer.dimensions.names
     if offer.dimensions.drivers or 0 in used:
@@ -217,7 +212,7 @@ def _requests(offer: PreparedPool, used: Sequence[int], choice: _Choice) -> Reso
         )
     else:
         own = Resources.in_order(names, tuple(used))
-    return own if choice.overhead is None else own + choice.overhead
+    return own if overhead is None else own + overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,13 +307,7 @@ def _choose(
             for key, one in requirements.items()
             if one.present and offer.gives(key) and not restricted(key, offer.well_known)
         },
-        instance_types=part.instance_types,
-        prices=part.prices,
-        planned=offer.catalogue.types[part.planned.row],
-        offering=part.planned.offering,
-        usd_per_hour=part.usd_per_hour,
-        overhead=part.overhead,
-        charge=part.charge,
+        part=part,
         reason=_reason(offer, ranked, part, left, lowered),
     )
 

@@ -14,7 +14,7 @@ from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
 from provisioner.scheduling import messages
 from provisioner.scheduling.attempt import Attempt
-from provisioner.scheduling.binding_order import Stuck
+from provisioner.scheduling.binding_order import Existing, Stuck, fault
 from provisioner.scheduling.bits import mask_of
 from provisioner.scheduling.classes import LeftOut, PodClass
 from provisioner.scheduling.company import choosy_terms
@@ -27,8 +27,7 @@ from provisioner.scheduling.places import Account
 from provisioner.scheduling.placing import Pin, Placing, sides_of
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.setting import Setting
-from provisioner.scheduling.topology import Axis, DomainCounter, HostCounter
-from provisioner.scheduling.topology_plan import AxisPlan, Plan, Run
+from provisioner.scheduling.topology_plan import Counter, Plan, Run
 
 Placed = tuple[PodClass, int, int]
 """(class, number of the place, how many of its pods)"""
@@ -356,64 +355,19 @@ def final_faults(
 ) -> list[Stuck]:
     """(class, place, problem) of every required term that does not hold once everything is where it was put."""
     found: list[Stuck] = []
+    existing: Existing = {}
     for one, place, _ in placed:
         if one.facts.plain and setting.scope.empty:
             continue
-        plan = plan_of(one)
+        plan, low = plan_of(one), 1 << place
         own = {*one.ladder[-1].relations.guards}
 
-        def mine(counter: HostCounter | DomainCounter, own: Collection[object] = own, one: PodClass = one) -> int:
+        def mine(counter: Counter, own: Collection[object] = own, one: PodClass = one) -> int:
             """Whether the pod is counted itself."""
             count = counter.count
             return int(count in own if count.owners else count.include(one.facts.pod, setting.world.namespaces))
 
-        problem = _on_host(plan, place, placing, mine) or _on_axes(plan, place, placing, mine)
-        if problem:
+        domains = [ap.axis.domain_of(low) if ap.axis.fixed & low else -1 for ap in plan.axes]
+        if problem := fault(placing, plan, place, domains, existing, mine):
             found.append((one, place, problem))
     return found
-
-
-Mine = Callable[[HostCounter | DomainCounter], int]
-
-
-def _on_host(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
-    low = 1 << place
-    for host in (*plan.apart, *plan.blocked):
-        if host.counts.get(place, 0) > mine(host):
-            return messages.anti_affinity_over(host.count.key)
-    for host, skew, _, least in plan.spreads:
-        if host.eligible != -1 and not host.eligible & low:
-            return messages.spread_without_the_node(host.count.key)
-        lowest = 0 if placing.node_count(host) < least else host.emptiest(host.eligible & placing.usable)
-        if host.counts.get(place, 0) > lowest + skew:
-            return messages.spread_over(host.count.key)
-    return ""
-
-
-def _on_axes(plan: Plan, place: int, placing: Placing, mine: Mine) -> str:
-    low = 1 << place
-    for ap in plan.axes:
-        axis = ap.axis
-        domain = axis.domain_of(low) if axis.fixed & low else -1
-        if domain < 0:
-            if ap.strict:
-                return messages.domain_not_settled(axis.key)
-            continue
-        problem = _in_domain(ap, axis, domain, placing, mine)
-        if problem:
-            return problem
-    return ""
-
-
-def _in_domain(ap: AxisPlan, axis: Axis, domain: int, placing: Placing, mine: Mine) -> str:
-    for counter in (*ap.apart, *ap.blocked):
-        if counter.counts[domain] > mine(counter):
-            return messages.anti_affinity_over(axis.key)
-    for counter, skew, _, least in ap.spreads:
-        existing = counter.existing(placing.domains)
-        lowest = min((counter.counts[one] for one in existing), default=0)
-        if len(counter.existing(placing.usable)) < least:
-            lowest = 0
-        if counter.counts[domain] > lowest + skew:
-            return messages.spread_over(axis.key)
-    return ""

@@ -112,20 +112,6 @@ class Account:
             problem cannot reach them.
     """
 
-    __slots__ = (
-        "_load",
-        "_names",
-        "_pods",
-        "_slack",
-        "best_effort",
-        "claims",
-        "exact",
-        "ledger",
-        "offer",
-        "reservation_label",
-        "reservations",
-    )
-
     def __init__(
         self,
         offer: PreparedPool,

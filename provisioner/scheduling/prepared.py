@@ -134,47 +134,35 @@ def _drop_oldest(kept: dict[K, V], most: int) -> None:
             kept.pop(oldest, None)  # another thread may have taken it
 
 
+@dataclass(eq=False)
 class Prepared:
-    """A world, ready for questions.
+    """A world, ready for questions; made by `prepare` and `updated` alone.
 
     Attributes:
         world: of which it speaks.
     """
 
-    def __init__(
-        self,
-        world: World,
-        bins: Sequence[Bin],
-        numbers: Mapping[str, int],
-        nodes: Mapping[str, int],
-        ground: Ground,
-        tallies: Sequence[Tally],
-        census: Census,
-        marks: Marks,
-        tables: dict[tuple[str, ...], Rooms],
-        stock: Stock,
-        daemons: tuple[Daemon, ...],
-    ) -> None:
-        """Made by `prepare` and `updated` alone."""
-        self.world: Final = world
-        self._bins: Final = bins
-        self._numbers: Final = numbers
-        self._nodes: Final = nodes
-        self._ground: Final = ground
-        self._tallies: Final = tallies
-        self._census: Final = census
-        self._marks: Final = marks
-        self._tables: Final = tables
-        self._stock: Final = stock
-        self._daemons: Final = daemons
-        self._due: Final[dict[Daemon, int]] = {}
-        self._guarding: Final = tuple(one for one in daemons if one.relations.guards)
+    world: World
+    _bins: Sequence[Bin]
+    _numbers: Mapping[str, int]
+    _nodes: Mapping[str, int]
+    _ground: Ground
+    _tallies: Sequence[Tally]
+    _census: Census
+    _marks: Marks
+    _tables: dict[tuple[str, ...], Rooms]
+    _stock: Stock
+    _daemons: tuple[Daemon, ...]
+
+    def __post_init__(self) -> None:
+        self._due: dict[Daemon, int] = {}
+        self._guarding = tuple(one for one in self._daemons if one.relations.guards)
         self._crowded: tuple[Mapping[int, int], Mapping[str, Mapping[int, int]]] | None = None
-        well_known = WELL_KNOWN_LABELS | world.well_known
-        if world.reservation_label:
-            well_known |= {world.reservation_label}
-        self._well_known: Final = well_known
-        self._pools: Final = _in_order(world.pools)
+        well_known = WELL_KNOWN_LABELS | self.world.well_known
+        if self.world.reservation_label:
+            well_known |= {self.world.reservation_label}
+        self._well_known = well_known
+        self._pools = _in_order(self.world.pools)
 
     # ------------------------------------------------------------------ questions
 
@@ -521,7 +509,7 @@ class Prepared:
             spread_defaults=world.spread_defaults if changes.spread_defaults is None else changes.spread_defaults,
         )
         if not changes.bins and not changes.gone:
-            return self._like(settled, census=census, daemons=daemons)
+            return replace(self, world=settled, _census=census, _daemons=daemons)
         bins, tallies = list(self._bins), list(self._tallies)
         numbers, new = self._numbers, [name for name in changes.bins if name not in self._numbers]
         changed: dict[int, Bin] = {numbers[name]: VACANT for name in changes.gone if name in numbers}
@@ -552,46 +540,21 @@ class Prepared:
             return _fresh(settled, self._stock)
         if vacated:
             numbers = {name: number for name, number in numbers.items() if bins[number] is not VACANT}
-        return self._like(
-            settled,
-            bins=bins,
-            numbers=numbers,
-            ground=_ground(bins, self._ground, known) if alike else Ground(bins),
-            nodes={**self._nodes, **_nodes(bins[known:], known)} if alike and new else None,
-            tallies=tallies,
-            census=census.changed(moved) if moved else census,
-            marks=marks,
-            tables={key: table.changed(changed) for key, table in list(self._tables.items())},
-            daemons=daemons,
-        )
-
-    def _like(
-        self,
-        world: World,
-        *,
-        daemons: tuple[Daemon, ...],
-        census: Census,
-        bins: Sequence[Bin] | None = None,
-        numbers: Mapping[str, int] | None = None,
-        ground: Ground | None = None,
-        nodes: Mapping[str, int] | None = None,
-        tallies: Sequence[Tally] | None = None,
-        marks: Marks | None = None,
-        tables: dict[tuple[str, ...], Rooms] | None = None,
-    ) -> "Prepared":
-        bins = self._bins if bins is None else bins
-        return Prepared(
-            world,
-            bins,
-            self._numbers if numbers is None else numbers,
-            nodes or (self._nodes if ground is None or ground is self._ground else _nodes(bins)),
-            self._ground if ground is None else ground,
-            self._tallies if tallies is None else tallies,
-            census,
-            self._marks if marks is None else marks,
-            self._tables if tables is None else tables,
-            self._stock,
-            daemons,
+        nodes = self._nodes
+        if new or not alike:
+            nodes = {**nodes, **_nodes(bins[known:], known)} if alike else _nodes(bins)
+        return replace(
+            self,
+            world=settled,
+            _bins=bins,
+            _numbers=numbers,
+            _nodes=nodes,
+            _ground=_ground(bins, self._ground, known) if alike else Ground(bins),
+            _tallies=tallies,
+            _census=census.changed(moved) if moved else census,
+            _marks=marks,
+            _tables={key: table.changed(changed) for key, table in list(self._tables.items())},
+            _daemons=daemons,
         )
 
 

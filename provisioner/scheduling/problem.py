@@ -63,7 +63,6 @@ class Pool:
         weight: higher is tried first; equal weights by name, descending, as Karpenter does.
         requirements: the template's requirements, its labels, the nodepool label and the NodeClass label, merged.
         taints: what pods and daemons must tolerate.
-        startup_taints: fall before pods are let in, so nothing has to tolerate them.
         instance_types: the provider's answer for this pool, any order; give the same tuple while it is unchanged,
             what is derived from it is kept between problems.
         remaining: limits less what the pool's nodes use, `nodes` included; None without limits. Only limited
@@ -79,7 +78,6 @@ class Pool:
     instance_types: tuple[InstanceType, ...]
     weight: int = 0
     taints: tuple[Taint, ...] = ()
-    startup_taints: tuple[Taint, ...] = ()
     remaining: Resources | None = None
     template: object = None
     hostname_domains: int | None = None

@@ -342,14 +342,6 @@ class NoVolumeLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationsHeld:
-    """The pool may only use reserved capacity, and other claims hold all of it."""
-
-    def __str__(self) -> str:
-        return "every compatible capacity reservation is held by another NodeClaim"
-
-
-@dataclass(frozen=True, slots=True)
 class NoMoreClaims:
     """As many new nodes were planned as were allowed for this question."""
 
@@ -391,7 +383,6 @@ Constraint = (
     | NotBesideDaemon
     | PortsTaken
     | VolumesElsewhere
-    | ReservationsHeld
     | NoMoreClaims
     | Unexplained
 )

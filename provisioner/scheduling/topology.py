@@ -481,8 +481,6 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         everywhere = isinstance(domains, range) and len(domains) == len(counts)  # as a rule, and quicker
         first = counts.index(min(counts)) if everywhere else min(domains, key=counts.__getitem__)
         return [(first, 1)] if ceiling is None or counts[first] < ceiling else []
-    if ceiling is None and pods <= _FEW:
-        return _one_by_one(counts, domains, pods)
     order = sorted(domains, key=counts.__getitem__)
     levels = [counts[domain] for domain in order]
     left, top, taken = pods, levels[0], 1
@@ -508,22 +506,6 @@ def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling
         if share > 0:
             shares.append((order[number], share))
     return shares
-
-
-_FEW: Final = 4
-"""So many pods are quicker shared out one by one."""
-
-
-def _one_by_one(counts: Sequence[int], domains: Sequence[int], pods: int) -> list[tuple[int, int]]:
-    """As `water_fill`."""
-    levels = [counts[domain] for domain in domains]
-    shares: dict[int, int] = {}
-    for _ in range(pods):
-        emptiest = levels.index(min(levels))
-        levels[emptiest] += 1
-        domain = domains[emptiest]
-        shares[domain] = shares.get(domain, 0) + 1
-    return [*shares.items()]
 
 
 def above(counter: HostCounter, domains: int, nodes: int) -> bool:

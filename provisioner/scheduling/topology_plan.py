@@ -44,21 +44,6 @@ class AxisPlan:
         others: the same of the other spreads, then.
     """
 
-    __slots__ = (
-        "adds",
-        "alone",
-        "apart",
-        "axis",
-        "blocked",
-        "holds",
-        "lead",
-        "others",
-        "spreads",
-        "strict",
-        "together",
-        "wanted",
-    )
-
     def __init__(self, axis: Axis, adds: Sequence[DomainCounter] = (), blocked: Sequence[DomainCounter] = ()) -> None:
         self.axis: Final = axis
         self.spreads: list[_DomainSpread] = []
@@ -88,29 +73,6 @@ class Plan:
         choosy: the terms of each spread that counts the pods on some nodes only.
         cost: how many steps a look at all of this is worth.
     """
-
-    __slots__ = (
-        "adds",
-        "apart",
-        "axes",
-        "blocked",
-        "bootstraps",
-        "by_axis",
-        "caps",
-        "choosy",
-        "considerate",
-        "cost",
-        "even",
-        "guarded",
-        "holds",
-        "hostless",
-        "plain",
-        "single",
-        "spreads",
-        "ties",
-        "together",
-        "tops",
-    )
 
     def __init__(
         self, relations: Relations, topology: Topology, skews: Mapping[Count, int], least_of: Callable[[Spread], int]

@@ -299,7 +299,6 @@ def _pool(
         weight=view.pool.spec.weight,
         requirements=requirements,
         taints=view.pool.taints,
-        startup_taints=view.pool.startup_taints,
         instance_types=types,
         remaining=remaining,
         template=view.pool,

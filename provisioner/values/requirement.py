@@ -122,11 +122,6 @@ class Requirement:
         return Operator.IN if self.values else Operator.DOES_NOT_EXIST
 
     @property
-    def admits_absence(self) -> bool:
-        """Whether an object without the label satisfies this: a plain NotIn, or DoesNotExist."""
-        return not self.present
-
-    @property
     def is_contradiction(self) -> bool:
         """Whether nothing satisfies this, neither a value nor absence."""
         return self.present and not self.complement and not self.values
@@ -141,7 +136,7 @@ class Requirement:
 
     def admits(self, value: str | None) -> bool:
         """Whether an object with this value of the label satisfies this; None for one without the label."""
-        return self.admits_absence if value is None else self.has(value)
+        return not self.present if value is None else self.has(value)
 
     def has(self, value: str) -> bool:
         """Whether the label may have this value."""

@@ -186,7 +186,6 @@ def pool(
     labels: Mapping[str, str] | None = None,
     weight: int = 0,
     taints: Iterable[Taint] = (),
-    startup_taints: Iterable[Taint] = (),
     limits: Mapping[str, str] | None = None,
     min_values: Mapping[str, int] | None = None,
 ) -> Pool:
@@ -201,7 +200,6 @@ def pool(
         instance_types=types,
         weight=weight,
         taints=tuple(taints),
-        startup_taints=tuple(startup_taints),
         remaining=None if limits is None else Resources.parse(limits),
         template=f"template of {name}",
     )

@@ -131,7 +131,7 @@ ROWS: dict[str, Row] = {
     "daemons add up": row(
         problem([pod("p", shape("1500m"))], ALL, daemons=[shape("300m", "1Mi"), shape("300m", "2Mi")]), "p on new medium"),
     "a startup taint does not keep daemons off": row(
-        problem([pod("p", shape("2"))], pool(types=(SMALL, MEDIUM), startup_taints=[DEDICATED]), daemons=[shape("100m", "1Mi")]), "p on new medium"),
+        problem([pod("p", shape("2"))], pool(types=(SMALL, MEDIUM)), daemons=[shape("100m", "1Mi")]), "p on new medium"),
     # --- devices ---
     "a pod with resource claims is refused with the reason": row(
         problem([pod("p", shape(resource_claims=(PodResourceClaim(name="r"),))), pod("q")], ONE), "p left: r", "q on new small"),

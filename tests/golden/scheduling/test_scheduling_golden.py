@@ -307,7 +307,6 @@ ROWS = {
         problem(one(shape(tolerations=[TOLERATES])), pool(taints=[DEDICATED, EVICTING])),
         'p: NodePool "default": taint evicting:NoExecute is not tolerated'),
     "PreferNoSchedule keeps nobody off": row(problem(sized(p="1 1Gi"), pool(taints=[PREFERRED])), "default/small: p"),
-    "startup taints are no obstacle": row(problem(sized(p="1 1Gi"), pool(startup_taints=[DEDICATED])), "default/small: p"),
     "pods go to the pool whose taint they tolerate": row(
         problem([pod("a", shape("2")), pod("b", shape("1", tolerations=[TOLERATES]))], pool("tainted", taints=[DEDICATED], weight=9), pool(types=(SMALL,))),
         "default/small: a", "tainted/small: b"),

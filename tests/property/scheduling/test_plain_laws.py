@@ -126,7 +126,6 @@ def _pool(chance: random.Random, name: str, types: tuple[InstanceType, ...]) -> 
         types=tuple(chance.sample(types, chance.randint(1, 6))),
         weight=chance.choice((0, 0, 10)),
         taints=chance.sample(TAINTS, chance.choice((0, 0, 1))),
-        startup_taints=chance.sample(TAINTS, chance.randint(0, 1)),
         limits=limits,
         min_values={names.INSTANCE_TYPE_LABEL: 2} if chance.random() < 0.2 else None,
     )

@@ -80,7 +80,7 @@ def test_contradictions_are_found(parts: tuple[Requirement, ...]) -> None:
     assert not all_of(*parts[:-1]).intersects(parts[-1])
     assert not parts[-1].intersects(all_of(*parts[:-1]))
     assert both.operator is Operator.DOES_NOT_EXIST
-    assert not both.admits_absence
+    assert not both.admits(None)
     assert str(both) == "size matches nothing"
 
 
