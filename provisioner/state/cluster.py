@@ -9,6 +9,7 @@ something changed. So a snapshot costs what changed since the last one.
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 from provisioner.apis import names
@@ -38,7 +39,7 @@ from provisioner.state.protection import Protection
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.state.surroundings import SurroundingsKeeper
 from provisioner.state.views import Inputs, charge_of, is_disrupted, most_of, view_of
-from provisioner.state.waiting import Sights, awaits_images
+from provisioner.state.waiting import Sights
 from provisioner.support.clock import Clock
 from provisioner.values.quantity import QuantityError
 from provisioner.values.resources import EMPTY, Resources
@@ -476,12 +477,11 @@ class Cluster:
         with self._lock:
             return self._plans.assignments.of_pod(uid) is not None
 
-    def deferred_until(self, uid: str) -> float | None:
-        """Until when, by the monotonic clock, a pod does not wait for a node since its images are being looked up; None for one that is not deferred."""
+    def waits_from(self, uid: str) -> float:
+        """`state.waiting.waits_from` of one unfinished pod, by the monotonic clock; infinity where it is not known."""
         with self._lock:
             pod = self._pods.get(uid)
-            until = self._sights.of(uid).deferred_until
-            return until if pod is not None and awaits_images(pod) and until > self._clock.monotonic() else None
+            return self._sights.waits_from(pod) if pod is not None else inf
 
     def is_unanswered(self, uid: str) -> bool:
         """Whether the node that came for this pod is open to it, and its scheduler has neither bound it nor refused it there since."""

@@ -590,8 +590,10 @@ def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage
 def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, stage: Stage) -> None:
     """Its reason ended while nobody was there: kube-scheduler hears of nothing, and the new process knows of no refusal."""
     planned = stage.pod("planned", scheduler="nobody")
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 10.0)  # of former tests
     node = stage.node("n", "1", plan=plan_of([planned]))
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == ""

@@ -4,6 +4,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from math import inf
 
 from provisioner.apis.pods import Pod, is_pending
 from provisioner.controllers.core import messages
@@ -24,14 +25,15 @@ class Window:
         self._members: set[str] = set()
         self._opened = self._latest = 0.0
 
-    def add(self, member: str, now: float) -> bool:
-        """Whether `member` is new to this window; a known one does not keep it open."""
+    def add(self, member: str, now: float, *, extends: bool = True) -> bool:
+        """Whether `member` is new to this window; a known one does not keep it open, and neither does one that may not extend it."""
         if member in self._members:
             return False
         if not self._members:
             self._opened = now
+        if extends or not self._members:
+            self._latest = now
         self._members.add(member)
-        self._latest = now
         return True
 
     def closes_at(self, kept: float = 0.0) -> float | None:
@@ -104,21 +106,29 @@ class Intake:
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod that the state knows was added or changed."""
-        if is_pending(pod) and not self._is_deferred(pod.uid) and not self._cluster.is_planned(pod.uid):
-            self.trigger(pod.uid)
+        if is_pending(pod) and not self._cluster.is_planned(pod.uid):
+            self._let_in(pod)
 
     def report(self, uids: Iterable[str]) -> None:
         """The extender says that kube-scheduler left these pods without a node."""
         told = list(uids)
         self._cluster.reported(told)
         for uid in told:
-            if not self._is_deferred(uid):
+            pod = self._cluster.pod(uid)
+            if pod is not None:
+                self._let_in(pod)
+            else:
                 self.trigger(uid)
 
-    def trigger(self, member: str) -> None:
-        """Something asks for a run: a pod's UID, or a name such as `node/x` that stands for its pods."""
+    def trigger(self, member: str, *, extends: bool = True) -> None:
+        """Something asks for a run: a pod's UID, or a name such as `node/x` that stands for its pods.
+
+        Args:
+            member: the UID or the name.
+            extends: whether others that come are waited for.
+        """
         with self._changed:
-            if self._window.add(member, self._clock.monotonic()):
+            if self._window.add(member, self._clock.monotonic(), extends=extends):
                 self._changed.notify_all()
 
     def trigger_after(self, seconds: float) -> None:
@@ -133,17 +143,19 @@ class Intake:
         """Seconds that are left to the batch that is planned now; never negative."""
         return max(0.0, self._ends_at - self._clock.monotonic())
 
-    def _is_deferred(self, uid: str) -> bool:
-        """Whether a pod opens no window yet; it is remembered when it does."""
-        until = self._cluster.deferred_until(uid)
-        if until is None:
-            return False
+    def _let_in(self, pod: Pod) -> None:
+        """A pod that may wait without another event asks for a run, once its images were looked up; one that cannot be planned makes no other wait."""
+        at = self._cluster.waits_from(pod.uid)
+        if at == inf:
+            return
+        if not awaits_images(pod) or at <= self._clock.monotonic():
+            self.trigger(pod.uid, extends=not pod.shape.error)
+            return
         with self._changed:
-            if self._deferred.get(uid) != until:
-                self._deferred[uid] = until
-                heapq.heappush(self._deferrals, (until, uid))
+            if self._deferred.get(pod.uid) != at:
+                self._deferred[pod.uid] = at
+                heapq.heappush(self._deferrals, (at, pod.uid))
                 self._changed.notify_all()
-        return True
 
     def _wake(self, now: float) -> float | None:
         """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""

@@ -50,6 +50,34 @@ def test_a_known_member_does_not_keep_a_window_open() -> None:
     assert window.closes_at() == 1.0
 
 
+def test_a_tenant_whose_pods_cannot_be_planned_makes_nobody_wait_for_them() -> None:
+    """One such pod a second kept every window open for its longest, for the pods of all others."""
+    runs = list[float]()
+    at = Waiting(lambda: runs.append(at.clock.monotonic()))
+    began = at.clock.monotonic()
+    at.seen(pod("good"))
+    at.clock.advance(0.6)
+    at.seen(pod("bad", shape=msgspec.structs.replace(pod("good").shape, error="more than 256 host ports")))
+    at.intake.report(["bad"])
+    at.clock.advance(0.4)
+    at.intake.start()
+    eventually(lambda: runs, "the window closed", 10.0)
+    at.intake.stop()
+    assert [at - began for at in runs] == [1.0]
+
+
+def test_a_pod_that_only_an_event_makes_wait_opens_no_window_before() -> None:
+    at, looks = members_of()
+    foreign = msgspec.structs.replace(pod("good").shape, scheduler_name="another")
+    at.intake.start()
+    at.seen(pod("foreign", shape=foreign))
+    at.seen(pod("good"))
+    eventually(lambda: looks and looks[-1] == 1, "the other opened a window", 10.0)
+    at.seen(pod("foreign", shape=foreign, unschedulable=True))
+    eventually(lambda: looks[-1] == 2, "it joined when it was refused", 10.0)
+    at.intake.stop()
+
+
 def test_an_empty_window_never_closes() -> None:
     assert Window(1.0, 10.0).closes_at() is None
 
