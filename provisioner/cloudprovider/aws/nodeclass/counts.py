@@ -61,6 +61,7 @@ class Counts:
             }
 
     def _entry(self, name: str) -> _Entry:
-        entry = self._entries[name] = self._entries.pop(name, None) or _Entry()
+        known = self._entries.pop(name, None)
+        entry = self._entries[name] = known if known is not None else _Entry()
         forget_oldest(self._entries, MOST_KEPT)
         return entry

@@ -41,11 +41,11 @@ def batches(needs: Iterable[Need]) -> tuple[Batch, ...]:
     grouped: dict[tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]], list[str]] = {}
     for need in needs:
         for resources in parts(need.resources, MOST_RESULTS):
-            actions = grouped.setdefault((resources, need.context), [])
+            actions = grouped.setdefault((tuple(resources), need.context), [])
             if need.row.action not in actions:
                 actions.append(need.row.action)
     return tuple(
-        (part, resources, context)
+        (tuple(part), resources, context)
         for (resources, context), actions in grouped.items()
         for part in parts(tuple(actions), MOST_RESULTS // len(resources))
     )
