@@ -44,8 +44,8 @@ from tests.support.improving import improve
 from tests.support.problems import instance_type, shape, term
 from tests.support.purchases import least_usd
 
-ROUNDS: Final = 40
-"""Of the planner's search; the product's own runs for longer."""
+ROUNDS: Final = 100
+"""Of the planner's search; for so few pods the product's own runs for longer."""
 ZONE, HOST = names.ZONE_LABEL, names.HOSTNAME_LABEL
 AGES = {
     "after five minutes": timedelta(minutes=5),
@@ -56,9 +56,11 @@ CPUS, MEMORY = ("100m", "400m", "900m", "1500m", "3"), ("256Mi", "1Gi", "3Gi")
 FEW = 30
 MOST_SAVED = 0.01
 """Of the price, by moves among the nodes of one batch, in all worlds together."""
-MOST_IN_FEW = 0.005
-"""Likewise of up to `FEW` pods that came at once: in one world of some hundreds three or more nodes become one, or the planner finds more when it is asked
-again, 0.05 % of the price of all; in as few worlds as these one of them is much."""
+RARELY = 150
+"""Of up to `FEW` pods that came at once, nothing is proposed, but in one world of so many at the most, and in none of as few as `make test` looks at: in
+1 of 1,000 the planner finds more when it is asked about some of the nodes again,"""
+MOST_IN_FEW = 0.001
+"""for so much of the price of all worlds at the most (0.02 % of 4,000)."""
 MOST_JOINED = 0.06
 """Likewise by moves that join what several batches of ten pods bought: none of these could know of the others, and larger nodes cost less here. Where
 every batch is bought by trying everything (`tests/support/purchases`), consolidation saves as much (3.4 %)."""
@@ -422,21 +424,24 @@ def test_no_wish_and_no_weight_is_given_up_for_money(fleet: Fleet) -> None:
 @pytest.mark.parametrize(("batches", "most"), [(1, FEW), (1, 3 * FEW), (3, FEW)])
 def test_what_was_bought_stays(batches: int, most: int) -> None:
     """But for what the plans missed: over all worlds together, consolidation saves next to nothing among the nodes of one batch."""
-    prices = 0.0
+    prices, looked, proposing = 0.0, 0, 0
     savings, joined = dict.fromkeys(AGES, 0.0), dict.fromkeys(AGES, 0.0)
 
     @settings(max_examples=LAW.max_examples // (1 if batches == 1 and most == FEW else 4))
     @given(fleet=worlds(batches=batches, most=most))
     def one_world(fleet: Fleet) -> None:
-        nonlocal prices
-        prices += usd(fleet)
+        nonlocal prices, looked, proposing
+        prices, looked, before = prices + usd(fleet), looked + 1, sum(savings.values())
         for name, age in AGES.items():
             few, many = proposals(fleet, age)
             mine = True
             for one in few or many:  # what is built anew is looked for where nothing else was found
                 mine = mine and len({key[:2] for key in (*one.candidates, *one.placements)}) == 1
                 (savings if mine else joined)[name] += one.saving_usd_per_hour
+        proposing += sum(savings.values()) > before
 
     one_world()
-    assert max(savings.values()) <= (MOST_IN_FEW if batches == 1 and most == FEW else MOST_SAVED) * prices
+    few = batches == 1 and most == FEW
+    assert not few or proposing <= looked // RARELY
+    assert max(savings.values()) <= (MOST_IN_FEW if few else MOST_SAVED) * prices
     assert max(joined.values()) <= (MOST_JOINED * prices if batches > 1 else 0.0)

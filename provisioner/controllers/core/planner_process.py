@@ -33,6 +33,10 @@ PACKAGES: Final = ("numpy", "highspy")
 IDLE_SECONDS: Final = 30
 """After which it ends by itself, so that a cluster at rest has none."""
 COMMAND: Final = (sys.executable, "-m", "provisioner.planner", str(MEMORY_BYTES), str(IDLE_SECONDS))
+_SHORT: Final = 300
+"""Pods of which a round takes as long as it does at the least: that of fewer is shorter, and so many times more are made,"""
+_MOST_TIMES: Final = 10
+"""up to so many: 0.3 s of its CPU for 30 pods, whose fleets cost 0.15 % less."""
 _MOST_QUESTION: Final = 128 << 20  # bytes
 _MOST_ANSWER: Final = 32 << 20
 _START_SECONDS: Final = 60.0
@@ -147,12 +151,13 @@ class PlannerProcess:
             search_until: when the process stops to look.
             wait_until: when nobody waits any more. A process that is still starting is left to start, and one that is late for the
                 first time to finish, its answer ignored; the second time in a row it is ended.
-            rounds: most of them; see `planning.planner.propose`.
+            rounds: most of them for many pods, of fewer more are made; see `planning.planner.propose`.
             seed: of what is left to chance.
         """
         refusal = self.await_start(wait_until)
         if refusal is not None:
             return refusal
+        rounds *= max(1, min(_MOST_TIMES, _SHORT // max(1, len(result.placed))))
         try:
             number, data, pods = self._sender.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
             if len(data) > _MOST_QUESTION:

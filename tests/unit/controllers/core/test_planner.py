@@ -16,7 +16,8 @@ import pytest
 from provisioner.apis import names
 from provisioner.controllers.core import messages, planner_process
 from provisioner.controllers.core.planner import LEAST_SECONDS, Patience, Planned, Planner, PlanOutcome
-from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal
+from provisioner.controllers.core.planner_process import COMMAND, MEMORY_BYTES, PlannerProcess, Refusal, Reply
+from provisioner.planning.protocol import ROUNDS
 from provisioner.scheduling.judging import design_of
 from provisioner.scheduling.partitions import MOST_PODS
 from provisioner.scheduling.prepared import Prepared, prepare
@@ -145,6 +146,16 @@ def test_the_process_knows_no_secrets_and_is_ended_first_when_memory_runs_out() 
         assert not {name for name in known if name.startswith(("AWS_", "KUBE", "DOVETAIL_", "PYTEST"))}
         assert (proc / "oom_score_adj").read_text().strip() == "1000"
         assert re.search(rf"^Max address space +{MEMORY_BYTES} ", (proc / "limits").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(16, 10 * ROUNDS), (100, 3 * ROUNDS), (400, ROUNDS)])
+def test_fewer_pods_are_searched_in_more_rounds(count: int, rounds: int) -> None:
+    prepared, greedy = asked(count)
+    with planners(scripted("say(Answered(q.number, float(q.rounds)))")) as (_, process):
+        end = SystemClock().monotonic() + WINDOW
+        reply = process.ask(prepared.world, greedy, search_until=end, wait_until=end, rounds=ROUNDS, seed=0)
+        assert isinstance(reply, Reply)
+        assert reply.answered.usd_at_least == rounds
 
 
 # --- when nobody is asked ---
