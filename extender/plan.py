@@ -431,8 +431,6 @@ class PlanTable:
         if old is None or not _same(old, member):
             if old is not None:
                 self._forget(old)
-                if old.family != member.family and (place := self._places.of_pod(member.uid)) is not None:
-                    self._leave(place)
             house = self._house(member.family)
             house.known, house.requests, house.priority = True, member.requests, member.priority
             house.members[member.uid] = self._members[member.uid] = member
@@ -690,12 +688,13 @@ class PlanTable:
 
         O(sites of its family) after one of them opened or closed; the pod need not have been seen before, as long as its family has places.
         """
-        house = self._houses.get(member.family)
+        place = self._place_of(member.uid)
+        house = self._houses.get(place.family if place is not None else member.family)
         if house is None or not house.rooms or member.node:
             return NO_STANDING
         self._settle()
-        place = self._place_of(member.uid)
-        home = house.rooms.get(place.site.name) if place is not None and place.family is house.family else None
+        place = self._place_of(member.uid)  # counting may have let pods change places
+        home = house.rooms.get(place.site.name) if place is not None else None
         if home is not None and home.open > 0:
             coming = home.site.name if self._coming(home.site, now) else ""
             # Not to a brother's place while its own is coming: places taken by pods that are just being bound do not
@@ -794,9 +793,10 @@ class PlanTable:
         """A pod is there: it may be one that was missed, or the successor of one that was seen to go, whose place it has from now on."""
         place = self._places.of_pod(member.uid)
         if place is not None and place.vacant_since is not None:
-            if not member.over and place.family == member.family:
-                self._take(place, member.uid)
-            elif not member.over or member.node:
+            if not member.over:
+                self._places.take(place, member.uid)
+                self._mark_place(place)
+            elif member.node:
                 self._leave(place)
         elif place is None and member.waiting and (gone := self._places.open_to(house.family)) is not None:
             self._take(gone, member.uid)
@@ -804,14 +804,15 @@ class PlanTable:
     def _bound(self, uid: str, node: str) -> None:
         """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead."""
         member = self._true(uid)
-        house = self._houses.get(member.family) if member is not None else None
-        if member is None or house is None or not member.waiting:
+        if member is None or member.node:
             return
         self._came.add(uid)
+        place = self._place_of(uid)
+        house = self._houses[place.family if place is not None else member.family]
         if not house.rooms:
             return
-        here, place = self._room_on(house, node), self._place_of(uid)
         if place is None:
+            here = self._room_on(house, node)
             there = self._places.on(here.site.key) if here is not None else ()
             vacant = (one for one in there if one.family is house.family and one.vacant_since is not None)
             place = next(vacant, None)
@@ -820,10 +821,11 @@ class PlanTable:
             if (void := self._places.of_pod(uid)) is not None:
                 self._leave(void)
             self._take(place, uid)
-        self._arrive(place, house, node)
+        self._arrive(place, node)
 
-    def _arrive(self, place: _Place, house: _House, node: str) -> None:
+    def _arrive(self, place: _Place, node: str) -> None:
         """The pod of a place has found one that stays, on this node."""
+        house = self._houses[place.family]
         here = self._room_on(house, node)
         place.found = True
         self._mark_place(place)
@@ -894,7 +896,7 @@ class PlanTable:
             member, place = self._members[uid], self._place_of(uid)
             self._mark_pod(member)
             if node is not None and not goes and uid not in self._assumed and place is not None and place.found is None:
-                self._arrive(place, self._houses[member.family], name)
+                self._arrive(place, name)
 
     def _node_of(self, claim: ClaimFacts) -> str:
         """The node of a claim, "" while there is none: the claim's word first, a provider ID only where one Node has it.
@@ -967,7 +969,7 @@ class PlanTable:
             return  # it is counted as one that runs there, and was not to come
         if member is None or (member.over and not member.node):
             self._places.take(place, uid, UNTIMED if family.has_brothers else None)
-        elif member.family == family and not member.over:
+        elif not member.over:
             self._take(place, uid)
             place.found = self._found_unknown(uid)
 
@@ -1083,11 +1085,11 @@ class PlanTable:
         self._mark(house, house.rooms.get(place.site.name))
 
     def _mark_pod(self, member: Member) -> None:
-        """A pod changed: so did the rooms where it has a place and where it runs."""
+        """A pod changed: so did the rooms where it has a place, which is of the class that it was planned as, and where it runs."""
+        if (place := self._places.of_pod(member.uid)) is not None:
+            self._mark_place(place)
         house = self._houses[member.family]
         if house.rooms:
-            place = self._places.of_pod(member.uid)
-            self._mark(house, house.rooms.get(place.site.name) if place is not None else None)
             self._mark(house, self._room_on(house, member.node))
 
     def _mark(self, house: _House, room: _Room | None) -> None:

@@ -66,9 +66,9 @@ class Assignments(Promises[Assignment]):
 
     # ------------------------------------------------------------------ changes
 
-    def assign(self, key: NodeKey, pod: Pod, now: float) -> Assignment:
+    def assign(self, key: NodeKey, pod: Pod, now: float, family: Family) -> Assignment:
         """Keep room for a pod that has none kept yet."""
-        return self.add(Assignment(key, Family.of(pod), pod.uid, shape=pod.shape, made_at=now))
+        return self.add(Assignment(key, family, pod.uid, shape=pod.shape, made_at=now))
 
     def reserve(self, key: NodeKey, family: Family, now: float) -> Assignment:
         """Keep room for a successor of a pod that is gone already."""

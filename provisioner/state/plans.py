@@ -540,7 +540,7 @@ class Plans:
                     done += self._end(before, effects.REPLANNED)
                 runs_here = pod.node_name and self._joining.key_of_name(pod.node_name) == key
                 if not runs_here and self._needs_place(pod):
-                    self._enter(key, [pod], now)
+                    self._enter(key, [pod], now, family)
             if first and waits and entry.count > len(entry.uids):
                 self._enter(key, self._of_family(family, entry.count - len(entry.uids)), now)
         one.uids = listed | {other.uid for other in self.assignments.on(key)}
@@ -566,10 +566,11 @@ class Plans:
     def _needs_place(self, pod: Pod) -> bool:
         return self.assignments.of_pod(pod.uid) is None and not self._found_place(pod)
 
-    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float) -> None:
+    def _enter(self, key: NodeKey, pods: Iterable[Pod], now: float, family: Family | None = None) -> None:
+        """Pods are planned onto a node, as of their own families where a plan does not say otherwise."""
         self._coming = None
         for pod in pods:
-            _note_nomination(self.assignments.assign(key, pod, now), pod)
+            _note_nomination(self.assignments.assign(key, pod, now, family or Family.of(pod)), pod)
             self._entered(key, pod.uid)
             self._changed(key, pod.uid)
         if self.assignments.has(key):

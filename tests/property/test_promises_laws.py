@@ -25,9 +25,10 @@ from provisioner.state.effects import ABSORBED, PLANNED, REPLANNED, ClaimUnneede
 from provisioner.state.keys import NodeKey
 from provisioner.state.promises import VACANT_SECONDS, Family
 from provisioner.values.resources import Resources
-from provisioner.values.taints import Taint
+from provisioner.values.taints import Taint, Toleration
 from tests.support.clock import NOON, FakeClock
 from tests.support.cluster import TYPES, claim, node, plan_text, pod
+from tests.support.problems import shape
 
 WORLDS: Final = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 100
 _versions = itertools.count(1_000_000)
@@ -212,10 +213,15 @@ class Twins:
 
     # --- what happens
 
-    def arrive(self, owner: int, size: int, count: int) -> None:
+    def arrive(self, owner: int, size: int, count: int, *, gates: int) -> None:
+        """Pods are created, some with gates that fall one after another: the extender may know them as gated when they are planned."""
         for _ in range(1 + count):
             uid = f"p{next(self.names)}"
-            self.put("pods", uid, pod(uid, owner=OWNERS[owner % 4], cpu="1" if size else "500m"))
+            one = pod(uid, owner=OWNERS[owner % 4], cpu="1" if size else "500m")
+            for left in reversed(range(1 + gates)):
+                self.put("pods", uid, seen_again(one, gated=left > 0))
+        while gates and self.told["state", "pods"]:
+            self.tell("state", "pods")
 
     def buy(self, count: int) -> None:
         """Up to `count` pods that wait, or whose node goes, get a NodeClaim."""
@@ -347,6 +353,17 @@ class Twins:
         else:
             self.put("pods", one.uid, None)
 
+    def reshape(self, which: int) -> None:
+        """A pod becomes one of another class, and then of its own again: somebody adds a toleration, or its images were read."""
+        there = [one for one in self.pods.values() if one.deleted is None]
+        if there:
+            one = there[which % len(there)]
+            cpu = f"{one.shape.requests['cpu']}m"
+            other = shape(
+                cpu, tolerations=() if one.shape.tolerations else (Toleration(key="other", operator="Exists"),)
+            )
+            self.put("pods", one.uid, seen_again(one, shape=other))
+
     def drain(self, which: int) -> None:
         """Somebody deletes a NodeClaim."""
         there = [one for one in self.claims.values() if one.metadata.deletion_timestamp is None]
@@ -438,7 +455,7 @@ def step(
 #: What happens, and how often; `one_of` would take each but once.
 STEPS = st.sampled_from(
     [
-        *[step("arrive", small, st.sampled_from((0, 0, 0, 1)), small)] * 4,
+        *[step("arrive", small, st.sampled_from((0, 0, 0, 1)), small, gates=st.sampled_from((0, 0, 2)))] * 4,
         *[step("buy", small)] * 4,
         *[step("keep", small, small)] * 2,
         *[step("replan", small)] * 2,
@@ -446,6 +463,7 @@ STEPS = st.sampled_from(
         *[step("open", small)] * 5,
         *[step("bind", small, small)] * 8,
         *[step("end", st.integers(0, 9), slowly=st.booleans())] * 2,
+        step("reshape", small),
         step("drain", small),
         step("remove", small),
         step("lose", small),

@@ -208,6 +208,32 @@ def test_a_pod_that_is_planned_keeps_its_place_where_it_is_known_as_gated_still(
     assert world.table.standing(member("a", owner=owner), world.now).home == "n1"
 
 
+def test_a_pod_that_is_bound_while_its_gates_are_known_still_has_found_its_place() -> None:
+    """A watch that was interrupted tells of no state in between."""
+    world = World()
+    world.pods(member("a", over=True))
+    world.planned_node("n1", entry("a"))
+    world.node("n2")
+    world.bind(member("a"), "n2")
+    world.node("n2", leaving=True)
+    assert not world.table.holds
+
+
+@pytest.mark.parametrize("first", ["pod", "plan"])
+def test_a_pod_keeps_its_place_when_it_becomes_one_of_another_class(first: str) -> None:
+    """Somebody adds a toleration, or its images are read. The plan says what it was, and pods of that class are its brothers still."""
+    world, changed = World(), member("a", klass="tolerant")
+    world.pods(changed if first == "pod" else member("a"), member("b"))
+    world.planned_node("n1", entry("a"))
+    world.planned_node("n2", entry("b"))
+    world.pods(changed)
+    assert set(world.table.holds) == {"n1", "n2"}
+    assert world.passing(changed, "n1", "n2", "free") == ["n1"]
+    world.bind(changed, "n2")
+    assert set(world.table.holds) == {"n1"}
+    assert world.passing(member("b"), "n1", "n2", "free") == ["n1"]
+
+
 def test_a_pod_without_an_owner_leaves_nobody_its_place_where_equal_ones_are_planned() -> None:
     """It has no brothers: an extender that was started when it ran there looked for ever for one whose place it has."""
     world = World()
