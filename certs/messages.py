@@ -5,7 +5,6 @@ from typing import Final
 # rotation.py
 LETTING_RECORD_EXPIRE: Final = "Letting this replica's record expire"
 LEADER_ELECTION_FAILED: Final = "Leader election failed; retrying"
-CERTIFICATE_ROTATION_FAILED: Final = "Certificate rotation failed; retrying"
 ANOTHER_WRITER_WAS_FASTER: Final = "Another writer was faster; reading again"
 ROTATION_STEP_FAILED: Final = "A step of the certificate rotation failed; retrying"
 REGISTERED_WEBHOOK: Final = "Registered the webhook"

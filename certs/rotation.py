@@ -55,13 +55,15 @@ from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
 from provisioner.kube.watch import EventKind, Reflector
-from provisioner.support import heartbeat, logs
+from provisioner.support import logs
 from provisioner.support.clock import Clock
+from provisioner.support.poller import Poller
 
 LEADER_LEASE = "dovetail-certs"
 CAINJECTOR_PREFIX = "cert-manager.io/inject-"
 SERVING_FILE = "tls.pem"
 STAND_AGAIN_SECONDS = 5.0  # after a term that was lost
+RETRY_SECONDS = 5.0
 
 _log = logs.get_logger(__name__)
 
@@ -227,9 +229,9 @@ class Rotation:
         self._definitions = DefinitionInjector(
             leading, clock, settings.definitions, settings.namespace, settings.karpenter_namespace
         )
-        self._wake = threading.Event()
+        self._poller = Poller("certs", self.tick, RETRY_SECONDS)
         self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._leader = threading.Thread(target=self._lead, name="certs-leader", daemon=True)
         self._elector = LeaderElector(
             client,
             LEADER_LEASE,
@@ -242,15 +244,15 @@ class Rotation:
         )
         chance = random.Random()
         self._secrets = Reflector(
-            connection, SECRETS, handlers=[_Waker(self._wake)], namespace=settings.namespace,
+            connection, SECRETS, handlers=[_Waker(self._poller)], namespace=settings.namespace,
             field_selector=f"metadata.name={settings.secret}", clock=clock, rng=chance,
         )  # fmt: skip
         self._configurations = Reflector(
-            connection, MUTATINGWEBHOOKS, handlers=[_Waker(self._wake)],
+            connection, MUTATINGWEBHOOKS, handlers=[_Waker(self._poller)],
             field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
         )  # fmt: skip
         self._followers = Reflector(
-            connection, VALIDATINGWEBHOOKS, handlers=[_Waker(self._wake)],
+            connection, VALIDATINGWEBHOOKS, handlers=[_Waker(self._poller)],
             field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
         )  # fmt: skip
         self._served = _usable(self.path, clock.now())
@@ -286,23 +288,19 @@ class Rotation:
         self._secrets.start()
         self._configurations.start()
         self._followers.start()
-        threads = [("certs", self._run), *([("certs-leader", self._lead)] if self._settings.writes else [])]
-        for name, target in threads:
-            thread = threading.Thread(target=target, name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._poller.start()
+        if self._settings.writes:
+            self._leader.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop everything, give up the Leases; at most about `timeout` seconds."""
         self._stopping.set()
-        self._wake.set()
         self._elector.stop()
-        self._secrets.stop(timeout)
-        self._configurations.stop(timeout)
-        self._followers.stop(timeout)
         deadline = self._clock.monotonic() + timeout
-        for thread in self._threads:  # the leader's gives the Lease back on its way out
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
+        for end in (self._poller.stop, self._secrets.stop, self._configurations.stop, self._followers.stop):
+            end(max(0.0, deadline - self._clock.monotonic()))
+        if self._leader.is_alive():  # it gives the Lease back on its way out
+            self._leader.join(max(0.0, deadline - self._clock.monotonic()))
         if not self._settings.inject:
             return
         try:
@@ -343,28 +341,15 @@ class Rotation:
     def _lead(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._elector.run(self._on_started, self._term.end)
+                self._elector.run(self._on_started)
             except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
                 _log.exception(messages.LEADER_ELECTION_FAILED)
+            self._term.end()
             self._stopping.wait(STAND_AGAIN_SECONDS)
 
     def _on_started(self, fence: Fence) -> None:
         self._term.begin(fence)
-        self._wake.set()
-
-    def _run(self) -> None:
-        pulse = heartbeat.pulse("certificates")
-        while not self._stopping.is_set():
-            pulse.beat()
-            pause = self._settings.lease_seconds / 4
-            try:
-                pause = self.tick()
-            except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
-                _log.exception(messages.CERTIFICATE_ROTATION_FAILED)
-                pause = 5.0
-            pulse.rest()
-            self._wake.wait(pause)
-            self._wake.clear()
+        self._poller.wake()
 
     def tick(self) -> float:
         """One round over all steps; seconds until the next is due, if nothing wakes the loop before.
@@ -572,14 +557,14 @@ class Rotation:
 class _Waker:
     """A watch handler that only wakes the loop: the loop looks at everything anyway."""
 
-    def __init__(self, wake: threading.Event) -> None:
-        self._wake = wake
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
 
     def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002 - the seam has it
-        self._wake.set()
+        self._poller.wake()
 
     def on_sync(self) -> None:
-        self._wake.set()
+        self._poller.wake()
 
 
 def _usable(path: Path, now: datetime) -> Material | None:

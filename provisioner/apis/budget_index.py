@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from provisioner.apis import names
@@ -12,6 +13,8 @@ from provisioner.apis.meta import LabelSelector, selects
 from provisioner.apis.pods import Pod
 
 _Pair: TypeAlias = tuple[str, str]
+_MOST_KNOWN: Final = 50_000
+"""Kinds of pods of which it is remembered who selects them."""
 _MOST_VALUES: Final = 8
 """Of an expression that is looked at: a budget is entered once for each."""
 
@@ -58,13 +61,22 @@ class BudgetIndex:
         return tuple(sorted(mine, key=lambda one: one.metadata.name))
 
 
-class PodBudgets:
-    """PodDisruptionBudgets, asked pod by pod; what equal pods are told is remembered."""
+class PodBudgets(Mapping[str, tuple[PodDisruptionBudget, ...]]):
+    """PodDisruptionBudgets by namespace, each namespace's by name, asked pod by pod; what equal pods are told is remembered."""
 
-    def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]]) -> None:
+    def __init__(self, by_namespace: Mapping[str, tuple[PodDisruptionBudget, ...]] = MappingProxyType({})) -> None:
         self._by_namespace: Final = by_namespace
         self._indexed: Final[dict[str, BudgetIndex]] = {}
         self._known: Final[dict[tuple[str, str], tuple[PodDisruptionBudget, ...]]] = {}
+
+    def __getitem__(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
+        return self._by_namespace[namespace]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_namespace)
+
+    def __len__(self) -> int:
+        return len(self._by_namespace)
 
     def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Those that select the pod, by name."""
@@ -78,6 +90,8 @@ class PodBudgets:
         key = pod.namespace, pod.shape.key
         found = self._known.get(key)
         if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             found = self._known[key] = index.of(pod)
         return found
 

@@ -70,7 +70,7 @@ class Leadership:
 
     def _elect(self) -> None:
         try:
-            ending = self._elector.run(self._started, lambda: None)
+            ending = self._elector.run(self._started)
         except BaseException as error:  # noqa: BLE001 - whatever ends the election ends the term
             _log.exception(messages.LEADER_ELECTION_FAILED)
             self._end(messages.election_failed(error))

@@ -167,14 +167,11 @@ def held_back(budgets: PodBudgets, pods: Iterable[Pod], now: datetime) -> tuple[
     return None
 
 
-def candidates(
-    view: View, budgets: PodBudgets, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True
-) -> Candidates:
+def candidates(view: View, *, eventual: bool, only: Callable[[NodeClaim], bool] = lambda _: True) -> Candidates:
     """Who may be disrupted now, whatever for.
 
     Args:
         view: the instant.
-        budgets: its PodDisruptionBudgets.
         eventual: the disruption must come to pass (drift): a NodeClaim with a terminationGracePeriod is disrupted though pods or
             their budgets object.
         only: nodes of other NodeClaims are not looked at.
@@ -188,7 +185,7 @@ def candidates(
     for node in view.snapshot.nodes:
         if node.claim is not None and not only(node.claim):
             continue
-        why = refusal(node, view, pools, budgets, awaited, eventual=eventual)
+        why = refusal(node, view, pools, awaited, eventual=eventual)
         if why is not None:
             refused.append(why)
         elif node.claim is not None:
@@ -262,7 +259,6 @@ def refusal(
     node: NodeView,
     view: View,
     pools: Mapping[str, NodePool],
-    budgets: PodBudgets,
     awaited: Container[str],
     *,
     eventual: bool,
@@ -283,7 +279,7 @@ def refusal(
             return Refused(node, Obstacle.POD_PROTECTED, text, protection.until)
         if not eventual and pod.shape.unjudged and is_reschedulable(pod):
             return Refused(node, Obstacle.POD_UNJUDGED, messages.pod_is_unjudged(pod.key, pod.shape.error))
-    held = held_back(budgets, node.pods, now)
+    held = held_back(view.snapshot.pod_budgets, node.pods, now)
     return None if held is None else Refused(node, *held)
 
 

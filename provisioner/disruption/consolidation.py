@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NEVER
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import costs, messages, replacement
@@ -69,8 +68,7 @@ class Consolidation:
         """`ranked`: the order, `in_turns` unless told otherwise."""
         self._view: Final = view
         self.gain = 0.0
-        budgets = self._budgets = PodBudgets(view.snapshot.pod_budgets)
-        self._found: Final = candidates(view, budgets, eventual=False)
+        self._found: Final = candidates(view, eventual=False)
         self._types: Final = Types(view)
         self._rule: Final = Rule(view, self._types)
         self._rates: Final = Rates.of(kind for pool in prepared.world.pools for kind in pool.instance_types)
@@ -84,7 +82,7 @@ class Consolidation:
         self.proposals: Final[list[Proposal]] = []
         self._gone: Final[set[str]] = set()
         self._taken: Final[dict[str, tuple[Pod, ...]]] = {}
-        self._simulation = Simulation(view, prepared, budgets, self._closed(view), last) if self.order else None
+        self._simulation = Simulation(view, prepared, self._closed(view), last) if self.order else None
         self._openings = (
             Openings(self._simulation.prepared.world.bins) if self._simulation is not None else Openings(())
         )
@@ -262,7 +260,7 @@ class Consolidation:
 
         One node that may not be replaced, or will soon be gone, would spoil the whole of a choice, so none is in it.
         """
-        view = self._view
+        view, budgets = self._view, self._view.snapshot.pod_budgets
         those = [
             one
             for one in self.order
@@ -273,7 +271,7 @@ class Consolidation:
         ]
 
         def allowed(some: Sequence[Candidate]) -> bool:
-            return self.allows(some) and self._budgets.waves(pod for one in some for pod in one.pods) <= MOST_WAVES
+            return self.allows(some) and budgets.waves(pod for one in some for pod in one.pods) <= MOST_WAVES
 
         return choices(those, margins(those, self._rates, self._rule), allowed)
 

@@ -62,7 +62,6 @@ def emptiness(view: View) -> MethodAnswer:
     proposals: list[Proposal] = []
     blocked: list[Blocked] = []
     rechecks: list[datetime] = []
-    pod_budgets = PodBudgets(snapshot.pod_budgets)
     awaited, loops = awaited_nodes(snapshot), _of_the_living(view.loops, snapshot)
     for node in sorted(snapshot.nodes, key=lambda one: one.key):
         key = node.key.name
@@ -89,7 +88,7 @@ def emptiness(view: View) -> MethodAnswer:
                 else messages.not_seen_empty(view.validation.total_seconds())
             )
             quiet[key] = Verdict(Standing.NOT_DUE, text, max(due, seen))
-        elif reason := refusal(node.pods, snapshot.at, pod_budgets, do_not_disrupt=node.do_not_disrupt):
+        elif reason := refusal(node.pods, snapshot.at, snapshot.pod_budgets, do_not_disrupt=node.do_not_disrupt):
             blocked.append(Blocked(key, node.pool, reason))
             rechecks.append(snapshot.at + RECHECK)
         elif view.buffered(str(node.key)):

@@ -1,6 +1,6 @@
 """Which nodes have reached their `expireAfter`. Pure. Source: core spec 5."""
 
-from datetime import datetime
+from datetime import timedelta
 
 from provisioner.disruption.costs import time_left
 from provisioner.state.snapshot import Snapshot
@@ -13,18 +13,11 @@ def decide_expirations(snapshot: Snapshot) -> tuple[str, ...]:
 
     Cost: O(nodes).
     """
-    now = snapshot.at
-    over: list[tuple[datetime, str]] = []
+    over: list[tuple[timedelta, str]] = []
     for node in snapshot.nodes:
         if node.claim is None or node.claim.metadata.deletion_timestamp is not None:
             continue
-        left = time_left(node.claim, now)
-        if left is None:
-            continue
-        try:
-            due = now + left
-        except OverflowError:
-            continue  # beyond the last date
-        if due <= now:
-            over.append((due, node.key.name))
+        left = time_left(node.claim, snapshot.at)
+        if left is not None and left <= timedelta(0):
+            over.append((left, node.key.name))
     return tuple(name for _, name in sorted(over))

@@ -7,7 +7,6 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption import messages
 from provisioner.disruption.candidates import Candidate, Types
@@ -77,11 +76,10 @@ class Simulation:
         self,
         view: View,
         prepared: Prepared,
-        budgets: PodBudgets,
         closed: Collection[str] = (),
         last: Sequence[str] = (),
     ) -> None:
-        self._budgets: Final = budgets
+        self._budgets: Final = view.snapshot.pod_budgets
         self._prepared = _reordered(prepared, last) if last else prepared
         self._bins = {one.name: one for one in prepared.world.bins}
         self._where: Final = {one.node_name: one.name for one in prepared.world.bins if one.node_name}

@@ -58,7 +58,7 @@ def in_turn(
     homes = {node.name: node.labels for node in now.nodes if node.name}
     keys = default_keys - {HOSTNAME_LABEL}
     moves = [list(_under_way(now)), *(list(_planned(one, nodes, homes)) for one in proposals)]
-    groups = _alike(moves, keys, PodBudgets(now.pod_budgets))
+    groups = _alike(moves, keys, now.pod_budgets)
     if not any(crossed and guarded for group in groups for crossed, guarded in group):
         return proposals, ()
     amounts = iter(kinds(*(pods for group in groups for pods in group.values()), by_default=bool(keys)))

@@ -4,7 +4,7 @@ import random
 import threading
 import urllib.parse
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -30,6 +30,7 @@ from provisioner.values import jsontext
 T = TypeVar("T")
 PatchKind = Literal["merge", "json", "strategic"]
 
+PAGE_SIZE = 500
 MAX_TRIES = 4
 CALL_SECONDS = 120.0  # of one call with all its tries: none begins later
 MAX_RETRY_AFTER_SECONDS = 10.0
@@ -50,6 +51,7 @@ _PATCH_TYPES: Mapping[str, Mapping[str, str]] = {
     "apply": {"content-type": "application/apply-patch+yaml"},  # JSON is YAML
 }
 
+_NO_SELECTORS: Mapping[str, str] = {}
 METADATA_ONLY: Mapping[str, str] = {"accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _METADATA_OF_ONE: Mapping[str, str] = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 _IDENTITY_SECONDS, _IDENTITY_TRIES = (5.0, 10.0), 2
@@ -197,7 +199,7 @@ class Client:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = 500,
+        limit: int = PAGE_SIZE,
     ) -> list[T]:
         """Read every object that the selectors pick, page by page.
 
@@ -212,22 +214,29 @@ class Client:
             DecodeError: an object is not as its kind should be; a list is whole or an error. Reflectors skip such objects.
             Gone: it took so long that the server dropped the snapshot; start again.
         """
-        objects: list[T] = []
-        token = ""
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        return [_decode(resource, item) for item in self.items(resource, namespace, selectors, limit)]
+
+    def items(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        selectors: Mapping[str, str] = _NO_SELECTORS,
+        limit: int = PAGE_SIZE,
+        *,
+        read_timeout: float = READ_TIMEOUT_SECONDS,
+        tries: int = MAX_TRIES,
+    ) -> Iterator[msgspec.Raw]:
+        """The objects of `list`, undecoded, as their pages arrive; the pages are of one instant, and one is in memory at a time."""
+        path, token = resource.path(namespace), ""
         while True:
-            query = {
-                "labelSelector": label_selector,
-                "fieldSelector": field_selector,
-                "limit": str(limit or ""),
-                "continue": token,
-            }
-            path = resource.path(namespace)
-            body = self._send("GET", path, query=query)
-            page = read_page(body, path)
-            objects += [_decode(resource, item) for item in page.items or ()]
+            query = {**selectors, "limit": str(limit or ""), "continue": token}
+            timeouts = (read_timeout, TOTAL_TIMEOUT_SECONDS)
+            page = read_page(self._send("GET", path, query=query, timeouts=timeouts, tries=tries), path)
+            yield from page.items or ()
             token = page.metadata.continue_
             if not token:
-                return objects
+                return
 
     def create(self, resource: Resource[T], body: object, namespace: str = "", *, retry: bool = False) -> T:
         """Create one object.

@@ -195,13 +195,12 @@ class LeaderElector:
         """Put more on the Lease: with the next renewal where we hold it, else with it."""
         self._annotations = {**self._annotations, **annotations}
 
-    def run(self, on_started: Callable[[Fence], None], on_lost: Callable[[], None]) -> Ending:
+    def run(self, on_started: Callable[[Fence], None]) -> Ending:
         """Wait for the lease, lead, and come back when the term is over; call again to stand again.
 
         Args:
             on_started: called in a thread of its own when we lead; it may return or work for the whole term. Where it raises, the
                 term ends and the lease is given back.
-            on_lost: called after the fence fell, when the lease could not be kept. Not called after `stop`.
         """
         pulse = heartbeat.pulse(f"election {self._key()}", PATIENCE_SECONDS)
         fence = self._acquire(pulse)
@@ -218,7 +217,6 @@ class LeaderElector:
             self._release()
             return Ending.STOPPED if self._stopping.is_set() else Ending.FAILED
         _log.error(messages.LOST_LEADER_ELECTION_LEASE, lease=self._key(), identity=self.identity, holder=self.holder)
-        on_lost()
         return Ending.LOST
 
     def stop(self, *, release: bool = True) -> None:
@@ -354,14 +352,12 @@ class LeaderElector:
             lease = self._read()
             self.holder = lease.spec.holder_identity or ""
             self._lease = lease
-            return self.holder == self.identity and self._renew_read(lease)
+            if self.holder != self.identity:
+                return False
+            self._lease = self._patch({"renewTime": self._now()}, self._annotations, lease.metadata.resource_version)
         except NotFound:
             self.holder = ""
             return False  # whoever deleted it may have made another the leader
-        return True
-
-    def _renew_read(self, lease: Lease) -> bool:
-        self._lease = self._patch({"renewTime": self._now()}, self._annotations, lease.metadata.resource_version)
         return True
 
     def _release(self) -> None:

@@ -3,7 +3,7 @@
 from provisioner.apis.conversion.ownership import KARPENTER_LEASE, KarpenterLeases
 from provisioner.kube import messages
 from provisioner.kube.client import Client
-from provisioner.kube.errors import Forbidden, NotFound
+from provisioner.kube.errors import Forbidden
 from provisioner.kube.resources import LEASES
 from provisioner.support.clock import Clock
 
@@ -32,12 +32,10 @@ class OtherKarpenter:
         found, forbidden = [], None
         for namespace in self._leases.namespaces:
             try:
-                found.append(self._client.get(LEASES, KARPENTER_LEASE, namespace))
-            except NotFound:
-                continue
+                found.append(self._client.find(LEASES, KARPENTER_LEASE, namespace))
             except Forbidden as error:
                 forbidden = error
-        where = self._leases.beside(found, self._clock.monotonic())
+        where = self._leases.beside(filter(None, found), self._clock.monotonic())
         if not where and forbidden is not None:
             raise forbidden
         return messages.karpenter_runs(where) if where else ""

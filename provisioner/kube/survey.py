@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
-
 from provisioner.apis.meta import key_of
 from provisioner.kube import messages
-from provisioner.kube.client import Client, read_page
+from provisioner.kube.client import PAGE_SIZE, Client
 from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import Resource, identity_in
 from provisioner.values import jsontext
 
 T = TypeVar("T")
 
-PAGE_SIZE: Final = 500
 READ_TIMEOUT_SECONDS: Final = 10.0
 TRIES: Final = 2
 _WAIT_SECONDS: Final = 60.0
@@ -100,29 +97,14 @@ def surveyed(
     page: int = PAGE_SIZE,
 ) -> Iterator[T | Unreadable]:
     """As `survey`, one after the other as the pages arrive: for who may stop in the middle. One page is in memory at a time."""
-    for item in _items(client, resource, namespace, field_selector, page):
+    selectors = {"fieldSelector": field_selector}
+    for item in client.items(resource, namespace, selectors, page, read_timeout=READ_TIMEOUT_SECONDS, tries=TRIES):
         try:
             yield jsontext.decode_trimmed(decode, item)[0]
         except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
             known = identity_in(item)
             why = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
             yield Unreadable(known.name, known.namespace, known.uid, bytes(item), why)
-
-
-def _items(
-    client: Client, resource: Resource[Any], namespace: str, field_selector: str, page: int
-) -> Iterator[msgspec.Raw]:
-    token = ""
-    while True:
-        query = {"fieldSelector": field_selector, "limit": str(page), "continue": token}
-        path = resource.path(namespace)
-        answer = read_page(
-            client.raw("GET", path, query=query, read_timeout=READ_TIMEOUT_SECONDS, tries=TRIES), f"GET {path}"
-        )
-        yield from answer.items or ()
-        token = answer.metadata.continue_
-        if not token:
-            return
 
 
 class Shared(Generic[T]):

@@ -13,6 +13,7 @@ from math import inf
 from typing import Final
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.core import CSINode, DaemonSet, Node, PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -518,8 +519,8 @@ class Cluster:
         with self._lock:
             return self._plans.moved(key, plan)
 
-    def pod_budgets(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
-        """All PodDisruptionBudgets by namespace; the same object until one changes."""
+    def pod_budgets(self) -> PodBudgets:
+        """All PodDisruptionBudgets; the same object until one changes."""
         with self._lock:
             return self._protection.frozen()
 

@@ -1,9 +1,7 @@
 """Which pods must not be evicted now, because of a PodDisruptionBudget or of their own annotation. Not thread-safe."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 
 from provisioner.apis.budget_index import BudgetIndex, PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
@@ -17,8 +15,7 @@ class Protection:
     def __init__(self) -> None:
         self._budgets: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)  # namespace -> name
         self._indexed: dict[str, BudgetIndex] = {}  # namespace -> its budgets, since they changed last
-        self._frozen: Mapping[str, tuple[PodDisruptionBudget, ...]] | None = None
-        self._now: tuple[object, PodBudgets] = None, PodBudgets({})  # those of `frozen`
+        self._frozen: PodBudgets | None = None
 
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> bool:
         """A PodDisruptionBudget was added, changed or removed; whether `holds` may say something else now.
@@ -42,10 +39,10 @@ class Protection:
         self._indexed.pop(namespace, None)
         return True
 
-    def frozen(self) -> Mapping[str, tuple[PodDisruptionBudget, ...]]:
-        """All of them by namespace, each namespace's by name; the same object until one changes. Cost: O(budgets) after a change."""
+    def frozen(self) -> PodBudgets:
+        """All of them; the same object until one changes. Cost: O(budgets) after a change."""
         if self._frozen is None:
-            self._frozen = MappingProxyType(
+            self._frozen = PodBudgets(
                 {
                     namespace: tuple(of_name[name] for name in sorted(of_name))
                     for namespace, of_name in sorted(self._budgets.items())
@@ -56,10 +53,7 @@ class Protection:
 
     def lets_go(self, pod: Pod, now: datetime) -> bool:
         """Whether an eviction of the pod would succeed now."""
-        current = self.frozen()
-        if self._now[0] is not current:
-            self._now = current, PodBudgets(current)
-        return is_evictable(pod, now) and not self._now[1].holding(pod)
+        return is_evictable(pod, now) and not self.frozen().holding(pod)
 
     def holds(self, pod: Pod, now: datetime) -> bool:
         """Whether no eviction of this pod can succeed until somebody changes something, or its annotation's time is over.

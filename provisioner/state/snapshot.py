@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from provisioner.apis import names
-from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, StorageClass
+from provisioner.apis.budget_index import PodBudgets
+from provisioner.apis.core import PersistentVolume, PersistentVolumeClaim, StorageClass
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import LabelSelector, is_true
 from provisioner.apis.pods import Pod, PodShape
@@ -162,7 +163,7 @@ class Snapshot:
         around: volumes, namespaces and selectors.
         avoided: by pod UID, names of the Nodes on which kube-scheduler did not bind it as planned.
         stopped: by key, the classes that are not planned for a while, since kube-scheduler did not follow their plans.
-        pod_budgets: PodDisruptionBudgets by namespace, each namespace's by name; the same object while none changed.
+        pod_budgets: PodDisruptionBudgets; the same object while none changed.
         commands: the disruption commands under way, by the name of the first candidate.
         early: whether some of the pending pods wait a moment later, with nothing but time.
     """
@@ -177,6 +178,6 @@ class Snapshot:
     around: Surroundings = Surroundings()
     avoided: Mapping[str, frozenset[str]] = field(default_factory=dict)
     stopped: Mapping[str, Stop] = field(default_factory=dict)
-    pod_budgets: Mapping[str, tuple[PodDisruptionBudget, ...]] = field(default_factory=dict)
+    pod_budgets: PodBudgets = field(default_factory=PodBudgets)
     commands: tuple[Command, ...] = ()
     early: bool = False

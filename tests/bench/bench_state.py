@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import DaemonSet, Node
 from provisioner.apis.meta import OwnerReference
 from provisioner.apis.pods import Pod
@@ -165,7 +166,9 @@ def test_what_a_look_for_shares_costs(asking: bool) -> None:
 
     api, recorder = FakeApi(clock=clock), TinyServer(World()).recorder
     client = Client(api, clock)
-    repair = ShareRepair(lambda: pods, find, dict, client, recorder, clock, stale=lambda: "", pause=lambda: NOTHING)
+    repair = ShareRepair(
+        lambda: pods, find, PodBudgets, client, recorder, clock, stale=lambda: "", pause=lambda: NOTHING
+    )
     gc.collect()
     gc.freeze()
     said = "all" if asking else "none"

@@ -96,7 +96,6 @@ def _validation() -> None:
 def _pod_budgets_fresh() -> None:
     """PodDisruptionBudgets are not asked, neither for candidates nor in the last look."""
     _set(CommandQueue, "_budgets", lambda *_: (PodBudgets({}), ""))
-    _set(CommandQueue, "_pod_budgets_of", lambda *_: PodBudgets({}))
     _set(PodBudgets, "holding", lambda *_, **__: ())
 
 

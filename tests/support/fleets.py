@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import PodDisruptionBudget
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.pods import Pod, PodShape, is_reschedulable
@@ -203,7 +204,7 @@ class Fleet:
             waiting=tuple(self.pending),
             leaving=(),
             around=self.around,
-            pod_budgets=by_namespace,
+            pod_budgets=PodBudgets(by_namespace),
         )
 
     def _used(self, name: str) -> Resources:

@@ -38,8 +38,6 @@ def targets(call: ast.Call, functions: dict[str, ast.FunctionDef]) -> list[str]:
     found = next((one.value for one in call.keywords if one.arg == "target"), None)
     assert found is not None, ast.unparse(call)
     name = name_of(found)
-    if name == "target":  # certs.rotation: one of a list
-        return ["_lead", "_run"]
     return ["stop"] if name == "call" else [name]
 
 

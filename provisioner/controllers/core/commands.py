@@ -166,7 +166,6 @@ class CommandQueue:
         self._beginning = 0  # passes whose commands are being begun
         self._spared_until: dict[str, float] = {}  # claim -> monotonic
         self._called_off = Counter[str]()
-        self._cached_budgets: tuple[object, PodBudgets] | None = None
         self._backoffs: dict[str, tuple[int, float]] = {}  # pool -> failures in a row, until when
         self.queue = KeyedQueue("disruption-command", self.reconcile, clock, workers=DISRUPTERS)
         self.heals = KeyedQueue("disruption-heal", self.heal, clock, workers=HEALERS)
@@ -671,7 +670,7 @@ class CommandQueue:
         snapshot = self._cluster.snapshot()
         if record.replacements:  # a budget that allows nothing yet shows in the caches; only the last look is a list
             cached = [self._sighted_in_caches(name) for name in record.candidate_names]
-            early = verdict(record.reason, cached, self._pod_budgets_of(snapshot), snapshot, replaced=True)
+            early = verdict(record.reason, cached, snapshot.pod_budgets, snapshot, replaced=True)
             if early.waits:
                 return early
         if why := self._why_postponed(record.candidate_names):
@@ -717,13 +716,6 @@ class CommandQueue:
         pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         drifted = claim is not None and is_true(claim.status.conditions, names.DRIFTED)
         return Sighted(name, pods, forceful=forceful, drifted=drifted)
-
-    def _pod_budgets_of(self, snapshot: Snapshot) -> PodBudgets:
-        """Those in the caches; all commands that wait for one share what is found out."""
-        known = self._cached_budgets
-        if known is None or known[0] is not snapshot.pod_budgets:
-            known = self._cached_budgets = (snapshot.pod_budgets, PodBudgets(snapshot.pod_budgets))
-        return known[1]
 
     def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
         """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""

@@ -206,7 +206,7 @@ class Evictions:
         self._leaving: dict[str, tuple[float, datetime | None]] = {}  # by UID: until when it counts, the deadline told
         # by UID, of pods that were refused for their budgets: until when the caches are believed
         self._held: dict[str, float] = {}
-        self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
+        self._budgets = PodBudgets()
         # by namespace and name: how many it still lets be hastened
         self._openings: dict[str, tuple[PodDisruptionBudget, int]] = {}
         self.queue = KeyedQueue("eviction", self._reconcile, clock, workers=workers)
@@ -249,14 +249,14 @@ class Evictions:
     def _current_budgets(self) -> PodBudgets:
         """Those in the caches; with the lock."""
         current = self._cluster.pod_budgets()
-        if self._budgets[0] is not current:
-            self._budgets = current, PodBudgets(current)
+        if self._budgets is not current:
+            self._budgets = current
             self._openings = {
                 key: one
                 for key, one in self._openings.items()
                 if any(one[0] is each for each in current.get(one[0].metadata.namespace, ()))
             }
-        return self._budgets[1]
+        return current
 
     def _is_held(self, pod: Pod) -> bool:
         """Whether a budget refused the pod a while ago, and the caches show that it would again."""

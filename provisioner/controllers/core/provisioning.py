@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import TopologySpreadConstraint
 from provisioner.apis.karpenter import NodePool
 from provisioner.apis.pods import Pod
@@ -288,7 +287,7 @@ class Provisioner:
         None where those of `result` are, or none is found. What leaves counts as if it stayed as well, and the answer is judged without that.
         """
         tied = [pod for pod in snapshot.leaving if topology_keys((pod,))]
-        if not tied or PodBudgets(snapshot.pod_budgets).waves(tied) <= 1:
+        if not tied or snapshot.pod_budgets.waves(tied) <= 1:
             return None
         early = _too_early(prepared, result, tied)
         if not early:

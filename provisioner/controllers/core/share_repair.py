@@ -15,7 +15,7 @@ from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.budget_index import PodBudgets
-from provisioner.apis.core import Deployment, Node, ObjectReference, PodDisruptionBudget, ReplicaSet, StatefulSet
+from provisioner.apis.core import Deployment, Node, ObjectReference, ReplicaSet, StatefulSet
 from provisioner.apis.meta import OwnerReference, selector_text
 from provisioner.apis.pods import Pod, is_terminal
 from provisioner.apis.shares import REPAIR_BY_EVICTION, Attempt, SeatedPod, Share, Side, attempt_text, parse
@@ -145,7 +145,7 @@ class ShareRepair:
     Args:
         pods: every pod in the cache.
         node: a Node in the cache, by name.
-        budgets: PodDisruptionBudgets in the cache, by namespace.
+        budgets: PodDisruptionBudgets in the cache.
         client: reads owners and pods, labels and evicts.
         recorder: for events of pods and owners.
         clock: measures how long pods stay as they are.
@@ -156,7 +156,7 @@ class ShareRepair:
         self,
         pods: Callable[[], Iterable[Pod]],
         node: Callable[[str], Node | None],
-        budgets: Callable[[], Mapping[str, tuple[PodDisruptionBudget, ...]]],
+        budgets: Callable[[], PodBudgets],
         client: Client,
         recorder: Recorder,
         clock: Clock,
@@ -335,7 +335,7 @@ class ShareRepair:
         return found if found is not None and found.metadata.uid == above.uid else None
 
     def _members(self, owner: str, seated: Iterable[SeatedPod]) -> Iterable[Member]:
-        now, budgets, pause = self._clock.now(), PodBudgets(self._budgets()), self._pause()
+        now, budgets, pause = self._clock.now(), self._budgets(), self._pause()
         for one in seated:
             node = self._node(one.pod.node_name)
             pool = "" if node is None else node.metadata.labels.get(names.NODEPOOL_LABEL, "")

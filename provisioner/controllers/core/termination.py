@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
@@ -110,7 +109,6 @@ class Termination:
         self._told: dict[str, float] = {}  # claim UID -> when its condition was written
         self._listed: dict[str, dict[str, Pod]] = {}  # Node UID -> pods of the list that its drain began with, by UID
         self._blocked = BlockedDrains()
-        self._budgets: tuple[object, PodBudgets] = (None, PodBudgets({}))
 
     def reconcile(self, name: str) -> Result:
         """One look at one Node that is being deleted."""
@@ -244,7 +242,7 @@ class Termination:
             self._evictions.add(due)  # before anything is told: what cannot be written keeps no pod
         if deadline is not None:
             self._evictions.force(drain.force, deadline)
-        held = self._held_by(pods, begun=node.metadata.deletion_timestamp)
+        held = blockers(pods, self._cluster.pod_budgets(), self._clock.now(), node.metadata.deletion_timestamp)
         self._blocked.set(node.metadata.name, claim, held)
         why = sentence(held)
         if claim is not None:
@@ -258,13 +256,6 @@ class Termination:
                 about = reference.kind, reference.uid, *sorted({one.cause for one in held})
                 self._recorder.publish(reference, *message, dedupe=about)
         return True
-
-    def _held_by(self, pods: tuple[Pod, ...], *, begun: datetime | None) -> tuple[Blocker, ...]:
-        current = self._cluster.pod_budgets()
-        known = self._budgets
-        if known[0] is not current:
-            known = self._budgets = current, PodBudgets(current)
-        return blockers(pods, known[1], self._clock.now(), begun)
 
     def _expiring(self, node: Node, claim: NodeClaim | None, deadline: datetime) -> None:
         message = messages.grace_period_expiring(deadline)

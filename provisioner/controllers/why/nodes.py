@@ -9,7 +9,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.command import CommandRecord
 from provisioner.apis.interruption import interruption_of
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -157,7 +156,7 @@ def _judged(instant: Instant, node: NodeView, answer: Callable[..., NodeAnswer])
     view = instant.view(node.key.name)
     snapshot = view.snapshot
     pools = {one.pool.name: one.pool for one in snapshot.pools}
-    found = refusal(node, view, pools, PodBudgets(snapshot.pod_budgets), awaited_nodes(snapshot), eventual=False)
+    found = refusal(node, view, pools, awaited_nodes(snapshot), eventual=False)
     reasons = tuple(_reasons(instant, found))
     pool = pools.get(node.pool)
     static = pool is not None and pool.spec.replicas is not None
@@ -310,12 +309,11 @@ def _waits(instant: Instant, node: NodeView) -> Iterator[Reason]:
         yield Reason(type="Paused", message=paused)
     if _coming(instant, record):
         return
-    budgets = PodBudgets(instant.snapshot.pod_budgets)
     for one in nodes:
         forceful = one.claim is not None and bool(one.claim.spec.termination_grace_period)
         if record.reason == names.REASON_DRIFTED and forceful:
             continue
-        for held in blockers(one.pods, budgets, instant.snapshot.at):
+        for held in blockers(one.pods, instant.snapshot.pod_budgets, instant.snapshot.at):
             if held.cause is not Cause.TERMINATING:
                 yield Reason(type=_title(held.cause), message=str(held))
 
@@ -357,7 +355,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
     conditions = claim.status.conditions if claim is not None else ()
     asked = claim.metadata.deletion_timestamp if claim is not None else None
     begun = _deleted(instant, node) or asked
-    held = blockers(node.pods, PodBudgets(instant.snapshot.pod_budgets), at, begun)
+    held = blockers(node.pods, instant.snapshot.pod_budgets, at, begun)
     return Drain(
         since=asked or begun,
         paused=why_paused(claim, instant.pause, at),
@@ -385,7 +383,7 @@ def _drain(instant: Instant, node: NodeView) -> Drain:
 
 def _without_a_place(instant: Instant, held: frozenset[str]) -> Iterator[Blocker]:
     """What pods lack that wait for a place, as long as PodDisruptionBudgets that hold the drain count them as missing."""
-    budgets = PodBudgets(instant.snapshot.pod_budgets)
+    budgets = instant.snapshot.pod_budgets
     waiting = (pod for pod in instant.snapshot.waiting if held)
     counted = (pod for pod in waiting if not held.isdisjoint(one.metadata.key for one in budgets.of(pod)))
     for pod in itertools.islice(counted, _MOST_WITHOUT_A_PLACE):

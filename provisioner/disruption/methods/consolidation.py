@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.disruption import messages
 from provisioner.disruption.acceptance import Rule
 from provisioner.disruption.candidates import Candidate, Types, candidates
@@ -245,7 +244,7 @@ def held(view: View, key: str) -> str:
     """
     if view.prepared is None:
         return ""
-    found = candidates(view, PodBudgets(view.snapshot.pod_budgets), eventual=False)
+    found = candidates(view, eventual=False)
     one = next((one for one in found.eligible if one.key == key and one.pods), None)
     if one is None:
         return ""

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodeClaim, NodePool
 from provisioner.apis.meta import condition, is_true
 from provisioner.disruption import messages
@@ -44,8 +43,7 @@ def propose(view: View) -> MethodAnswer:
     """
     if view.prepared is None:
         return MethodAnswer()
-    budgets = PodBudgets(view.snapshot.pod_budgets)
-    found = candidates(view, budgets, eventual=True, only=has_drifted)
+    found = candidates(view, eventual=True, only=has_drifted)
     drifted = in_order(one for one in found.eligible if one.pool.spec.replicas is None)
     blocked, quiet = list(found.blocked), found.quiet
     allowance = Allowance(view, names.REASON_DRIFTED)
@@ -68,7 +66,7 @@ def propose(view: View) -> MethodAnswer:
             unreached.add(one.key)
             quiet[one.key] = Verdict(Standing.NOT_REACHED, messages.NOT_REACHED)
             continue
-        simulation = simulation or Simulation(view, view.prepared, budgets, closed)
+        simulation = simulation or Simulation(view, view.prepared, closed)
         if str(one.node.key) in simulation.destinations:
             if why := simulation.expects(one.node):
                 blocked.append(Blocked(one.key, one.node.pool, why))

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Final
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.karpenter import NodePool, requirements_of
 from provisioner.apis.meta import is_true
 from provisioner.cloudprovider.types import InstanceType, by_price, price_of_ways
@@ -38,7 +37,7 @@ def propose(view: View) -> MethodAnswer:
     pools = {one.pool.metadata.name: one.pool for one in view.snapshot.pools if one.pool.spec.replicas is not None}
     if not pools:
         return MethodAnswer()
-    found = candidates(view, PodBudgets(view.snapshot.pod_budgets), eventual=True)
+    found = candidates(view, eventual=True)
     types = Types(view)
     allowance = Allowance(view, names.REASON_DRIFTED)
     awaited = unjudged(view)

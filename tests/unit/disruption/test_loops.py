@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.pods import Pod
 from provisioner.disruption import loops
 from provisioner.disruption.candidates import Obstacle, candidates
@@ -181,7 +180,7 @@ HOLDS = LoopHolds({"web": UNTIL}, {"empty": "web"})
 
 def refused(fleet: Fleet, holds: LoopHolds) -> dict[str, tuple[Obstacle, datetime | None]]:
     view = replace(fleet.view(), loops=holds)
-    found = candidates(view, PodBudgets({}), eventual=True)
+    found = candidates(view, eventual=True)
     return {one.node.key.name: (one.obstacle, one.until) for one in found.refused}
 
 

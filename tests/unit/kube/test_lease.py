@@ -103,7 +103,9 @@ class World:
 
     def run(self) -> "World":
         """One term; `losses` holds whether the fence still stood when the loss was told."""
-        self.ending = self.elector.run(self._on_started, self._on_lost)
+        self.ending = self.elector.run(self._on_started)
+        if self.ending is Ending.LOST:
+            self.losses.append(self.fence().valid)
         return self
 
     def fence(self) -> Fence:
@@ -120,9 +122,6 @@ class World:
     def _on_started(self, fence: Fence) -> None:
         self.fences.append(fence)
         self._started.set()
-
-    def _on_lost(self) -> None:
-        self.losses.append(self.fence().valid)
 
 
 def stop_after(waits: int, also: Callable[["World"], None] = lambda world: None) -> "World":
@@ -325,10 +324,10 @@ def test_a_start_that_fails_ends_the_term_gives_the_lease_back_and_can_be_tried_
             world.elector.stop()
 
     world = World(script)
-    assert world.elector.run(start, lambda: None) is Ending.FAILED
+    assert world.elector.run(start) is Ending.FAILED
     assert fell.is_set()
     assert world.server.holder == ""
-    assert world.elector.run(start, lambda: None) is Ending.STOPPED
+    assert world.elector.run(start) is Ending.STOPPED
     assert started == [True, True]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.kube.client import Client
+from provisioner.kube.client import PAGE_SIZE, Client
 from provisioner.kube.errors import ApiError, DecodeError, Gone
 from provisioner.kube.resources import PODS
-from provisioner.kube.survey import PAGE_SIZE, Shared, survey
+from provisioner.kube.survey import Shared, survey
 from tests.support.eventually import eventually
 from tests.support.kube import FakeAnswer, FakeApi, Sent, ok, page, refusal
 from tests.support.pods import wire_pod

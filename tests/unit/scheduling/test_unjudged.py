@@ -151,17 +151,18 @@ def on_a_node(there: Pod) -> Callable[[], Fleet]:
 
 def test_its_node_is_not_consolidated() -> None:
     fleet = on_a_node(unjudged())()
-    found = candidates(fleet.view(), PodBudgets({}), eventual=False)
+    found = candidates(fleet.view(), eventual=False)
     assert [one.obstacle for one in found.refused] == [Obstacle.POD_UNJUDGED]
     assert "shop/web" not in str(found.refused[0])
     assert "default/web-5d4f8c7b9-00007" in str(found.refused[0])
-    assert not candidates(fleet.view(), PodBudgets({}), eventual=True).refused
+    assert not candidates(fleet.view(), eventual=True).refused
 
 
 def test_a_budget_that_allows_nothing_holds_its_node() -> None:
     fleet = on_a_node(unjudged())()
     fleet.budgets = [budget("pdb", "db", 0)]
-    found = candidates(fleet.view(), PodBudgets({"default": tuple(fleet.budgets)}), eventual=True)
+    found = candidates(fleet.view(), eventual=True)
     assert [one.obstacle for one in found.refused] == [Obstacle.POD_BUDGET]
     fleet = on_a_node(running("w", shape(labels={"app": "web"})))()
-    assert not candidates(fleet.view(), PodBudgets({"default": (budget("pdb", "db", 0),)}), eventual=True).refused
+    fleet.budgets = [budget("pdb", "db", 0)]
+    assert not candidates(fleet.view(), eventual=True).refused

@@ -655,12 +655,6 @@ def test_a_pool_backs_off_when_its_replacements_end_before_their_nodes_come(
     assert stage.commands.pools_backing_off() == ({"general"} if backs_off else set())
 
 
-def test_commands_that_wait_for_a_pod_budget_share_what_is_known_of_it(stage: Stage) -> None:
-    """Hundreds look each second, each at all of its pods."""
-    snapshot = stage.world.cluster.snapshot()
-    assert stage.commands._pod_budgets_of(snapshot) is stage.commands._pod_budgets_of(stage.world.cluster.snapshot())
-
-
 def tries_after(stage: Stage, seconds: float) -> int:
     """How many replacements were created until so much later."""
     stage.world.clock.advance(seconds)

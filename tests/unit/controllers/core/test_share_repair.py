@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.budget_index import PodBudgets
 from provisioner.apis.core import Node, PodDisruptionBudget
 from provisioner.apis.pods import Pod, decode_pod
 from provisioner.apis.shares import Side
@@ -83,7 +84,7 @@ class Stage:
         self.repair = ShareRepair(
             self._cached,
             self._node,
-            lambda: self.budgets,
+            lambda: PodBudgets(self.budgets),
             Client(self.api, self.clock),
             self.recorder,
             self.clock,
