@@ -54,7 +54,7 @@ from provisioner.kube.config import Connection
 from provisioner.kube.errors import AlreadyExists, ApiError, Conflict, Invalid
 from provisioner.kube.lease import Fence, LeaderElector, LostLease, Term
 from provisioner.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, SECRETS, VALIDATINGWEBHOOKS, Resource
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.watch import Reflector
 from provisioner.support import logs
 from provisioner.support.clock import Clock
 from provisioner.support.poller import Poller
@@ -243,16 +243,20 @@ class Rotation:
             retry_period=5,
         )
         chance = random.Random()
+
+        def changed(*_: object) -> None:
+            self._poller.wake()  # and it looks at everything
+
         self._secrets = Reflector(
-            connection, SECRETS, handlers=[_Waker(self._poller)], namespace=settings.namespace,
+            connection, SECRETS, changed=changed, listed=self._poller.wake, namespace=settings.namespace,
             field_selector=f"metadata.name={settings.secret}", clock=clock, rng=chance,
         )  # fmt: skip
         self._configurations = Reflector(
-            connection, MUTATINGWEBHOOKS, handlers=[_Waker(self._poller)],
+            connection, MUTATINGWEBHOOKS, changed=changed, listed=self._poller.wake,
             field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
         )  # fmt: skip
         self._followers = Reflector(
-            connection, VALIDATINGWEBHOOKS, handlers=[_Waker(self._poller)],
+            connection, VALIDATINGWEBHOOKS, changed=changed, listed=self._poller.wake,
             field_selector=f"metadata.name={settings.configuration}", clock=clock, rng=chance,
         )  # fmt: skip
         self._served = _usable(self.path, clock.now())
@@ -552,19 +556,6 @@ class Rotation:
         if self._moved[0] != wanted.fingerprint:
             self._moved = (wanted.fingerprint, now)
         return now - self._moved[1] >= self._settings.overlap
-
-
-class _Waker:
-    """A watch handler that only wakes the loop: the loop looks at everything anyway."""
-
-    def __init__(self, poller: Poller) -> None:
-        self._poller = poller
-
-    def on_event(self, kind: EventKind, old: object, new: object) -> None:  # noqa: ARG002 - the seam has it
-        self._poller.wake()
-
-    def on_sync(self) -> None:
-        self._poller.wake()
 
 
 def _usable(path: Path, now: datetime) -> Material | None:

@@ -114,7 +114,6 @@ class Material:
         return cls(secret.data[CERT_KEY], secret.data[PRIVATE_KEY], secret.data.get(CA_KEY, b""))
 
     def data(self) -> dict[str, bytes]:
-        """The `data` of a Secret."""
         return {CERT_KEY: self.cert_pem, PRIVATE_KEY: self.key_pem, CA_KEY: self.ca_pem}
 
 

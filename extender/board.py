@@ -1,9 +1,9 @@
 """The plan table behind its lock: reflectors feed it, the verbs read it, and it says when it may be out of date."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from extender import messages, metrics
 from extender.facts import Timeline
@@ -11,11 +11,8 @@ from extender.plan import Arrival, ClaimFacts, Member, NodeFacts, PlanTable
 from extender.refusals import Refusals
 from extender.vetoes import Vetoes
 from provisioner.kube.lag import BEHIND_SECONDS
-from provisioner.kube.watch import EventKind
 from provisioner.support import logs
 from provisioner.support.clock import Clock
-
-T = TypeVar("T")
 
 MAX_OUTAGE_SECONDS: Final = 5.0
 MAX_SILENCE_SECONDS: Final = 120.0
@@ -185,17 +182,3 @@ class Board:
     def await_node(self, plan: str) -> None:
         """Wait a moment for the Node of this plan; kube-scheduler's watch may be ahead of ours. `lock` is held."""
         self.lock.wait_for(lambda: self.table.arrival(plan) is not Arrival.LAUNCHED, UNKNOWN_NODE_SECONDS)
-
-
-class Feed(Generic[T]):
-    """A handler for one reflector."""
-
-    def __init__(self, changed: Callable[[T | None, T | None], None]) -> None:
-        self._changed = changed
-
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
-        """Hand a change on."""
-        self._changed(old, new)
-
-    def on_sync(self) -> None:
-        """Nothing: the board asks the reflector whether it is synced."""

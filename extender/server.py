@@ -21,7 +21,7 @@ from certs.serving import ServingContext
 from extender import messages
 from extender.answering import Answerer
 from extender.app import create_app, prompt
-from extender.board import Board, Feed
+from extender.board import Board
 from extender.facts import claim_facts, decode_member, node_facts
 from extender.plan import ClaimFacts, Member, NodeFacts
 from extender.protocol import MAX_BODY_BYTES
@@ -99,11 +99,11 @@ def known(resource: Resource[T], facts: Callable[[T], F]) -> Resource[Known[F]]:
     )
 
 
-def _by_facts(changed: Callable[[F | None, F | None], None]) -> Feed[Known[F]]:
+def _by_facts(changed: Callable[[F | None, F | None], None]) -> Callable[[Known[F] | None, Known[F] | None], None]:
     def told(old: Known[F] | None, new: Known[F] | None) -> None:
         changed(None if old is None else old.facts, None if new is None else new.facts)
 
-    return Feed(told)
+    return told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class ExtenderProgram:
             LEASES,
             namespace=config.namespace,
             field_selector=f"metadata.name={LEASE_NAME}",
-            handlers=[Feed(self.reporter.lease_changed)],
+            changed=self.reporter.lease_changed,
         )
         self._prober = Prober(self._watched, clock)
         self.board.depend_on(self._watched)  # not on the Lease: without a leader planned pods are steered all the same
@@ -237,11 +237,11 @@ class ExtenderProgram:
 def _reflectors(connection: Connection, board: Board) -> tuple[Reflector[Any], ...]:
     at = board.timeline
     return (
-        Reflector(connection, known(NODES, node_facts), handlers=[_by_facts(board.node_changed)]),
+        Reflector(connection, known(NODES, node_facts), changed=_by_facts(board.node_changed)),
         Reflector(
-            connection, known(NODECLAIMS, lambda one: claim_facts(one, at)), handlers=[_by_facts(board.claim_changed)]
+            connection, known(NODECLAIMS, lambda one: claim_facts(one, at)), changed=_by_facts(board.claim_changed)
         ),
-        Reflector(connection, MEMBERS, handlers=[Feed(board.pod_changed)], page=PODS_PAGE),
+        Reflector(connection, MEMBERS, changed=board.pod_changed, page=PODS_PAGE),
     )
 
 

@@ -24,7 +24,7 @@ from provisioner.kube.resources import (
     Resource,
     itself,
 )
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.watch import Reflector
 from provisioner.support.clock import Clock
 from provisioner.values.taints import Taint
 from webhook.shares import SharedPod, ShareLedger, decode_shared
@@ -75,14 +75,14 @@ class ClusterFacts:
         self._clock = clock
         chance = random.Random()
         self._namespaces: Reflector[Namespace] = Reflector(
-            connection, NAMESPACES, handlers=[self._arrivals], clock=clock, rng=chance
+            connection, NAMESPACES, changed=self._arrivals.changed, clock=clock, rng=chance
         )
         self._defaults: Reflector[ConfigMap] = Reflector(
-            connection, CONFIGMAPS, handlers=[], namespace=own_namespace,
+            connection, CONFIGMAPS, namespace=own_namespace,
             field_selector=f"metadata.name={names.DEFAULTS_CONFIGMAP}", clock=clock, rng=chance,
         )  # fmt: skip
         self._leases: Reflector[Lease] = Reflector(
-            connection, LEASES, handlers=[self._heartbeat], namespace=scheduler_lease[0],
+            connection, LEASES, changed=self._heartbeat.changed, listed=self._heartbeat.listed, namespace=scheduler_lease[0],
             field_selector=f"metadata.name={scheduler_lease[1]}", clock=clock, rng=chance,
         )  # fmt: skip
 
@@ -92,16 +92,14 @@ class ClusterFacts:
         self._shared: Reflector[SharedPod] | None = None
         if count_pods:  # only those that were stamped and run or may run
             self._shared = Reflector(
-                connection, _SHARED_PODS, handlers=[self._shares], label_selector=names.ON_DEMAND_SHARE_LABEL,
+                connection, _SHARED_PODS, changed=self._shares.changed, label_selector=names.ON_DEMAND_SHARE_LABEL,
                 field_selector="status.phase!=Succeeded,status.phase!=Failed", clock=clock, rng=chance, page=PODS_PAGE,
             )  # fmt: skip
-        self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, handlers=[], clock=clock, rng=chance)
-        self._overlays: Reflector[NodeOverlay] = Reflector(
-            connection, NODEOVERLAYS, handlers=[], clock=clock, rng=chance
-        )
+        self._pools: Reflector[NodePool] = Reflector(connection, NODEPOOLS, clock=clock, rng=chance)
+        self._overlays: Reflector[NodeOverlay] = Reflector(connection, NODEOVERLAYS, clock=clock, rng=chance)
         self._classes: tuple[Reflector[Any], ...] = (
-            Reflector(connection, EC2NODECLASSES, handlers=[], clock=clock, rng=chance),
-            Reflector(connection, KWOKNODECLASSES, handlers=[], clock=clock, rng=chance),
+            Reflector(connection, EC2NODECLASSES, clock=clock, rng=chance),
+            Reflector(connection, KWOKNODECLASSES, clock=clock, rng=chance),
         )
 
     def _reflectors(self) -> tuple[tuple[str, Reflector[Any]], ...]:
@@ -122,7 +120,6 @@ class ClusterFacts:
             reflector.start()
 
     def stop(self) -> None:
-        """Stop the watches."""
         self._prober.stop()
         for _, reflector in self._reflectors():
             reflector.stop()
@@ -219,8 +216,8 @@ class _Arrivals:
     def __init__(self) -> None:
         self.condition = threading.Condition()
 
-    def on_event(self, kind: EventKind, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002 - the seam has it
-        if kind is EventKind.ADDED:
+    def changed(self, old: Namespace | None, new: Namespace | None) -> None:  # noqa: ARG002 - the seam has it
+        if old is None:
             with self.condition:
                 self.condition.notify_all()
 
@@ -247,9 +244,9 @@ class Heartbeat:
         now = self._clock.monotonic()
         return self._until <= now < self._doubt_until
 
-    def on_event(self, kind: EventKind, old: Lease | None, new: Lease | None) -> None:
+    def changed(self, old: Lease | None, new: Lease | None) -> None:
         """Take in one change of the Lease."""
-        if kind is EventKind.DELETED or new is None or not new.spec.holder_identity:
+        if new is None or not new.spec.holder_identity:
             self._until = self._doubt_until = float("-inf")
             return
         now = self._clock.monotonic()
@@ -262,6 +259,6 @@ class Heartbeat:
         ):
             self._until = now + duration
 
-    def on_sync(self) -> None:
+    def listed(self) -> None:
         """What the first list holds has come as events; from now on a new Lease is one that was just made."""
         self._synced = True

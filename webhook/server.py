@@ -144,7 +144,7 @@ class WebhookProgram:
             Client(connection, clock), connection, clock, config.rotation(), config.cert_dir, config.identity
         )
         self.app: Flask = create_app(
-            Admission(self.facts, clock), Validation(self.facts, clock), Conversion(clock), self.problem
+            Admission(self.facts, clock), Validation(self.facts.surroundings, clock), Conversion(clock), self.problem
         )
         self.prompt: Prompt | None = None  # a review may wait for a namespace
         self._probes: list[health.HealthServer] = []
@@ -154,7 +154,6 @@ class WebhookProgram:
         return "; ".join(filter(None, (self.facts.problem(), self.rotation.problem())))
 
     def start(self, server: HttpServer) -> None:
-        """Start all threads."""
         self.facts.start()
         self.rotation.start()
         if self._images is not None:
@@ -168,7 +167,6 @@ class WebhookProgram:
         )
 
     def stop(self) -> None:
-        """Stop all threads and give up the Leases."""
         for probe in self._probes:
             probe.stop()
         if self._images is not None:

@@ -19,7 +19,6 @@ import msgspec
 from provisioner.apis import names
 from provisioner.apis.shares import Owner, Seat, Share, Side
 from provisioner.kube.resources import Bare
-from provisioner.kube.watch import EventKind
 from provisioner.support.clock import Clock
 
 ADMITTED_SECONDS: Final = 10.0
@@ -62,8 +61,6 @@ class _Places:
 
 
 class _Count(NamedTuple):
-    """What one pod counts as."""
-
     owner: Owner
     side: Side
     place: int
@@ -92,11 +89,7 @@ def decode_shared(data: bytes) -> SharedPod:
     Raises:
         msgspec.MsgspecError: no JSON, or no metadata.
     """
-    return shared(_decode(data))
-
-
-def shared(pod: Bare) -> SharedPod:
-    """What is kept of a pod."""
+    pod = _decode(data)
     metadata = pod.metadata
     review = metadata.annotations.get(names.ON_DEMAND_TICKET, "").rpartition(".")[2]
     return SharedPod(
@@ -110,7 +103,7 @@ def shared(pod: Bare) -> SharedPod:
 
 
 class ShareLedger:
-    """The pods with a share by owner: those that a watch shows (it is the handler of that watch) and those just admitted. Thread-safe.
+    """The pods with a share by owner: those that a watch shows (it tells of each `changed`) and those just admitted. Thread-safe.
 
     Cost: O(1) a review and an event, amortised.
     """
@@ -149,9 +142,8 @@ class ShareLedger:
                 self._add(count)
             return Seat(side, place, share.rank(side, place))
 
-    def on_event(self, kind: EventKind, old: SharedPod | None, new: SharedPod | None) -> None:
+    def changed(self, old: SharedPod | None, new: SharedPod | None) -> None:
         """Take in one change of a pod."""
-        del kind  # what was there and what is there says it all
         with self._lock:
             before, after = (None if pod is None else pod.count for pod in (old, new))
             if before != after:

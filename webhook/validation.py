@@ -5,9 +5,9 @@ known, not understood or too large is admitted, because the controllers check ag
 """
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -76,14 +76,6 @@ class Surroundings:
     overlays: Collection[NodeOverlay] = ()
 
 
-class SurroundingsSource(Protocol):
-    """Where a review gets its surroundings; answers from memory."""
-
-    def surroundings(self) -> Surroundings:
-        """What is known now."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """What a review is answered with.
@@ -145,10 +137,10 @@ def _beside(obj: Any, beside: Surroundings) -> list[Violation]:
 
 
 class Validation:
-    """Answers one AdmissionReview after another; thread-safe."""
+    """Answers one AdmissionReview after another; thread-safe. `surroundings` says from memory what is known now."""
 
-    def __init__(self, source: SurroundingsSource, clock: Clock) -> None:
-        self._source, self._clock = source, clock
+    def __init__(self, surroundings: Callable[[], Surroundings], clock: Clock) -> None:
+        self._surroundings, self._clock = surroundings, clock
         self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
 
     def answer(self, body: bytes) -> bytes:
@@ -193,7 +185,7 @@ class Validation:
 
     def _judged(self, obj: Any, old: Any, resource: str) -> Opinion:
         try:
-            return opinion(obj, old, self._source.surroundings())
+            return opinion(obj, old, self._surroundings())
         except Exception:  # noqa: BLE001 - the thread outlives a pass that fails
             _log.exception(messages.FAILED_TO_VALIDATE_OBJECT, resource=resource, name=obj.metadata.name)
             return Opinion("error")

@@ -4,7 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.buffer import CapacityBuffer
@@ -36,7 +36,7 @@ from provisioner.kube.config import Connection
 from provisioner.kube.lag import Prober
 from provisioner.kube.resources import Identity, Resource
 from provisioner.kube.store import Store
-from provisioner.kube.watch import PAGE_SIZE, EventKind, Reflector, wait_for_sync
+from provisioner.kube.watch import PAGE_SIZE, Reflector, wait_for_sync
 from provisioner.options import Options
 from provisioner.state.checking import CheckedCluster
 from provisioner.state.cluster import Cluster
@@ -61,23 +61,6 @@ PODS_PAGE = 100
 """Pods a request, where they are not streamed: they may have 1.5 MB each."""
 MOST_DRIFTS = 20
 _log = logs.get_logger(__name__)
-
-
-class _Feed(Generic[T]):
-    """Hands every event of one watch to a function, and what cannot be read to another."""
-
-    def __init__(
-        self, on_event: Callable[[T | None, T | None], None], on_bad: Callable[[Identity, Exception], None]
-    ) -> None:
-        self._on_event, self._on_bad = on_event, on_bad
-
-    def bad(self, identity: Identity, error: Exception) -> None:
-        """One object that is left out."""
-        self._on_bad(identity, error)
-
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:  # noqa: ARG002 - the seam has it
-        """One change; `kind` follows from which of the two is there."""
-        self._on_event(old, new)
 
 
 class Caches:
@@ -306,20 +289,21 @@ class Caches:
     ) -> Reflector[T]:
         """A watch whose events go to `take` and then, as a `change`, to everybody who listens; without one to nobody else."""
 
-        def on_event(old: T | None, new: T | None) -> None:
+        def changed(old: T | None, new: T | None) -> None:
             take(old, new)
             if change is not None:
                 told = change(old, new)
                 for listener in self._listeners:
                     listener(told)
 
-        def on_bad(identity: Identity, error: Exception) -> None:
+        def unreadable(identity: Identity, error: Exception) -> None:
             self.unreadable(resource, identity, str(error))
 
         return Reflector(
             self._connection,
             resource,
-            handlers=[_Feed(on_event, on_bad)],
+            changed=changed,
+            unreadable=unreadable,
             clock=self._clock,
             rng=self._chance,
             namespace=namespace,

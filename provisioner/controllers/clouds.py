@@ -24,9 +24,7 @@ _log = logs.get_logger(__name__)
 class Term(Protocol):
     """The controllers that only one cloud has, for as long as this process leads."""
 
-    def start(self) -> None:
-        """Begin to act."""
-        ...
+    def start(self) -> None: ...
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
@@ -41,9 +39,7 @@ class Cloud(Protocol):
     """A provider with everything that belongs to it."""
 
     @property
-    def provider(self) -> CloudProvider:
-        """The provider itself."""
-        ...
+    def provider(self) -> CloudProvider: ...
 
     def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """The pool's instance types with what instances of them have; prices may be old. Never waits."""

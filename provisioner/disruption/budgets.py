@@ -102,7 +102,6 @@ class AllowanceLedger:
         )
 
     def knows(self, pool: str) -> bool:
-        """Whether the pool exists."""
         return pool in self._pools
 
     def refusal(self, those: Iterable[str], reason: str) -> str:

@@ -34,7 +34,6 @@ class Pause:
 
     @property
     def covers_all(self) -> bool:
-        """Whether every NodePool is paused."""
         return self.everything or bool(self.beside)
 
     def why(self, pool: str) -> str:

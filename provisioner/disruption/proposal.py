@@ -54,7 +54,6 @@ class Proposal:
 
     @property
     def pods(self) -> Iterator[Pod]:
-        """Every pod that it moves."""
         for some in (*self.placements.values(), *(new.pods for new in self.replacements)):
             yield from some
 

@@ -53,8 +53,6 @@ _NO_WISHES: Final = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The way of one pod."""
-
     pod: Pod
     home: Bin
     goal: Bin

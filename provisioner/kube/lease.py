@@ -155,7 +155,6 @@ class LeaderElector:
         lease_duration: seconds after which others may take a lease that is not renewed.
         renew_deadline: seconds without a renewal after which this process gives up; less than `lease_duration`.
         retry_period: seconds between two tries.
-        annotations: put on the Lease while we hold it, e.g. the address for reports; taken off when it is given back.
         stopping: set by `stop`; all waiting is done on it.
     """
 
@@ -170,7 +169,6 @@ class LeaderElector:
         lease_duration: float = 15.0,
         renew_deadline: float = 10.0,
         retry_period: float = 2.0,
-        annotations: Mapping[str, str] | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         if not 0 < retry_period < renew_deadline < lease_duration:
@@ -180,8 +178,8 @@ class LeaderElector:
         self._client, self._clock = client, clock
         self.name, self.namespace, self.identity = name, namespace, identity
         self.lease_duration, self.renew_deadline, self.retry_period = lease_duration, renew_deadline, retry_period
-        self._annotations = dict(annotations or {})
-        self._written: Mapping[str, str] = self._annotations  # those of them that are on the Lease while we hold it
+        self._annotations: Mapping[str, str] = {}  # on the Lease while we hold it
+        self._written: Mapping[str, str] = self._annotations  # those of them that are there by now
         self._stopping = stopping or threading.Event()
         self._releases = True
         self._seen: _Seen | None = None
@@ -192,7 +190,7 @@ class LeaderElector:
         return f"<LeaderElector {self.namespace}/{self.name}, {self.identity}, led by {self.holder or 'nobody'}>"
 
     def annotate(self, annotations: Mapping[str, str]) -> None:
-        """Put more on the Lease: with the next renewal where we hold it, else with it."""
+        """Put more on the Lease, e.g. the address for reports: with the next renewal where we hold it, else with it. Taken off when it is given back."""
         self._annotations = {**self._annotations, **annotations}
 
     def run(self, on_started: Callable[[Fence], None]) -> Ending:
@@ -266,16 +264,9 @@ class LeaderElector:
             self._seen = _Seen(lease.spec, self._clock.monotonic())
         if self._time_left() > 0:
             return False
-        now = self._now()
-        changes = {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, math.ceil(self.lease_duration)),
-            "acquireTime": now,
-            "renewTime": now,
-            "leaseTransitions": (lease.spec.lease_transitions or 0) + (holder != self.identity),
-        }
+        spec = self._held((lease.spec.lease_transitions or 0) + (holder != self.identity))
         try:
-            self._lease = self._patch(changes, self._annotations, lease.metadata.resource_version)
+            self._lease = self._patch(spec, self._annotations, lease.metadata.resource_version)
         except Conflict:
             return False  # another was faster
         self.holder = self.identity
@@ -289,18 +280,11 @@ class LeaderElector:
         return self._seen.at + duration - self._clock.monotonic()
 
     def _create(self) -> bool:
-        now = self._now()
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": self.name, "namespace": self.namespace, "annotations": self._annotations},
-            "spec": {
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, math.ceil(self.lease_duration)),
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseTransitions": 0,
-            },
+            "spec": self._held(transitions=0),
         }
         try:
             self._lease = self._make(body)
@@ -308,6 +292,17 @@ class LeaderElector:
             return False
         self.holder = self.identity
         return True
+
+    def _held(self, transitions: int) -> dict[str, object]:
+        """The spec with which we begin to hold it."""
+        now = self._now()
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, math.ceil(self.lease_duration)),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
 
     def _make(self, body: object) -> Lease:
         """Make the Lease; of two that find none the second is refused.

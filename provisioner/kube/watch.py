@@ -12,16 +12,15 @@ no deletions, and everything is listed again when the stream ends.
 """
 
 import contextlib
-import enum
 import logging
 import math
 import random
 import threading
 import urllib.parse
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import urllib3
@@ -52,7 +51,6 @@ from provisioner.support.clock import Clock, SystemClock
 from provisioner.values import jsontext
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 PAGE_SIZE = 500
 READ_TIMEOUT_SECONDS = (
@@ -98,48 +96,11 @@ _LAG = metrics.gauge(
     ("resource",),
 )
 
+_CHANGES: Final = ("ADDED", "MODIFIED", "DELETED")
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 _TRIMMED = f"read without the fields that are nested more than {jsontext.MAX_DEPTH} levels deep"
 
 _log = logs.get_logger(__name__)
-
-
-class EventKind(enum.StrEnum):
-    """What happened to an object."""
-
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-
-
-class Handler(Protocol[T_contra]):
-    """Who wants to know. Called in the reflector's thread, one call at a time, in the order of the server.
-
-    The store holds the new state already when `on_event` is called. What a handler raises is logged and goes no further. A handler that
-    takes long delays all that follow: put work into a queue.
-    """
-
-    def on_event(self, kind: EventKind, old: T_contra | None, new: T_contra | None) -> None:
-        """One change: ADDED has no `old`, DELETED no `new` (its `old` is the last state that we knew)."""
-        ...
-
-
-@runtime_checkable
-class SyncHandler(Protocol):
-    """A handler that also wants to hear of complete lists."""
-
-    def on_sync(self) -> None:
-        """Everything that was there when we asked has been delivered; called after each complete list, the first and later ones."""
-        ...
-
-
-@runtime_checkable
-class BadHandler(Protocol):
-    """A handler that also wants to hear of objects that cannot be decoded (they are skipped)."""
-
-    def bad(self, identity: Identity, error: Exception) -> None:
-        """One object could not be read; the state known before, if any, stays in the store. Parts of the identity may be ""."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +143,14 @@ _MAX_PROBLEM = 300  # characters of an error that are kept
 class Reflector(Generic[T]):
     """Keeps a store equal to what the server has of one kind.
 
+    It tells functions of what it sees, in its thread, one call at a time, in the order of the server; the store holds the new state already. What
+    they raise is logged and goes no further. One that takes long delays all that follow: put work into a queue.
+
     Args:
-        field_selector: e.g. "spec.nodeName=". An object that leaves the selection arrives as DELETED.
+        changed: hears of each change: what is new has no old state, what is deleted no new one (the old one is the last that we knew).
+        listed: hears that everything which was there when we asked has been told; after each complete list, the first and later ones.
+        unreadable: hears of objects that cannot be decoded; the state known before, if any, stays. Parts of the identity may be "".
+        field_selector: e.g. "spec.nodeName=". An object that leaves the selection arrives as one that is deleted.
         label_selector: likewise.
         namespace: "" is all of them.
         read_timeout: seconds without a byte after which the watch is opened anew (nothing is lost by that).
@@ -191,7 +158,7 @@ class Reflector(Generic[T]):
 
     Attributes:
         store: what the server has, as far as we know.
-        synced: set once everything has been delivered for the first time, `on_sync` included.
+        synced: set once everything has been delivered for the first time, `listed` included.
         bad: objects that are there now and were left out, read in part, or refused by a handler, by key ("" is one that has none).
         decode_failures: objects that could not be decoded, counted each time.
         relists: how often everything was asked for, the first time included.
@@ -202,7 +169,9 @@ class Reflector(Generic[T]):
         connection: Api,
         resource: Resource[T],
         *,
-        handlers: Iterable[Handler[T]] = (),
+        changed: Callable[[T | None, T | None], None] | None = None,
+        listed: Callable[[], None] | None = None,
+        unreadable: Callable[[Identity, Exception], None] | None = None,
         field_selector: str = "",
         label_selector: str = "",
         namespace: str = "",
@@ -213,7 +182,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self._connection = connection
         self.resource = resource
-        self._handlers = list(handlers)
+        self._changed, self._told_all, self._unreadable = changed, listed, unreadable
         self._selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
         self._path = resource.path(namespace)
         self._clock = clock if clock is not None else SystemClock()
@@ -424,7 +393,7 @@ class Reflector(Generic[T]):
         while True:
             page = self._page(token, relist)
             for item in page.items or ():
-                self._take(EventKind.ADDED, item, relist)
+                self._take(item, relist)
             version = page.metadata.resourceVersion
             token = page.metadata.continue_
             if not token or self._stopping.is_set():
@@ -465,7 +434,7 @@ class Reflector(Generic[T]):
             )
         else:
             for key in [key for key in self.store.keys() if key not in relist.seen]:  # noqa: SIM118  (no mapping)
-                self._dispatch(EventKind.DELETED, key, self.store.remove(key), None)
+                self._tell(key, self.store.remove(key), None)
             for key in [key for key in self.bad if key not in relist.seen]:
                 del self.bad[key]
         self._watch_list = not self._watch_list_refused
@@ -473,16 +442,14 @@ class Reflector(Generic[T]):
         _RELISTS.labels(str(self.resource)).inc()
         self._recovered()
         _log.debug(messages.LISTED_OBJECTS, resource=str(self.resource), objects=len(self.store), version=version)
-        for handler in self._handlers:
+        if self._told_all is not None:
             try:
-                if isinstance(handler, SyncHandler):
-                    handler.on_sync()
+                self._told_all()
             except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
                 _HANDLER_FAILURES.labels(str(self.resource)).inc()
                 _log.exception(
                     messages.EVENT_HANDLER_FAILED_AT_INITIAL_SYNC,
                     resource=str(self.resource),
-                    handler=type(handler).__name__,
                 )
         self.synced.set()
 
@@ -580,8 +547,8 @@ class Reflector(Generic[T]):
             return False
         ended = False
         match event.type:
-            case "ADDED" | "MODIFIED" | "DELETED":
-                self._take(EventKind(event.type), event.object, relist, trimmed=trimmed)
+            case kind if kind in _CHANGES:
+                self._take(event.object, relist, deleted=kind == "DELETED", trimmed=trimmed)
             case "BOOKMARK":
                 ended = self._bookmark(event.object, relist)
             case "ERROR":
@@ -611,8 +578,8 @@ class Reflector(Generic[T]):
         """A line that is no event: what it was about is read from its bytes; else it is asked for once more, then passed by."""
         identity = identity_in(line, "object")
         kind = jsontext.strings_at(line, [_TYPE]).get(_TYPE, "")
-        if kind in set(EventKind) and self._is_complete(identity):
-            self._skip(EventKind(kind), identity, relist, error)
+        if kind in _CHANGES and self._is_complete(identity):
+            self._skip(identity, relist, error, deleted=kind == "DELETED")
             self._took_in()
             return
         if relist is None and self._garbled_at != self._version:
@@ -625,12 +592,14 @@ class Reflector(Generic[T]):
 
     # Objects
 
-    def _take(self, kind: EventKind, data: msgspec.Raw, relist: "_Relist | None", *, trimmed: bool = False) -> None:
+    def _take(
+        self, data: msgspec.Raw, relist: "_Relist | None", *, deleted: bool = False, trimmed: bool = False
+    ) -> None:
         """One object in; `trimmed`: parts of it are left out already."""
         try:
             obj, cut = jsontext.decode_trimmed(self.resource.decode, data)
         except Exception as error:  # noqa: BLE001 - whatever the decoder raises concerns this object alone
-            self._skip(kind, identity_in(data), relist, error)
+            self._skip(identity_in(data), relist, error, deleted=deleted)
             return
         identity = self.resource.identity(obj)
         key = key_of(identity)
@@ -638,12 +607,12 @@ class Reflector(Generic[T]):
             self._count_bad(identity, _TRIMMED)
         else:
             self.bad.pop(key, None)
-        if kind is EventKind.DELETED:
+        if deleted:
             old = self.store.remove(key)
             if relist is not None:
                 relist.seen.discard(key)
             if old is not None:  # one that we never told of needs no farewell
-                self._dispatch(kind, key, old, None)
+                self._tell(key, old, None)
             self.bad.pop(key, None)
         else:
             if relist is not None:
@@ -656,28 +625,28 @@ class Reflector(Generic[T]):
         known = self.store.get(key)
         if known is None:
             self.store.put(key, obj)
-            self._dispatch(EventKind.ADDED, key, None, obj)
+            self._tell(key, None, obj)
             return
         before, after = self.resource.identity(known), self.resource.identity(obj)
         if before.resource_version == after.resource_version and before.uid == after.uid:
             return
         if before.uid != after.uid:  # deleted and made anew while we did not look: two events, not one
             self.store.remove(key)
-            self._dispatch(EventKind.DELETED, key, known, None)
+            self._tell(key, known, None)
             self.store.put(key, obj)
-            self._dispatch(EventKind.ADDED, key, None, obj)
+            self._tell(key, None, obj)
             return
         self.store.put(key, obj)
-        self._dispatch(EventKind.MODIFIED, key, known, obj)
+        self._tell(key, known, obj)
 
-    def _skip(self, kind: EventKind, identity: PartialIdentity, relist: "_Relist | None", error: Exception) -> None:
+    def _skip(self, identity: PartialIdentity, relist: "_Relist | None", error: Exception, *, deleted: bool) -> None:
         """Go on past an object that cannot be decoded; what was known of it before stays, unless it is gone."""
         key = key_of(identity)
         known = self.store.get(key)
         gone = known is not None and identity.uid not in ("", self.resource.identity(known).uid)
-        if known is not None and (kind is EventKind.DELETED or gone):
+        if known is not None and (deleted or gone):
             self.store.remove(key)
-            self._dispatch(EventKind.DELETED, key, known, None)
+            self._tell(key, known, None)
         if not self._is_complete(identity):
             self._lose_sight(relist)
         if relist is not None and identity.name:
@@ -685,34 +654,32 @@ class Reflector(Generic[T]):
         if relist is None and identity.resource_version:
             self._version = identity.resource_version
         self._count_bad(identity, error)
-        if kind is EventKind.DELETED:
+        if deleted:
             self.bad.pop(key, None)
-            return
-        for handler in self._handlers:
-            if isinstance(handler, BadHandler):
-                try:
-                    handler.bad(identity, error)
-                except Exception:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
-                    _log.exception(
-                        messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key
-                    )
-
-    def _dispatch(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
+        elif self._unreadable is not None:
             try:
-                handler.on_event(kind, old, new)
-            except Exception as error:  # noqa: BLE001 - one bad object, or one handler that fails, stops no watch
-                if new is not None:
-                    problem = f"{type(error).__name__}: {error}"
-                    self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
-                _HANDLER_FAILURES.labels(str(self.resource)).inc()
+                self._unreadable(identity, error)
+            except Exception:  # noqa: BLE001 - one bad object, or a handler that fails, stops no watch
                 _log.exception(
-                    messages.EVENT_HANDLER_FAILED,
-                    resource=str(self.resource),
-                    object=key,
-                    event=kind.value,
-                    handler=type(handler).__name__,
+                    messages.EVENT_HANDLER_FAILED_FOR_UNREADABLE_OBJECT, resource=str(self.resource), object=key
                 )
+
+    def _tell(self, key: str, old: T | None, new: T | None) -> None:
+        if self._changed is None:
+            return
+        try:
+            self._changed(old, new)
+        except Exception as error:  # noqa: BLE001 - one bad object, or a handler that fails, stops no watch
+            if new is not None:
+                problem = f"{type(error).__name__}: {error}"
+                self.bad[key] = BadObject(self.resource.identity(new), problem[:_MAX_PROBLEM], left_out=False)
+            _HANDLER_FAILURES.labels(str(self.resource)).inc()
+            _log.exception(
+                messages.EVENT_HANDLER_FAILED,
+                resource=str(self.resource),
+                object=key,
+                event="DELETED" if new is None else "ADDED" if old is None else "MODIFIED",
+            )
 
     def _is_complete(self, identity: PartialIdentity) -> bool:
         """Whether it is known which object this is, and where to go on after it."""

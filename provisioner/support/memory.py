@@ -68,7 +68,6 @@ class MemoryGuard:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a limit."""
         return self._limit > 0
 
     def look(self) -> bool:

@@ -139,7 +139,7 @@ def dead(tmp_path: Path) -> Iterator[Dead]:
             cluster.stop("webhook")
             connection = connect(str(cluster.kubeconfig), user_agent="dovetail-test")
             for resource in KINDS:
-                watches[resource.kind] = Reflector(connection, resource, handlers=[], clock=SystemClock())
+                watches[resource.kind] = Reflector(connection, resource, clock=SystemClock())
                 watches[resource.kind].start()
             yield Dead(stage, aws, watches)
     finally:

@@ -417,7 +417,7 @@ def service(
 def test_the_rights_of_the_component_suffice_and_secrets_are_read_only_where_somebody_allows_it(
     plane: DevCluster, hook: Hook, service: ImageService, public: RealRegistry, private: RealRegistry
 ) -> None:
-    eventually(lambda: service.may_gate("default"), "it may let pods go")
+    eventually(lambda: service.marked.may_gate("default"), "it may let pods go")
     public.index("web/rights", "1", ARM64)
     private.index("web/rights", "1", ARM64)
     namespace = hook.namespace()

@@ -11,7 +11,7 @@ from provisioner.devcluster.cluster import DevCluster
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.lease import Fence, LeaderElector
+from provisioner.kube.lease import Ending, Fence, LeaderElector
 from provisioner.support.clock import SystemClock
 from tests.support.kube_proxy import proxy_to
 
@@ -33,22 +33,23 @@ class Replica:
             lease_duration=3,
             renew_deadline=2,
             retry_period=0.25,
-            annotations={"dovetail.dev/reports": f"{name}:8444"},
         )
+        self.elector.annotate({"dovetail.dev/reports": f"{name}:8444"})
         self.fence: Fence | None = None
         self.leading = threading.Event()
         self.lost = threading.Event()
         self.lost_while_valid = False
-        self._thread = threading.Thread(target=self.elector.run, args=(self._started, self._lost), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _started(self, fence: Fence) -> None:
         self.fence = fence
         self.leading.set()
 
-    def _lost(self) -> None:
-        self.lost_while_valid = self.valid
-        self.lost.set()
+    def _run(self) -> None:
+        if self.elector.run(self._started) is Ending.LOST:
+            self.lost_while_valid = self.valid
+            self.lost.set()
 
     @property
     def valid(self) -> bool:

@@ -73,7 +73,13 @@ def client_of(cluster: DevCluster) -> Client:
 def reflect(connection: Connection, read_timeout: float = 90.0) -> tuple[Reflector[ConfigMap], Mirror]:
     mirror = Mirror()
     reflector = Reflector(
-        connection, MAPS, handlers=[mirror], namespace=NAMESPACE, rng=random.Random(1), read_timeout=read_timeout
+        connection,
+        MAPS,
+        changed=mirror.changed,
+        listed=mirror.listed,
+        namespace=NAMESPACE,
+        rng=random.Random(1),
+        read_timeout=read_timeout,
     )
     reflector.start()
     assert reflector.synced.wait(20), reflector
@@ -136,7 +142,7 @@ def test_a_cut_connection_loses_nothing_and_lists_nothing_again(
         proxy.reopen()
         agree(kube, mirror, reflector)
     reflector.stop()
-    kinds = [(kind.value, name) for _, kind, name in mirror.heard]
+    kinds = [(kind, name) for _, kind, name in mirror.heard]
     assert kinds.count(("MODIFIED", "changed")) == 6, "every single change is told, also those made while we were away"
     assert ("DELETED", "short-lived") in kinds
     assert reflector.relists == 1
@@ -207,7 +213,7 @@ def test_a_compacted_history_is_listed_again_with_the_exact_difference(
     agree(kube, mirror, reflector)
     reflector.stop()
     assert reflector.relists == 2
-    assert sorted((kind.value, name) for _, kind, name in mirror.heard[told:]) == [
+    assert sorted((kind, name) for _, kind, name in mirror.heard[told:]) == [
         ("ADDED", "new"),
         ("ADDED", "renewed"),
         ("DELETED", "deleted"),
@@ -224,7 +230,9 @@ from provisioner.kube.watch import Reflector
 from tests.support.kube_mirror import Mirror
 
 mirror = Mirror()
-reflector = Reflector(connect(sys.argv[1]), resources.CONFIGMAPS, handlers=[mirror], namespace=sys.argv[2])
+reflector = Reflector(
+    connect(sys.argv[1]), resources.CONFIGMAPS, changed=mirror.changed, listed=mirror.listed, namespace=sys.argv[2]
+)
 reflector.start()
 for _ in sys.stdin:
     pss = next(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Pss:"))

@@ -158,7 +158,7 @@ def webhook(**given: Any) -> Posted:
     clock = FakeClock()
     parts = {
         "admission": Admission(_Everywhere(clock), clock),
-        "validation": Validation(_Beside(), clock),
+        "validation": Validation(_Beside().surroundings, clock),
         "conversion": Conversion(clock),
         **given,
     }
@@ -371,7 +371,7 @@ VALIDATED = {
 
 
 def test_every_object_is_admitted_or_denied_with_a_reason(bodies: Callable[[str], Iterator[random.Random]]) -> None:
-    validation = Validation(_Beside(), FakeClock())
+    validation = Validation(_Beside().surroundings, FakeClock())
     posted = webhook(validation=validation)
     seeds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in VALIDATED}
     for one in (CLASS, *(case.document for case in CASES.values())):

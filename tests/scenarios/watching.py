@@ -4,21 +4,22 @@ import json
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from provisioner.apis import names
 from provisioner.apis.core import Event, Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import is_true
 from provisioner.apis.pods import Pod
+from provisioner.cli.harness.observing import as_deletions
 from provisioner.kube.config import Api
 from provisioner.kube.resources import EVENTS, NODECLAIMS, NODES, PODS, Identity
 from provisioner.kube.store import Store
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.watch import Reflector
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")
@@ -41,20 +42,8 @@ class Guard:
     fewest: int
 
 
-class _Handler(Generic[T]):
-    def __init__(self, act: Callable[[T, bool], None]) -> None:
-        self._act = act
-
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:
-        one = new if new is not None else old
-        if one is not None:
-            self._act(one, kind is EventKind.DELETED)
-
-    def on_sync(self) -> None:
-        pass
-
-    def bad(self, identity: Identity, error: Exception) -> None:
-        raise AssertionError(f"{identity.name} cannot be read: {error}")
+def _fail(identity: Identity, error: Exception) -> None:
+    raise AssertionError(f"{identity.name} cannot be read: {error}")
 
 
 class Watching:
@@ -67,9 +56,15 @@ class Watching:
         self._steps: defaultdict[str, list[tuple[int, str, str, bool]]] = defaultdict(list)
         self._left: dict[str, float] = {}
         self._clock = clock
-        self._pods = Reflector(connection, PODS, handlers=[_Handler(self._on_pod)], clock=clock, rng=rng)
-        self._nodes = Reflector(connection, NODES, handlers=[_Handler(self._on_node)], clock=clock, rng=rng)
-        self._claims = Reflector(connection, NODECLAIMS, handlers=[_Handler(self._on_claim)], clock=clock, rng=rng)
+        self._pods = Reflector(
+            connection, PODS, changed=as_deletions(self._on_pod), unreadable=_fail, clock=clock, rng=rng
+        )
+        self._nodes = Reflector(
+            connection, NODES, changed=as_deletions(self._on_node), unreadable=_fail, clock=clock, rng=rng
+        )
+        self._claims = Reflector(
+            connection, NODECLAIMS, changed=as_deletions(self._on_claim), unreadable=_fail, clock=clock, rng=rng
+        )
         self._events = Reflector(connection, EVENTS, clock=clock, rng=rng)
         self._all: tuple[Reflector[Any], ...] = (self._pods, self._nodes, self._claims, self._events)
 

@@ -18,7 +18,7 @@ from provisioner.cloudprovider.aws.access.permissions import PERMISSIONS
 from provisioner.cloudprovider.aws.nodeclass.profiles import Naming
 from provisioner.kube.config import connect
 from provisioner.kube.resources import EC2NODECLASSES, EVENTS, NODECLAIMS, NODEPOOLS
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.watch import Reflector
 from provisioner.support.clock import SystemClock
 from tests.support.awscluster import CLUSTER, PROVISIONER, AwsCluster, node_class, pool
 from tests.support.ec2 import Fault
@@ -396,8 +396,8 @@ class Life:
         clock = SystemClock()
         connection = connect(str(self._aws.cluster.kubeconfig), user_agent="dovetail-test-watch")
         reflectors: tuple[Reflector[Any], ...] = (
-            Reflector(connection, EC2NODECLASSES, handlers=[Noting("class", self.seen)], clock=clock),
-            Reflector(connection, NODECLAIMS, handlers=[Noting("claim", self.seen)], clock=clock),
+            Reflector(connection, EC2NODECLASSES, changed=Noting("class", self.seen).changed, clock=clock),
+            Reflector(connection, NODECLAIMS, changed=Noting("claim", self.seen).changed, clock=clock),
         )
         for one in reflectors:
             one.start()
@@ -415,16 +415,13 @@ class Noting:
     def __init__(self, kind: str, seen: Seen) -> None:
         self._kind, self._seen = kind, seen
 
-    def on_event(self, kind: EventKind, old: Conditioned | None, new: Conditioned | None) -> None:
+    def changed(self, old: Conditioned | None, new: Conditioned | None) -> None:
         """One version."""
         if new is not None:
             self._seen.conditions |= {
                 (self._kind, new.metadata.name, one.type, one.status, one.reason, one.message)
                 for one in new.status.conditions
             }
-
-    def on_sync(self) -> None:
-        """Nothing: every version counts alike."""
 
 
 def _has_told_all(node_class: EC2NodeClass) -> bool:

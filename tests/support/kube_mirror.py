@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 
 from provisioner.apis.core import ConfigMap
-from provisioner.kube.watch import EventKind
 
 
 class Mirror:
@@ -13,15 +12,16 @@ class Mirror:
 
     def __init__(self) -> None:
         self.objects: dict[str, ConfigMap] = {}
-        self.heard: list[tuple[float, EventKind, str]] = []
+        self.heard: list[tuple[float, str, str]] = []
         self.faults: list[str] = []
         self.syncs = 0
         self._changed = threading.Condition()
 
-    def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+    def changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         obj = new if new is not None else old
         assert obj is not None
         name = obj.metadata.name
+        kind = "ADDED" if old is None else "DELETED" if new is None else "MODIFIED"
         with self._changed:
             self.heard.append((time.monotonic(), kind, name))
             known = self.objects.get(name)
@@ -35,7 +35,7 @@ class Mirror:
                 self.objects[name] = new
             self._changed.notify_all()
 
-    def on_sync(self) -> None:
+    def listed(self) -> None:
         with self._changed:
             self.syncs += 1
             self._changed.notify_all()

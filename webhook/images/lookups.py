@@ -199,7 +199,6 @@ class Lookups:
         self._told = told
 
     def start(self) -> None:
-        """Start the threads."""
         _WAITING.set_function(self.waiting)
         self._threads = [
             threading.Thread(target=self._run, name=f"images-{number}", daemon=True) for number in range(THREADS)

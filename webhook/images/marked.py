@@ -19,8 +19,8 @@ from provisioner.kube.client import Client
 from provisioner.kube.config import Api
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from provisioner.kube.events import Recorder
-from provisioner.kube.resources import PODS, PartialIdentity, Resource, itself
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.resources import PODS, PartialIdentity, Resource, identity_in, itself
+from provisioner.kube.watch import Reflector
 from provisioner.support import logs
 from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
@@ -54,10 +54,6 @@ _QUICK_SECONDS: Final = 5.0
 _log = logs.get_logger(__name__)
 
 
-class _Marked(msgspec.Struct, frozen=True):
-    metadata: PartialIdentity = PartialIdentity()
-
-
 class _Status(msgspec.Struct, frozen=True):
     allowed: bool = False
 
@@ -66,10 +62,9 @@ class _AccessReview(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-_decode = msgspec.json.Decoder(_Marked).decode
 _decode_review = jsontext.decoder(_AccessReview)
 _MARKED_PODS: Final[Resource[PartialIdentity]] = Resource(
-    "", "v1", "pods", "Pod", namespaced=True, decode=lambda data: _decode(data).metadata, identity=itself
+    "", "v1", "pods", "Pod", namespaced=True, decode=identity_in, identity=itself
 )
 
 
@@ -99,7 +94,7 @@ class MarkedPods:
         self._watch: Reflector[PartialIdentity] = Reflector(
             connection,
             _MARKED_PODS,
-            handlers=[self],
+            changed=self.changed,
             label_selector=names.IMAGE_ARCH_PENDING,
             clock=clock,
             page=PODS_PAGE,
@@ -108,13 +103,11 @@ class MarkedPods:
         lookups.listen(self._found)
 
     def start(self) -> None:
-        """Start to watch and to write."""
         self._watch.start()
         self.queue.start()
         self.queue.add(_RIGHTS)
 
     def stop(self) -> None:
-        """Stop both."""
         self._watch.stop()
         self.queue.stop(timeout=2.0)
 
@@ -125,19 +118,19 @@ class MarkedPods:
 
     # ------------------------------------------------------------------ what happens
 
-    def on_event(self, kind: EventKind, old: PartialIdentity | None, new: PartialIdentity | None) -> None:
+    def changed(self, old: PartialIdentity | None, new: PartialIdentity | None) -> None:
         """A marked pod is there, has changed, or is marked no longer."""
         one = new or old
         if one is None:
             return
         key = f"{one.namespace}/{one.name}"
         with self._lock:
-            if kind is EventKind.DELETED or (old is not None and new is not None and old.uid != new.uid):
+            if new is None:
                 self._since.pop(key, None)
                 self._refused.pop(key, None)
-            if new is not None:
+            else:
                 self._since.setdefault(key, self._clock.monotonic())
-        if kind is EventKind.ADDED:
+        if old is None:
             self._look_at([key])
 
     def _found(self, key: Key) -> None:
@@ -170,10 +163,8 @@ class MarkedPods:
         path = PODS.path(namespace, name)
         try:
             raw = self._client.raw("GET", path, read_timeout=_QUICK_SECONDS, tries=2)
-            pod, marked = decode_pod(raw), jsontext.decode_trimmed(_decode, raw)[0].metadata
-        except NotFound:
-            return DONE
-        except (ReviewError, msgspec.DecodeError):
+            pod, marked = decode_pod(raw), identity_in(raw)
+        except (NotFound, ReviewError):
             return DONE
         facts = self._facts_of(namespace)
         if facts is None:

@@ -89,26 +89,21 @@ class ImageService:
             self._proofs.of,
             clock,
         )
-        self._marked = MarkedPods(connection, client, facts_of, self._lookups, self._recorder, clock)
+        self.marked = MarkedPods(connection, client, facts_of, self._lookups, self._recorder, clock)
 
     def images(self, asked: ImagesAsked, *, keep: bool) -> Images:
         """What is known of the images of a pod; never waits."""
         known = self._lookups.images(asked, keep=keep)
-        return Images(known.found, known.pending, may_gate=keep and self.may_gate(asked.namespace))
-
-    def may_gate(self, namespace: str) -> bool:
-        """Whether pods of a namespace can be held, because they would be let go."""
-        return self._marked.may_gate(namespace)
+        return Images(known.found, known.pending, may_gate=keep and self.marked.may_gate(asked.namespace))
 
     def start(self) -> None:
         """Start all threads; after a fork, never before."""
         self._lookups.start()
         self._proofs.start()
-        self._marked.start()
+        self.marked.start()
 
     def stop(self) -> None:
-        """Stop all threads."""
-        self._marked.stop()
+        self.marked.stop()
         self._proofs.stop()
         self._lookups.stop()
         self._recorder.stop()

@@ -110,7 +110,6 @@ class Trust:
     accounts: frozenset[str] = field(default_factory=frozenset)
 
     def asks(self, registry: Host) -> bool:
-        """Whether a registry may be asked at all."""
         return self.region_of(registry) is not None or any(one.registry.matches(registry) for one in self.registries)
 
     def region_of(self, registry: Host) -> str | None:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
@@ -10,26 +10,22 @@ from provisioner.apis.pods import Pod
 from provisioner.cli.harness.scoreboard import PriceOf, Scoreboard
 from provisioner.cli.harness.turnover import Turnover
 from provisioner.kube.config import Connection
-from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Identity
-from provisioner.kube.watch import EventKind, Reflector
+from provisioner.kube.resources import NODECLAIMS, NODES, PODS, Identity, Resource
+from provisioner.kube.watch import Reflector
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")
 
 
-class _Handler(Generic[T]):
-    """Passes one kind's events on as (object, deleted)."""
+def as_deletions(act: Callable[[T, bool], None]) -> Callable[[T | None, T | None], None]:
+    """What a watch tells, as the object and whether it is deleted."""
 
-    def __init__(self, act: Callable[[T, bool], None], bad: Callable[[], None]) -> None:
-        self._act, self._bad = act, bad
-
-    def on_event(self, kind: EventKind, old: T | None, new: T | None) -> None:
+    def changed(old: T | None, new: T | None) -> None:
         item = new if new is not None else old
         if item is not None:
-            self._act(item, kind is EventKind.DELETED)
+            act(item, new is None)
 
-    def bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
-        self._bad()
+    return changed
 
 
 class Observer(Scoreboard):
@@ -44,10 +40,14 @@ class Observer(Scoreboard):
         self._clock = clock
         self.turnover = Turnover()
         rng = random.Random(0)
-        self._reflectors: tuple[Reflector[Any], ...] = (
-            Reflector(connection, PODS, handlers=[_Handler(self._on_pod, self._on_bad)], clock=clock, rng=rng),
-            Reflector(connection, NODES, handlers=[_Handler(self._on_node, self._on_bad)], clock=clock, rng=rng),
-            Reflector(connection, NODECLAIMS, handlers=[_Handler(self._on_claim, self._on_bad)], clock=clock, rng=rng),
+        watched: tuple[tuple[Resource[Any], Callable[[Any, Any], None]], ...] = (
+            (PODS, as_deletions(self._on_pod)),
+            (NODES, as_deletions(self._on_node)),
+            (NODECLAIMS, as_deletions(self._on_claim)),
+        )
+        self._reflectors = tuple(
+            Reflector(connection, resource, changed=changed, unreadable=self._on_bad, clock=clock, rng=rng)
+            for resource, changed in watched
         )
 
     def start(self, seconds: float = 30.0) -> None:
@@ -79,5 +79,5 @@ class Observer(Scoreboard):
     def _on_claim(self, claim: NodeClaim, deleted: bool) -> None:
         self.claim(claim, self._clock.monotonic(), deleted=deleted)
 
-    def _on_bad(self) -> None:
+    def _on_bad(self, identity: Identity, error: Exception) -> None:  # noqa: ARG002 - the seam has it
         self.undecodable += 1

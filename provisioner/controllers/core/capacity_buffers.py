@@ -70,7 +70,6 @@ class CapacityBuffers:
         self.queue = KeyedQueue("capacitybuffer", self.reconcile, clock)
 
     def start(self) -> None:
-        """Begin with every buffer."""
         if self._store is not None:
             self.queue.start()
             self.queue.add_all(one.metadata.key for one in self._store.list())

@@ -27,7 +27,6 @@ class LoopDetector:
         self._loops = Loops()
 
     def saw(self, claim: NodeClaim) -> None:
-        """A NodeClaim is there."""
         with self._lock:
             self._loops.saw(claim, self._clock.now())
 

@@ -38,7 +38,6 @@ class OverlayStatus:
         self.queue = KeyedQueue("nodeoverlay", self.reconcile, clock)
 
     def start(self) -> None:
-        """Begin with every overlay."""
         if self._store is not None:
             self.queue.start()
             self._look_at_all(0.0)

@@ -99,7 +99,6 @@ class PlannerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None where there is none."""
         process = self._process
         return None if process is None else process.pid
 

@@ -425,7 +425,6 @@ def _name(group: _Group) -> str:
 
 
 def _deployment_of(found: ReplicaSet | StatefulSet) -> OwnerReference | None:
-    """The Deployment that a ReplicaSet is of."""
     above = None if isinstance(found, StatefulSet) else controller_of(found)
     is_deployment = above is not None and (above.kind, above.api_version.partition("/")[0]) == ("Deployment", "apps")
     return above if is_deployment else None

@@ -20,6 +20,7 @@ from provisioner.controllers.why import messages
 from provisioner.controllers.why.limits import Quota
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")
@@ -121,8 +122,7 @@ class _Remembered(Generic[T]):
         with self._lock:
             self._known[key] = self.clock.monotonic() + self.seconds, value
             self._known.move_to_end(key)
-            while len(self._known) > MOST_REMEMBERED:
-                self._known.popitem(last=False)
+            forget_oldest(self._known, MOST_REMEMBERED)
         return value
 
     def __len__(self) -> int:

@@ -33,9 +33,7 @@ class Types(Protocol):
         """Those of one pool; none where they are not known."""
         ...
 
-    def manages(self, pool: NodePool) -> bool:
-        """Whether they are known."""
-        ...
+    def manages(self, pool: NodePool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +62,16 @@ class Instant(Protocol):
     """One instant of a cluster, ready for questions."""
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The instant itself."""
-        ...
+    def snapshot(self) -> Snapshot: ...
 
     @property
-    def types(self) -> Types:
-        """Of its NodePools."""
-        ...
+    def types(self) -> Types: ...
 
     @property
-    def prepared(self) -> Prepared:
-        """Its world."""
-        ...
+    def prepared(self) -> Prepared: ...
 
     @property
-    def pause(self) -> Pause:
-        """What is paused."""
-        ...
+    def pause(self) -> Pause: ...
 
     @property
     def memory(self) -> Memory:
@@ -111,13 +101,9 @@ class Instant(Protocol):
         """What is to be done about broken nodes; nothing where that is not known."""
         ...
 
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        """One pod; None where it is not there."""
-        ...
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
 
-    def node(self, name: str) -> Node | None:
-        """One Node."""
-        ...
+    def node(self, name: str) -> Node | None: ...
 
     def attached(self, node: str) -> tuple[str, ...]:
         """Names of the volumes that are attached to a Node, sorted; none where that is not known."""

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 
 MOST_KEYS: Final = 1024
@@ -30,10 +31,9 @@ class Quota:
         """Use some where there is any left; seconds until there is, 0 where they were used."""
         with self._lock:
             left = self._refilled(key)
-            if left <= 0:
-                return -left / self._rate + 1.0
-            self._put(key, left - units)
-            return 0.0
+            if left > 0:
+                self._put(key, left - units)
+            return self._until(left)
 
     def charge(self, key: str, units: float) -> None:
         """Use some whether there is any left or not."""
@@ -43,8 +43,10 @@ class Quota:
     def wait(self, key: str = "") -> float:
         """Seconds until there is some left; 0 where there is."""
         with self._lock:
-            left = self._refilled(key)
-            return 0.0 if left > 0 else -left / self._rate + 1.0
+            return self._until(self._refilled(key))
+
+    def _until(self, left: float) -> float:
+        return 0.0 if left > 0 else -left / self._rate + 1.0
 
     def _refilled(self, key: str) -> float:
         known = self._left.get(key)
@@ -56,5 +58,4 @@ class Quota:
     def _put(self, key: str, left: float) -> None:
         self._left[key] = left, self._clock.monotonic()
         self._left.move_to_end(key)
-        while len(self._left) > MOST_KEYS:
-            self._left.popitem(last=False)
+        forget_oldest(self._left, MOST_KEYS)

@@ -20,7 +20,7 @@ from provisioner.controllers.core.drain import counting_deadline, why_paused
 from provisioner.controllers.why import messages
 from provisioner.controllers.why.answers import Blocker, Drain, MethodAnswer, NodeAnswer, Place, Reason, time_text, told
 from provisioner.controllers.why.instant import Instant, NoSuchObjectError
-from provisioner.controllers.why.pods import refused_again, unmet, why_pod
+from provisioner.controllers.why.pods import place_of, refused_again, unmet, why_pod
 from provisioner.disruption import costs
 from provisioner.disruption.blockers import Cause, blockers
 from provisioner.disruption.candidates import Refused, awaited_nodes, refusal
@@ -138,15 +138,7 @@ def _place(instant: Instant, node: NodeView) -> Place:
     kind = node.labels.get(names.INSTANCE_TYPE_LABEL, "")
     types = instant.types.types_of(pool) if pool is not None and instant.types.manages(pool) else ()
     price = costs.price_of(node.labels, next((one for one in types if one.name == kind), None))
-    return Place(
-        node=node.name,
-        node_claim=node.claim.name if node.claim is not None else "",
-        node_pool=node.pool,
-        instance_type=kind,
-        zone=node.labels.get(names.ZONE_LABEL, ""),
-        capacity_type=node.labels.get(names.CAPACITY_TYPE_LABEL, ""),
-        usd_per_hour=price or None,
-    )
+    return replace(place_of(node), usd_per_hour=price or None)
 
 
 # ------------------------------------------------------------------ disruption

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from provisioner.apis import names
 from provisioner.apis.karpenter import NodeClaim, NodePool
@@ -27,6 +29,8 @@ from provisioner.support.clock import SystemClock
 from provisioner.values.requirement import RequirementError
 from provisioner.values.taints import first_untolerated
 
+_Found: TypeAlias = tuple[str, str, Place | None, tuple[Reason, ...]]
+"""(state, summary, place, reasons) of a PodAnswer"""
 _PLANNED_SOON: Final = " It is planned with the next batch after kube-scheduler has marked it as unschedulable."
 _NOBODY_PLANS: Final = (
     " The provisioner has not planned it yet; it plans a pod once kube-scheduler marks it as unschedulable. If this does not "
@@ -44,30 +48,28 @@ def why_pod(instant: Instant, namespace: str, name: str) -> PodAnswer:
     if pod is None:
         raise NoSuchObjectError(messages.no_pod(namespace, name))
     known = _settled(instant, pod) or _not_followed(instant, pod)
-    if known is not None:
-        return known
-    state, summary, place, reasons = _planned_anew(instant, pod)
-    reasons += tuple(
-        Reason(type="RefusedAgain", message=refused_again(one, node))
-        for one, node in instant.memory.refused
-        if one.uid == pod.uid
-    )
-    pools = _pools(instant, pod)
+    state, summary, place, reasons = known or _planned_anew(instant, pod)
+    if known is None:
+        reasons += tuple(
+            Reason(type="RefusedAgain", message=refused_again(one, node))
+            for one, node in instant.memory.refused
+            if one.uid == pod.uid
+        )
     return PodAnswer(
         pod=pod.key,
         at=instant.snapshot.at,
         state=state,
         summary=summary,
         place=place,
-        scheduler=pod.scheduled_message,
+        scheduler=pod.scheduled_message if not pod.node_name else "",
         reasons=reasons,
-        node_pools=pools,
+        node_pools=_pools(instant, pod) if known is None else (),
         missing=instant.missing,
     )
 
 
-def _settled(instant: Instant, pod: Pod) -> PodAnswer | None:
-    """The answer about a pod that needs no plan; None about every other."""
+def _settled(instant: Instant, pod: Pod) -> _Found | None:
+    """What is found of a pod that needs no plan; None about every other."""
     place: Place | None = None
     if is_terminal(pod):
         state, summary = "Finished", f"Pod {pod.key} has ended ({pod.phase}) and needs no node."
@@ -88,23 +90,15 @@ def _settled(instant: Instant, pod: Pod) -> PodAnswer | None:
             f"Pod {pod.key} requires a node without the label {names.NODEPOOL_LABEL}, so no node is launched for it."
         )
     elif (view := _assigned(instant, pod)) is not None:
-        place = _place(view)
+        place = _waiting_place(view)
         state, summary = "Planned", _plan_in_words(pod, view, place)
     else:
         return None
-    return PodAnswer(
-        pod=pod.key,
-        at=instant.snapshot.at,
-        state=state,
-        summary=summary,
-        place=place,
-        scheduler=pod.scheduled_message if not pod.node_name else "",
-        missing=instant.missing,
-    )
+    return state, summary, place, ()
 
 
-def _not_followed(instant: Instant, pod: Pod) -> PodAnswer | None:
-    """The answer about a pod for which no node is launched, because kube-scheduler did not bind pods like it where they were planned."""
+def _not_followed(instant: Instant, pod: Pod) -> _Found | None:
+    """Likewise of a pod for which no node is launched, because kube-scheduler did not bind pods like it where they were planned."""
     stop = instant.snapshot.stopped.get(pod.shape.key)
     if stop is None:
         return None
@@ -112,32 +106,29 @@ def _not_followed(instant: Instant, pod: Pod) -> PodAnswer | None:
         f"kube-scheduler did not bind pods like this one to the nodes planned for them {stop.misses} times in a row; "
         f"no nodes are launched for them for {stop.seconds:.0f} s"
     )
-    return PodAnswer(
-        pod=pod.key,
-        at=instant.snapshot.at,
-        state="NotFollowed",
-        summary=f"No node is launched for pod {pod.key}: {text}.",
-        scheduler=pod.scheduled_message,
-        reasons=(Reason(type="PlansNotFollowed", message=text),),
-        missing=instant.missing,
-    )
+    reasons = (Reason(type="PlansNotFollowed", message=text),)
+    return "NotFollowed", f"No node is launched for pod {pod.key}: {text}.", None, reasons
 
 
 def _assigned(instant: Instant, pod: Pod) -> NodeView | None:
     return next((view for view in instant.snapshot.nodes if any(one.uid == pod.uid for one in view.assigned)), None)
 
 
-def _place(view: NodeView) -> Place:
-    claim = view.claim
+def place_of(view: NodeView) -> Place:
+    """Of a node that is there or comes."""
     return Place(
-        node_claim=claim.name if claim is not None else "",
+        node_claim=view.claim.name if view.claim is not None else "",
         node=view.name,
         node_pool=view.pool,
         instance_type=view.labels.get(names.INSTANCE_TYPE_LABEL, ""),
         zone=view.labels.get(names.ZONE_LABEL, ""),
         capacity_type=view.labels.get(names.CAPACITY_TYPE_LABEL, ""),
-        waits_for=tuple(told(one) for one in unmet(claim)) if claim is not None else (),
     )
+
+
+def _waiting_place(view: NodeView) -> Place:
+    waits = unmet(view.claim) if view.claim is not None else ()
+    return replace(place_of(view), waits_for=tuple(map(told, waits)))
 
 
 def refused_again(pod: Pod, node: str) -> str:
@@ -167,7 +158,7 @@ def _plan_in_words(pod: Pod, view: NodeView, place: Place) -> str:
     return f"{text}, which is not ready yet."
 
 
-def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, tuple[Reason, ...]]:
+def _planned_anew(instant: Instant, pod: Pod) -> _Found:
     snapshot, prepared, clock = instant.snapshot, instant.prepared, SystemClock()
     end = clock.monotonic() + instant.seconds
     waiting = {one.uid: one for one in (*snapshot.waiting, *snapshot.leaving)}
@@ -184,7 +175,7 @@ def _planned_anew(instant: Instant, pod: Pod) -> tuple[str, str, Place | None, t
     for key, pods in result.existing.items():
         if any(one.uid == pod.uid for one in pods):
             view = next(one for one in snapshot.nodes if str(one.key) == key)
-            place = _place(view)
+            place = _waiting_place(view)
             on = f"node {view.name}" if view.name else f"NodeClaim {place.node_claim}"
             return "FitsExistingNode", f"Pod {pod.key} fits on {on}.{late}", place, ()
     claim = _claim_of(pod, result)
@@ -233,7 +224,7 @@ def _price(claim: PlannedClaim) -> float:
     return min(claim.prices, default=claim.usd_per_hour)  # as growth counts it until it is launched
 
 
-def _unplaced(instant: Instant, pod: Pod, result: Result) -> tuple[str, str, None, tuple[Reason, ...]]:
+def _unplaced(instant: Instant, pod: Pod, result: Result) -> _Found:
     found = next((one.reasons for one in result.unplaced if one.pod.uid == pod.uid), ())
     if NOT_TRIED in found:
         return "NotTried", f"No answer about pod {pod.key} was found within {instant.seconds:.0f} s.", None, ()

@@ -194,7 +194,6 @@ class WhyServer:
         return why_node(instant, about.name, nodes=nodes, claims=claims)
 
     def _seen(self, answer: PodAnswer | NodeAnswer, user: User, instant: Instant) -> PodAnswer | NodeAnswer:
-        """What the user may see of it."""
         if isinstance(answer, PodAnswer):
             namespace = answer.pod.partition("/")[0]
             others = _namespaces(instant.snapshot) - {namespace}

@@ -23,6 +23,7 @@ from provisioner.controllers.why.answers import (
     PodAnswer,
     PoolAnswer,
     Reason,
+    Refused,
     Told,
 )
 from provisioner.controllers.why.nodes import summary_of
@@ -30,7 +31,7 @@ from provisioner.values.printable import listed
 
 Hidden = Callable[[str], bool]
 """Whether a namespace is not to be seen."""
-A = TypeVar("A", Reason, MethodAnswer, Told)
+A = TypeVar("A", Reason, MethodAnswer, Told, Refused, PoolAnswer)
 
 ELSEWHERE: Final = "an object of another namespace, which you may not read, is the reason"
 _MOST_PODS: Final = 3
@@ -129,11 +130,7 @@ def _place(place: Place, hidden: Hidden) -> Place:
 
 
 def _pool(pool: PoolAnswer, hidden: Hidden) -> PoolAnswer:
-    refused = tuple(
-        replace(one, message=ELSEWHERE) if _names_hidden(one.message, hidden) else one for one in pool.refused
-    )
-    message = ELSEWHERE if _names_hidden(pool.message, hidden) else pool.message
-    return replace(pool, message=message, refused=refused)
+    return replace(_said(pool, hidden), refused=tuple(_said(one, hidden) for one in pool.refused))
 
 
 def _drain(drain: Drain, hidden: Hidden) -> Drain:

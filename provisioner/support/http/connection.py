@@ -181,7 +181,6 @@ class Connection:
 
     @property
     def encrypted(self) -> bool:
-        """Whether there is TLS."""
         return isinstance(self.sock, ssl.SSLSocket)
 
     @property

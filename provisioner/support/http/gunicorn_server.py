@@ -33,9 +33,7 @@ class Program(Protocol):
     """What lives in the worker. It is made there, after the fork, because threads and connections do not survive one."""
 
     @property
-    def app(self) -> wsgi.Application:
-        """The application."""
-        ...
+    def app(self) -> wsgi.Application: ...
 
     @property
     def prompt(self) -> Prompt | None:
@@ -46,9 +44,7 @@ class Program(Protocol):
         """Start all threads; `server` is the one that answers, for liveness."""
         ...
 
-    def stop(self) -> None:
-        """Stop all threads."""
-        ...
+    def stop(self) -> None: ...
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -114,7 +110,6 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     @property
     def name(self) -> str:
-        """Of the program."""
         return self._name
 
     def _started(self, worker: "HttpWorker") -> None:

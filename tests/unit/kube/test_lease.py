@@ -93,9 +93,8 @@ class World:
         self.server = LeaseServer()
         self.signal = SteppingSignal(self.clock, script)
         self.api = FakeApi(respond=self.server.respond, clock=self.clock)
-        self.elector = LeaderElector(
-            Client(self.api, self.clock), "lead", "ns", "me", self.clock, annotations=annotations, stopping=self.signal
-        )
+        self.elector = LeaderElector(Client(self.api, self.clock), "lead", "ns", "me", self.clock, stopping=self.signal)
+        self.elector.annotate(annotations)
         self.fences: list[Fence] = []
         self.losses: list[bool] = []
         self.ending: Ending | None = None

@@ -13,7 +13,7 @@ from provisioner.apis.meta import key_of
 from provisioner.kube import resources
 from provisioner.kube.errors import ConnectionFailed
 from provisioner.kube.resources import Identity
-from provisioner.kube.watch import EventKind, Reflector, split_lines
+from provisioner.kube.watch import Reflector, split_lines
 from tests.support.clock import FakeClock
 from tests.support.kube import (
     FakeAnswer,
@@ -44,13 +44,14 @@ class Recording:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+    def changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         def word(obj: ConfigMap | None) -> str:
             return f"{obj.metadata.name}@{obj.metadata.resource_version}" if obj else "-"
 
+        kind = "ADDED" if old is None else "DELETED" if new is None else "MODIFIED"
         self.heard.append(f"{kind} {word(old)} {word(new)}")
 
-    def on_sync(self) -> None:
+    def listed(self) -> None:
         self.heard.append("sync")
 
     def bad(self, identity: Identity, error: Exception) -> None:
@@ -62,23 +63,34 @@ class Recording:
 
 
 class Raising(Recording):
-    def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+    def changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        super().changed(old, new)
         raise RuntimeError("a fault of the handler")
 
-    def on_sync(self) -> None:
+    def listed(self) -> None:
+        super().listed()
         raise RuntimeError("a fault of the handler")
 
     def bad(self, identity: Identity, error: Exception) -> None:
+        super().bad(identity, error)
         raise RuntimeError("a fault of the handler")
 
 
 def reflector(
-    *answers: Script, handlers: list[Recording] | None = None
+    *answers: Script, recording: Recording | None = None
 ) -> tuple[Reflector[ConfigMap], FakeApi, Recording, FakeClock]:
     clock = FakeClock()
     api = FakeApi(*answers, clock=clock)
-    recording = Recording()
-    watch = Reflector(api, FLAT, handlers=[*(handlers or []), recording], clock=clock, rng=random.Random(1))
+    recording = recording or Recording()
+    watch = Reflector(
+        api,
+        FLAT,
+        changed=recording.changed,
+        listed=recording.listed,
+        unreadable=recording.bad,
+        clock=clock,
+        rng=random.Random(1),
+    )
     return watch, api, recording, clock
 
 
@@ -245,7 +257,7 @@ def test_an_object_that_became_unreadable_while_we_were_away_does_not_count_as_g
 def test_a_handler_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     watch, _, recording, _ = reflector(
         watching(event("ADDED", thing("a", 1)), event("ADDED", thing("x", 2) | {"data": 5}), bookmark(10, end=True)),
-        handlers=[Raising()],
+        recording=Raising(),
     )
     watch.step()
     assert recording.heard == ["ADDED - a@1", "bad x", "sync"]
@@ -429,11 +441,11 @@ def test_a_bad_object_is_named_until_it_can_be_read_or_is_gone(caplog: pytest.Lo
 
 def test_a_handler_that_fails_makes_the_object_a_bad_one_until_it_succeeds() -> None:
     class Moody(Recording):
-        def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        def changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
             if new is not None and new.metadata.resource_version == "2":
                 raise OverflowError("too big")
 
-    watch, _, _, _ = reflector(synced(thing("a", 2)), watching(event("MODIFIED", thing("a", 11))), handlers=[Moody()])
+    watch, _, _, _ = reflector(synced(thing("a", 2)), watching(event("MODIFIED", thing("a", 11))), recording=Moody())
     watch.step()
     assert [(bad.problem, bad.left_out) for bad in watch.bad.values()] == [("OverflowError: too big", False)]
     watch.step()
@@ -571,7 +583,7 @@ def test_the_events_of_a_relist_lead_from_the_old_world_to_the_new(seed: int) ->
     mirror: dict[str, ConfigMap] = {}
 
     class Mirror(Recording):
-        def on_event(self, kind: EventKind, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        def changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
             obj = new or old
             assert obj is not None
             assert mirror.get(obj.metadata.name) == old, "the old state is the one that was told before"
@@ -581,7 +593,7 @@ def test_the_events_of_a_relist_lead_from_the_old_world_to_the_new(seed: int) ->
             else:
                 mirror[obj.metadata.name] = new
 
-    watch, _, _, _ = reflector(synced(*before), watching(gone), synced(*after), handlers=[Mirror()])
+    watch, _, _, _ = reflector(synced(*before), watching(gone), synced(*after), recording=Mirror())
     for _ in range(3):
         watch.step()
     wanted = {str(item["metadata"]["name"]): item["metadata"]["resourceVersion"] for item in after}  # type: ignore[index]

@@ -42,13 +42,6 @@ class Source:
         return Images({image: frozenset({("linux", "arm64")}) for image in asked.images})
 
 
-class Nothing:
-    """No surroundings."""
-
-    def surroundings(self) -> Surroundings:
-        return Surroundings()
-
-
 ARM64 = {"dovetail.dev/arch": "arm64", "dovetail.dev/scheduler": "enabled"}
 SOURCE = Source(
     {
@@ -63,7 +56,7 @@ SOURCE = Source(
 
 
 def client(problem: str = "") -> FlaskClient:
-    validation = Validation(Nothing(), FakeClock())
+    validation = Validation(Surroundings, FakeClock())
     return create_app(
         Admission(SOURCE, FakeClock()), validation, Conversion(FakeClock()), lambda: problem
     ).test_client()

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from provisioner.apis.conversion.definitions import BETA
 from provisioner.apis.openapi import defaulted
 from tests.support.clock import FakeClock
-from tests.unit.webhook.test_app import SOURCE, Nothing
+from tests.unit.webhook.test_app import SOURCE
 from webhook import messages
 from webhook.app import Admission, create_app
 from webhook.conversion import MAX_AT_ONCE, MAX_VALUES, MAX_WAITING, Conversion
 from webhook.review import MAX_BODY_BYTES
-from webhook.validation import Validation
+from webhook.validation import Surroundings, Validation
 
 POOL = defaulted(
     BETA["NodePool"],
@@ -32,7 +32,7 @@ POOL = defaulted(
 
 
 def client(conversion: Conversion | None = None) -> FlaskClient:
-    validation = Validation(Nothing(), FakeClock())
+    validation = Validation(Surroundings, FakeClock())
     return create_app(
         Admission(SOURCE, FakeClock()), validation, conversion or Conversion(FakeClock()), str
     ).test_client()

@@ -10,7 +10,6 @@ import pytest
 
 from provisioner.apis.core import Lease, LeaseSpec
 from provisioner.kube.lag import BEHIND_SECONDS
-from provisioner.kube.watch import EventKind
 from provisioner.support.clock import SystemClock
 from provisioner.values.taints import Taint
 from tests.support.clock import NOON, FakeClock
@@ -34,9 +33,9 @@ def heard(beat: Heartbeat, *leases: Lease) -> None:
     """The first of them is there when we start; the others are its changes."""
     before: Lease | None = None
     for one in leases:
-        beat.on_event(EventKind.ADDED if before is None else EventKind.MODIFIED, before, one)
+        beat.changed(before, one)
         if before is None:
-            beat.on_sync()
+            beat.listed()
         before = one
 
 
@@ -46,7 +45,7 @@ def test_alive_for_its_duration_after_each_renewal() -> None:
     heard(beat, lease(START), lease(START + timedelta(seconds=2)))
     clock.advance(14.9)
     assert beat.alive()
-    beat.on_event(EventKind.MODIFIED, lease(START + timedelta(seconds=2)), lease(START + timedelta(seconds=4)))
+    beat.changed(lease(START + timedelta(seconds=2)), lease(START + timedelta(seconds=4)))
     clock.advance(14.9)
     assert beat.alive()
     clock.advance(0.2)
@@ -58,7 +57,7 @@ def test_a_change_without_renewal_does_not_prolong() -> None:
     beat = Heartbeat(clock)
     heard(beat, lease(START), lease(START + timedelta(seconds=2)))
     clock.advance(16)
-    beat.on_event(EventKind.MODIFIED, lease(START), lease(START))
+    beat.changed(lease(START), lease(START))
     assert not beat.alive()
 
 
@@ -71,7 +70,7 @@ def test_what_its_text_says_of_the_time_does_not_matter(ahead: float) -> None:
     heard(beat, first)
     assert not beat.alive(), "nobody has renewed it before our eyes"
     assert beat.in_doubt()
-    beat.on_event(EventKind.MODIFIED, first, lease(START + timedelta(seconds=ahead + 2)))
+    beat.changed(first, lease(START + timedelta(seconds=ahead + 2)))
     assert beat.alive()
     assert not beat.in_doubt()
     clock.advance(15.1)
@@ -93,8 +92,8 @@ def test_a_leftover_is_in_doubt_for_its_duration_and_no_longer() -> None:
 
 def test_a_lease_that_is_made_before_our_eyes_is_alive() -> None:
     beat = Heartbeat(FakeClock())
-    beat.on_sync()
-    beat.on_event(EventKind.ADDED, None, lease(START))
+    beat.listed()
+    beat.changed(None, lease(START))
     assert beat.alive()
 
 
@@ -105,11 +104,11 @@ def test_a_new_holder_is_alive() -> None:
 
 
 def test_given_back_or_deleted_is_not_alive() -> None:
-    for kind, new in ((EventKind.MODIFIED, lease(START, holder="")), (EventKind.DELETED, None)):
+    for new in (lease(START, holder=""), None):
         beat = Heartbeat(FakeClock())
         heard(beat, lease(START), lease(START + timedelta(seconds=2)))
         assert beat.alive()
-        beat.on_event(kind, lease(START), new)
+        beat.changed(lease(START), new)
         assert not beat.alive()
         assert not beat.in_doubt()
 

@@ -4,6 +4,7 @@ import random
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 from provisioner.apis.meta import ObjectMeta, OwnerReference
 from provisioner.apis.shares import Owner, Seat, Share, Side, parse
 from provisioner.kube.resources import Bare
-from provisioner.kube.watch import EventKind
 from tests.support.clock import FakeClock
-from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, SharedPod, ShareLedger, shared
+from webhook.shares import ADMITTED_SECONDS, LONGEST_UID, MAX_ADMITTED, SharedPod, ShareLedger, decode_shared
 
 WEB: Final = Owner("shop", "web")
 THIRD: Final = Share(percent=30)
@@ -50,7 +50,7 @@ def pod(name: str, seat: Seat, owner: Owner = WEB, *, ending: bool = False) -> S
         owner_references=(reference,),
         deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC) if ending else None,
     )
-    return shared(Bare(metadata=metadata))
+    return decode_shared(msgspec.json.encode(Bare(metadata=metadata)))
 
 
 def sides(ledger: ShareLedger, count: int, share: Share = THIRD, prefix: str = "a") -> list[Side]:
@@ -71,7 +71,7 @@ def test_a_number_of_pods_comes_first() -> None:
 def test_the_pod_of_an_admission_is_not_counted_again() -> None:
     ledger = ShareLedger(FakeClock())
     for at in range(10):
-        ledger.on_event(EventKind.ADDED, None, pod(f"a{at}", ledger.seat(WEB, THIRD, f"a{at}")))
+        ledger.changed(None, pod(f"a{at}", ledger.seat(WEB, THIRD, f"a{at}")))
     assert sides(ledger, 10, prefix="b").count(Side.ON_DEMAND) == 3
 
 
@@ -106,7 +106,7 @@ def test_an_owner_with_a_uid_of_any_length_is_not_remembered() -> None:
     long = "u" * (LONGEST_UID + 1)
     seat = ledger.seat(Owner("shop", long), THIRD, "a")
     ledger.seat(WEB, THIRD, long)
-    ledger.on_event(EventKind.ADDED, None, pod("a", seat, Owner("shop", long)))
+    ledger.changed(None, pod("a", seat, Owner("shop", long)))
     assert len(ledger) == 0
 
 
@@ -120,14 +120,14 @@ def test_the_successor_of_a_pod_that_ends_takes_its_place() -> None:
     seats = [ledger.seat(WEB, THIRD, f"a{at}") for at in range(10)]
     made = [pod(f"a{at}", seat) for at, seat in enumerate(seats)]
     for one in made:
-        ledger.on_event(EventKind.ADDED, None, one)
+        ledger.changed(None, one)
     for at, one in enumerate(made):
         ending = pod(one.name, seats[at], ending=True)
-        ledger.on_event(EventKind.MODIFIED, one, ending)
+        ledger.changed(one, ending)
         successor = ledger.seat(WEB, THIRD, f"b{at}")
         assert successor == seats[at]
-        ledger.on_event(EventKind.ADDED, None, pod(f"b{at}", successor))
-        ledger.on_event(EventKind.DELETED, ending, None)
+        ledger.changed(None, pod(f"b{at}", successor))
+        ledger.changed(ending, None)
 
 
 def test_owners_are_counted_apart_and_a_name_in_another_namespace_is_another() -> None:
@@ -148,8 +148,8 @@ def test_nothing_is_kept_of_owners_without_pods() -> None:
     clock = FakeClock()
     ledger = ShareLedger(clock)
     one = pod("a", ledger.seat(WEB, THIRD, "a"))
-    ledger.on_event(EventKind.ADDED, None, one)
-    ledger.on_event(EventKind.DELETED, one, None)
+    ledger.changed(None, one)
+    ledger.changed(one, None)
     assert len(ledger) == 0
     for at in range(MAX_ADMITTED + 100):
         ledger.seat(Owner("shop", str(at)), THIRD, str(at))
@@ -176,5 +176,5 @@ def test_replicas_that_decide_at_once_are_wrong_by_a_few_pods_and_make_up_for_it
             queue.append(pod(f"a{at}", seat))
         for one, queue in zip(ledgers, late, strict=True):
             while queue and draw.random() < 0.3:
-                one.on_event(EventKind.ADDED, None, queue.pop(0))
+                one.changed(None, queue.pop(0))
     assert abs(found.count(Side.ON_DEMAND) - share.of(200)) <= max(2, 200 * 0.05)

@@ -62,7 +62,7 @@ class Beside:
 
 def client(beside: Beside) -> FlaskClient:
     return create_app(
-        Admission(SOURCE, FakeClock()), Validation(beside, FakeClock()), Conversion(FakeClock()), str
+        Admission(SOURCE, FakeClock()), Validation(beside.surroundings, FakeClock()), Conversion(FakeClock()), str
     ).test_client()
 
 
@@ -295,7 +295,7 @@ def test_few_are_validated_at_a_time_and_the_others_admitted() -> None:
             assert leave.wait(30)
             return super().surroundings()
 
-    validation = Validation(Slow(CLASS), FakeClock())
+    validation = Validation(Slow(CLASS).surroundings, FakeClock())
     threads = [threading.Thread(target=validation.answer, args=(review(BAD),)) for _ in range(MAX_AT_ONCE)]
     for one in threads:
         one.start()

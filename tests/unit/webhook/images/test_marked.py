@@ -10,7 +10,6 @@ from provisioner.apis.stamping import Facts, ImagesAsked
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PartialIdentity
-from provisioner.kube.watch import EventKind
 from tests.support import jsonpatch
 from tests.support.clock import FakeClock
 from tests.support.eventually import eventually
@@ -96,7 +95,7 @@ class Bench:
 
     def seen(self) -> "Bench":
         """The watch shows the pod."""
-        self.pods.on_event(EventKind.ADDED, None, IDENTITY)
+        self.pods.changed(None, IDENTITY)
         return self
 
     def look_up(self, *images: str) -> None:
@@ -168,7 +167,7 @@ def test_a_pod_that_runs_is_told_too_so_that_its_successor_is_simulated_right() 
 def test_a_namespace_with_thousands_of_marked_pods_leaves_turns_to_others() -> None:
     at = Bench(None)
     for number in range(2000):
-        at.pods.on_event(EventKind.ADDED, None, PartialIdentity(f"flood-{number}", "flood", f"u{number}", "7"))
+        at.pods.changed(None, PartialIdentity(f"flood-{number}", "flood", f"u{number}", "7"))
     at.seen()
     due = list(iter(lambda: at.pods.queue._schedule.pop(at.clock.monotonic()), None))
     assert due[-1] == "shop/web-1"
@@ -229,7 +228,7 @@ def test_nothing_is_remembered_of_a_refused_pod_that_is_gone() -> None:
     at.look_up("web")
     at.refuse = refusal(422, "Invalid")
     at.reconcile()
-    at.pods.on_event(EventKind.DELETED, IDENTITY, None)
+    at.pods.changed(IDENTITY, None)
     assert at.pods._refused == {}
 
 
@@ -245,7 +244,7 @@ def test_a_pod_that_is_gone_or_no_pod_is_let_be() -> None:
     assert Bench(None).seen().reconcile() is None
     assert Bench({"spec": 3, "metadata": {}}).seen().reconcile() is None
     at = Bench(pod("web"), web=AMD64).seen()
-    at.pods.on_event(EventKind.DELETED, IDENTITY, None)
+    at.pods.changed(IDENTITY, None)
     assert at.reconcile() is None
     assert at.api.sent == []
 
@@ -291,7 +290,7 @@ def test_namespaces_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
     at = Bench(pod("web"), web=AMD64)
     at.refuse = refusal(403, "Forbidden")
     for number in range(6):
-        at.pods.on_event(EventKind.ADDED, None, PartialIdentity("web-1", f"n{number}", "u", "7"))
+        at.pods.changed(None, PartialIdentity("web-1", f"n{number}", "u", "7"))
         at.pods.reconcile(f"n{number}/web-1")
         at.look_up("web")
         at.pods.reconcile(f"n{number}/web-1")
