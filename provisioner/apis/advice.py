@@ -7,14 +7,14 @@ depends on them is not told.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import messages, names
 from provisioner.apis.ec2 import EC2NodeClass
-from provisioner.apis.karpenter import NEVER, Budget, NodeClaim, NodePool, requirements_of
+from provisioner.apis.karpenter import NEVER, Budget, LabelRequirement, NodeClaim, NodePool, requirements_of
 from provisioner.apis.openapi import Violation, did_you_mean
 from provisioner.apis.overlay import NodeOverlay
 from provisioner.values.duration import parse_duration
@@ -44,14 +44,6 @@ _FEWER_CPUS: Final = ("hpc", "m2", "hs1")
 _MIB: Final = 1024**2
 _LEAST_MEBIBYTES: Final = 128
 """No kubelet runs in less; a limit below this lacks its unit."""
-
-
-class _Specified(Protocol):
-    """A requirement on the wire."""
-
-    def requirement(self) -> Requirement:
-        """The value that it stands for."""
-        ...
 
 
 _LOOKED_AT: Final = datetime(2028, 1, 1, tzinfo=UTC)
@@ -160,7 +152,7 @@ def overlay_advice(overlay: NodeOverlay) -> list[Violation]:
 # --- requirements ---------------------------------------------------------------------------------------------------
 
 
-def _contradictions(path: str, specs: Iterable[_Specified], consequence: str) -> Iterator[Violation]:
+def _contradictions(path: str, specs: Iterable[LabelRequirement], consequence: str) -> Iterator[Violation]:
     try:
         together = Requirements.of(one.requirement() for one in specs)
     except RequirementError:

@@ -51,7 +51,6 @@ __all__ = [
     "decode_pod",
     "do_not_disrupt",
     "for_architectures",
-    "interned_texts",
     "is_active",
     "is_daemon",
     "is_drainable",
@@ -327,11 +326,6 @@ def pod_of(metadata: ObjectMeta, spec: PodSpec) -> Pod:
         labels=shape.labels if len(shape.labels) == len(metadata.labels) else metadata.labels,
         created=metadata.creation_timestamp or _EPOCH,
     )
-
-
-def interned_texts() -> int:
-    """How many different texts of shapes are remembered in this process."""
-    return len(_by_text)
 
 
 def _shape_and_labels(

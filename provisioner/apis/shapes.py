@@ -11,7 +11,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -145,8 +145,8 @@ def shape_of(
             requests = _alone(tuple(container.resources.requests.items()))
             limits = _limited(tuple(container.resources.limits.items()))
         else:
-            requests = _effective_requests(spec, status, infeasible=resize_infeasible)
-            limits = _effective_limits(spec, status, infeasible=resize_infeasible)
+            requests = _effective("requests", spec, status, infeasible=resize_infeasible)
+            limits = _effective("limits", spec, status, infeasible=resize_infeasible)
         error = ""
     except _UnreadableError as unreadable:
         requests, limits, error = EMPTY, EMPTY, str(unreadable)
@@ -386,49 +386,35 @@ def _limited(limits: tuple[tuple[str, str | int | float], ...]) -> Resources:
     return _rounded(_exact("spec.containers[0].resources.limits", dict(limits)))
 
 
-def _effective_requests(spec: PodSpec, status: ResizeStatus | None, *, infeasible: bool) -> Resources:
+def _effective(
+    kind: Literal["requests", "limits"], spec: PodSpec, status: ResizeStatus | None, *, infeasible: bool
+) -> Resources:
+    """Of the pod as a whole; limits are not allocated, nor does a pod as a whole have others while it is resized."""
     given = _statuses(status)
 
-    def asked(where: str, container: Container, *, resizable: bool) -> _Exact:
-        requests = _exact(f"{where}.resources.requests", container.resources.requests)
-        actual = given.get(container.name) if resizable else None
+    def most(where: str, own: ResourceRequirements, told: str, actual: ContainerStatus | ResizeStatus | None) -> _Exact:
+        asked = _exact(f"{where}.{kind}", getattr(own, kind))
         if actual is None or actual.resources is None:
-            return requests
-        in_use = _exact(f"status of {container.name}: resources.requests", actual.resources.requests)
-        allocated = _exact(f"status of {container.name}: allocatedResources", actual.allocated_resources)
-        return _largest([in_use, allocated] if infeasible else [requests, in_use, allocated])
+            return asked
+        known = [_exact(f"{told}resources.{kind}", getattr(actual.resources, kind))]
+        if kind == "requests":
+            known.append(_exact(f"{told}allocatedResources", actual.allocated_resources))
+        return _largest(known if infeasible else [asked, *known])
 
-    total = _pod_total(spec, asked)
+    def of_container(where: str, one: Container, *, resizable: bool) -> _Exact:
+        actual = given.get(one.name) if resizable else None
+        return most(f"{where}.resources", one.resources, f"status of {one.name}: ", actual)
+
+    total = _pod_total(spec, of_container)
     if spec.resources is not None:
-        own = _exact("spec.resources.requests", spec.resources.requests)
-        effective = own
-        if status is not None and status.resources is not None:
-            in_use = _exact("status.resources.requests", status.resources.requests)
-            allocated = _exact("status.allocatedResources", status.allocated_resources)
-            effective = _largest([in_use, allocated] if infeasible else [own, in_use, allocated])
-        total |= {name: effective.get(name, 0) for name in own if is_pod_level(name)}
-    _add(total, _exact("spec.overhead", spec.overhead))
-    return _rounded(total | {names.PODS: _NANOS_PER_UNIT})
-
-
-def _effective_limits(spec: PodSpec, status: ResizeStatus | None, *, infeasible: bool) -> Resources:
-    given = _statuses(status)
-
-    def allowed(where: str, container: Container, *, resizable: bool) -> _Exact:
-        limits = _exact(f"{where}.resources.limits", container.resources.limits)
-        actual = given.get(container.name) if resizable else None
-        if actual is None or actual.resources is None:
-            return limits
-        in_use = _exact(f"status of {container.name}: resources.limits", actual.resources.limits)
-        return in_use if infeasible else _largest([limits, in_use])
-
-    total = _pod_total(spec, allowed)
-    if spec.resources is not None:
-        own = _exact("spec.resources.limits", spec.resources.limits)
-        total |= {name: amount for name, amount in own.items() if is_pod_level(name)}
+        effective = most("spec.resources", spec.resources, "status.", status if kind == "requests" else None)
+        total |= {name: effective.get(name, 0) for name in getattr(spec.resources, kind) if is_pod_level(name)}
     overhead = _exact("spec.overhead", spec.overhead)
-    _add(total, {name: amount for name, amount in overhead.items() if total.get(name)})
-    return _rounded(total)
+    if kind == "limits":
+        _add(total, {name: amount for name, amount in overhead.items() if total.get(name)})
+        return _rounded(total)
+    _add(total, overhead)
+    return _rounded(total | {names.PODS: _NANOS_PER_UNIT})
 
 
 def _pod_total(spec: PodSpec, amounts: Callable[..., _Exact]) -> _Exact:

@@ -100,10 +100,6 @@ class Owner:
         """
         return f"{self.uid}.{seat.place}.{review}"
 
-    def gave(self, ticket: str) -> bool:
-        """Whether a pod with this ticket was decided on as a pod of this owner."""
-        return gave(self.uid, ticket)
-
 
 @dataclass(frozen=True, slots=True)
 class Seat:

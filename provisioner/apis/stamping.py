@@ -264,16 +264,19 @@ class _Settings:
         self._facts = facts
 
     def find(self, key: str) -> _Found | None:
+        return next(self._standing(key), None)
+
+    def _standing(self, key: str) -> Iterator[_Found]:
+        """A setting in every place where it stands."""
         name = key.removeprefix(PREFIX)
         if key in self._pod:
-            return _Found(self._pod[key].strip(), f"annotation {key} of the pod", POD)
+            yield _Found(self._pod[key].strip(), f"annotation {key} of the pod", POD)
         if key in self._facts.namespace_labels:
             place = f"label {key} of namespace {self._facts.namespace}"
-            return _Found(self._facts.namespace_labels[key], place, NAMESPACE)
+            yield _Found(self._facts.namespace_labels[key], place, NAMESPACE)
         if name in self._facts.defaults:
             place = f"key {name} of ConfigMap {names.DEFAULTS_CONFIGMAP}"
-            return _Found(self._facts.defaults[name].strip(), place, CLUSTER)
-        return None
+            yield _Found(self._facts.defaults[name].strip(), place, CLUSTER)
 
     def asks_for(self, key: str) -> bool:
         """Whether a setting stands anywhere and is not empty."""
@@ -299,14 +302,7 @@ class _Settings:
         """Every place that speaks about stamping at all; no place shadows another here."""
         if names.STAMP_SWITCH in self._pod_labels:
             yield _Found(self._pod_labels[names.STAMP_SWITCH], f"label {names.STAMP_SWITCH} of the pod", POD)
-        if names.STAMP_SWITCH in self._pod:
-            yield _Found(self._pod[names.STAMP_SWITCH].strip(), f"annotation {names.STAMP_SWITCH} of the pod", POD)
-        if names.STAMP_SWITCH in self._facts.namespace_labels:
-            place = f"label {names.STAMP_SWITCH} of namespace {self._facts.namespace}"
-            yield _Found(self._facts.namespace_labels[names.STAMP_SWITCH], place, NAMESPACE)
-        if "stamp" in self._facts.defaults:
-            place = f"key stamp of ConfigMap {names.DEFAULTS_CONFIGMAP}"
-            yield _Found(self._facts.defaults["stamp"].strip(), place, CLUSTER)
+        yield from self._standing(names.STAMP_SWITCH)
 
 
 @dataclass
@@ -769,11 +765,6 @@ def _speaks_of_capacity(pod: Pod, settings: _Settings) -> bool:
     )
 
 
-def _decided(pod: Pod, owner: Owner) -> bool:
-    """Whether the pod was given its side before: the API server asks again after another webhook changed the pod."""
-    return owner.gave((pod.metadata.annotations or {}).get(names.ON_DEMAND_TICKET, ""))
-
-
 @dataclass(frozen=True)
 class _AskedShare:
     """A share that is asked for, of a pod that was not given its side before.
@@ -799,8 +790,9 @@ def _asked_share(pod: Pod, settings: _Settings, facts: Facts) -> _AskedShare | N
         return None
     controller, problem, share = _controller_of(pod), "", Share()
     owner = Owner(facts.namespace, "" if controller is None else controller.uid)
-    if controller is not None and _decided(pod, owner):
-        return None
+    given = (pod.metadata.annotations or {}).get(names.ON_DEMAND_TICKET, "")
+    if controller is not None and shares.gave(owner.uid, given):
+        return None  # the API server asks again after another webhook changed the pod
     try:
         share = shares.parse(found.value)
     except ValueError as error:

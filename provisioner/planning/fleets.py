@@ -1,14 +1,13 @@
 """A result as people ask about it: groups of equal nodes, what they cost, how full they are, and who got no place. Pure."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
 from provisioner.scheduling.result import PlannedClaim, Result
-from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.resources import Resources
 
 HOURS_A_MONTH: Final = 730
 """As in AWS' own price calculator."""
@@ -122,15 +121,7 @@ def _group(
         len(claims),
         usd_per_hour,
         sum(len(one.pods) for one in claims),
-        total(one.requests for one in claims),
-        total(one.allocatable for one in claims),
+        Resources.total(one.requests for one in claims),
+        Resources.total(one.allocatable for one in claims),
         str(claims[0].reason) if claims[0].reason is not None else "",
     )
-
-
-def total(some: Iterable[Resources]) -> Resources:
-    """The sum. Cost: one addition for each different one."""
-    found = EMPTY
-    for one, count in Counter(some).items():
-        found += Resources.of({name: amount * count for name, amount in one.items()})
-    return found

@@ -20,6 +20,7 @@ node takes more than maxSkew pods of a spread, or one of those that keep apart.
 
 import functools
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -676,7 +677,7 @@ class _Reader:
         # an existing node is of one kind by the set of groups that it admits
         sets = list(kinds)
         rooms: dict[int, list[int]] = {}
-        for i in members(_union(sets)):
+        for i in members(functools.reduce(operator.or_, sets, 0)):
             signature = sum(1 << n for n, bins in enumerate(sets) if bins >> i & 1)
             room = rooms.setdefault(signature, [0] * len(names))
             for d, amount in enumerate(setting.bins.rooms[i]):
@@ -819,13 +820,6 @@ def _common(slots: Sequence[Slot], items: tuple[Item, ...]) -> tuple[Item, ...]:
         common = replace(one, allowed=others)
         made.append(common if _fits(slots, common) else one)
     return tuple(made)
-
-
-def _union(sets: Iterable[int]) -> int:
-    found = 0
-    for one in sets:
-        found |= one
-    return found
 
 
 def cheapest(slots: Sequence[Slot], items: Sequence[Item], load: tuple[tuple[int, int], ...]) -> Node | None:

@@ -7,7 +7,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from provisioner.apis.pods import Pod
-from provisioner.planning.fleets import total, zone_of
+from provisioner.planning.fleets import zone_of
 from provisioner.scheduling.result import PlannedClaim
 from provisioner.values import svg
 from provisioner.values.resources import CPU, MEMORY, Resources
@@ -46,7 +46,7 @@ def picture(title: str, claims: Sequence[PlannedClaim], workload_of: Callable[[P
         of: defaultdict[str, list[Resources]] = defaultdict(list)
         for pod in claim.pods:
             of[workload_of(pod)].append(pod.shape.requests)
-        pods = tuple((name, len(some), total(some)) for name, some in sorted(of.items()))
+        pods = tuple((name, len(some), Resources.total(some)) for name, some in sorted(of.items()))
         for name, _, asked in pods:
             used[name] += asked.get(CPU, 0)
         key = (claim.pool, claim.planned_type, zone_of(claim), claim.planned_capacity_type, claim.usd_per_hour, pods)
@@ -93,7 +93,7 @@ def _node(row: _Row, y: int, most: dict[str, int], colours: dict[str, str]) -> I
     yield f'<text x="16" y="{y + 11}">{svg.text(label)}</text>'
     where = f"{claim.pool} · {zone_of(claim)} · {claim.planned_capacity_type} · {claim.usd_per_hour:.4f}/h"
     yield f'<text class="s" x="16" y="{y + 25}">{svg.text(where)}</text>'
-    pods = total(asked for _, _, asked in row.pods)
+    pods = Resources.total(asked for _, _, asked in row.pods)
     for line, resource in enumerate((CPU, MEMORY)):
         top = y + line * (_BAR + 1)
         whole = claim.capacity.get(resource, 0)

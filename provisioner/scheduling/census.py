@@ -8,6 +8,7 @@ the two share all that is equal.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Final, Generic, TypeVar
 
 from provisioner.apis.pods import Pod
@@ -406,7 +407,7 @@ class Census:
         size = len(self._labels.known)
         if known is not None and known.known == size:
             meant, parts = known.parts[0], known.parts[1:]
-            if all(map(_same, map(self._sets.get, meant), parts)):  # type: ignore[call-overload]
+            if all(map(is_, map(self._sets.get, meant), parts)):  # type: ignore[call-overload]
                 return known
         sets = self._labels.meant(count, namespaces)
         found = [self._sets.get(labels) for labels in sets]
@@ -427,10 +428,6 @@ class Census:
 
 
 _NOWHERE: Final[dict[int, int]] = {}
-
-
-def _same(left: object, right: object) -> bool:
-    return left is right
 
 
 def _put(some: dict[int, V], slot: int, value: V | None) -> None:

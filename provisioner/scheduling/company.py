@@ -4,7 +4,7 @@ Only those take part that have to do with pods of the question; without any, not
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from provisioner.scheduling.bits import members
@@ -243,12 +243,4 @@ def with_daemons(tally: Tally, daemons: Sequence[Daemon]) -> Tally:
     """What is on a node once these daemons run there, too; their requests and ports are taken off already."""
     own = tuple((one.relations.pod, 1, 0) for one in daemons)
     guarding = tuple((one.relations, 1) for one in daemons if one.relations.guards)
-    return Tally(
-        tally.uids,
-        tally.strays,
-        (*tally.pods, *own),
-        (*tally.guarding, *guarding),
-        tally.ports,
-        tally.claims,
-        tally.named,
-    )
+    return replace(tally, pods=(*tally.pods, *own), guarding=(*tally.guarding, *guarding))

@@ -315,7 +315,7 @@ class _Judge:
             if value:
                 term = term.joined(pin(key, value))
         state = offer.narrowed(offer.base, term)
-        row = offer.row_of(node.instance_type)
+        row = offer.catalogue.row_of(node.instance_type)
         if state is not None and row is not None and node.charge and account.ledger is not None:
             state = offer.without(state, _over(offer, state, row, account.ledger, node.charge))
         if state is None or row is None or not state.rows >> row & 1:
@@ -328,7 +328,7 @@ class _Judge:
 
     def _check_type(self, number: int, node: DesignedNode, account: Account, place: int, first: PodClass) -> None:
         claim = self.placing.place_at(place)
-        row = account.offer.row_of(node.instance_type)
+        row = account.offer.catalogue.row_of(node.instance_type)
         state = claim.settled or claim.state
         if state is None or row is None or not account.offer.fitting(state.rows & 1 << row, claim.load()):
             self.faults.append(Fault(number, first.pods[0], messages.does_not_fit_with_others(node.instance_type)))

@@ -16,7 +16,7 @@ from provisioner.scheduling.ports import Ports, TakenPorts
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.vectors import ATTACHABLE, UNLIMITED, Dimensions, Need, Thresholds, Vector, frontier, most
 from provisioner.values.requirement import Operator, Requirement, Requirements
-from provisioner.values.resources import EMPTY, Resources
+from provisioner.values.resources import Resources
 from provisioner.values.taints import first_untolerated
 
 _MOST_PINS: Final = 10_000
@@ -147,7 +147,7 @@ class PreparedPool:
         )
         rows = self._rows(self.template)
         self._ports: Final = TakenPorts({})
-        self.everywhere: Final = _together(
+        self.everywhere: Final = Resources.total(
             one.requests
             for one in daemons
             if any(term.trivial for term in one.filter.terms)
@@ -248,7 +248,7 @@ class PreparedPool:
             key = self.catalogue.asked(state.requirements), state.rows
             ranked = self._rankings.get(key)
             if ranked is None:
-                priced = [one for one in self.priced(state) if state.rows >> one.row & 1]
+                priced = [one for one in self.catalogue.priced(state.requirements) if state.rows >> one.row & 1]
                 ranked = self._rankings.setdefault(key, Ranked(priced, self.room))
             state.ranked = ranked
         return state.ranked
@@ -274,10 +274,6 @@ class PreparedPool:
                 )
             )
         return ranked.stairs[names]
-
-    def row_of(self, name: str) -> int | None:
-        """The number of a type in this pool's catalogue; None where it has none of that name."""
-        return self.catalogue.row_of(name)
 
     def tolerated(self, node_filter: NodeFilter) -> bool:
         """Whether pods with this filter tolerate the pool's taints."""
@@ -359,7 +355,8 @@ class PreparedPool:
         """What a claim is charged for: the cheapest type of `rows` on which `used` fits, and with minValues those that
         serve them. At least one must fit.
         """
-        priced = (one for one in self.priced(state) if rows >> one.row & 1 and self._fits(one.row, used))
+        every = self.catalogue.priced(state.requirements)
+        priced = (one for one in every if rows >> one.row & 1 and self._fits(one.row, used))
         if not self.min_values:
             return [next(priced).row]
         return [one.row for one in self.serving(state, priced)]
@@ -369,10 +366,6 @@ class PreparedPool:
             if want > have:
                 return False
         return True
-
-    def priced(self, state: State) -> tuple[Priced, ...]:
-        """Types with their cheapest offering under the requirements of `state`, cheapest first."""
-        return self.catalogue.priced(state.requirements)
 
     def enough_values(self, state: State, rows: int, lowered: Mapping[str, int] | None = None) -> bool:
         """Whether `rows` offer as many distinct allowed values as the pool's minValues want, or what these are lowered to."""
@@ -457,10 +450,7 @@ class PreparedPool:
             group = tuple(number for number, host in enumerate(hosts) if host >> row & 1)
             overhead = shared.get(group)
             if overhead is None:
-                overhead = EMPTY
-                for number in group:
-                    overhead += daemons[number].requests
-                shared[group] = overhead
+                overhead = shared[group] = Resources.total(daemons[number].requests for number in group)
             overheads[row] = overhead
         return overheads
 
@@ -499,13 +489,6 @@ class PreparedPool:
             for driver in self.dimensions.drivers
         }
         return self.dimensions.room(kind.allocatable, limits)
-
-
-def _together(requests: Iterable[Resources]) -> Resources:
-    found = EMPTY
-    for one in requests:
-        found += one
-    return found
 
 
 @functools.lru_cache(maxsize=_MOST_PINS)

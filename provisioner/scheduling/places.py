@@ -335,15 +335,11 @@ def _had_with(place: Place, account: Account, state: State, need: Need) -> dict[
     used = list(place.used)
     for d, amount in need:
         used[d] += amount
-    rows = offer.fitting(_rows(place, account, state), used)
+    rows = offer.fitting(account.rows(state, place.charge), used)
     return {
         key: min(wanted, offer.catalogue.distinct_values(state.requirements[key], rows))
         for key, wanted in offer.min_values.items()
     }
-
-
-def _rows(place: Place, account: Account, state: State) -> int:
-    return account.rows(state, place.charge)
 
 
 def _most_of_any(
@@ -406,7 +402,7 @@ def _less(heads: Iterable[Vector], need: Need, count: int) -> tuple[Vector, ...]
 def _most_with_values(place: Place, account: Account, state: State, need: Need, limit: int) -> int:
     """The most pods, at most `limit`, after which the types left still serve the pool's minValues."""
     offer = account.offer
-    rows = _rows(place, account, state)
+    rows = account.rows(state, place.charge)
     low, high = 0, limit  # more pods leave fewer types, so the answer is found by halving
     while low < high:
         middle = (low + high + 1) // 2

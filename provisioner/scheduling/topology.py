@@ -14,7 +14,7 @@ from provisioner.apis.names import DISRUPTED_TAINT
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census, SelectorIndex, Spots
-from provisioner.scheduling.demands import Count, Eligibility, Relations
+from provisioner.scheduling.demands import Count, Eligibility
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.selecting import LabelSet
 from provisioner.values.taints import first_untolerated
@@ -463,10 +463,6 @@ class Topology:
                     effects = found.axes.setdefault(counter.axis, AxisEffects())
                     (effects.blocked if count.owners else effects.adds).append(counter)
         return found
-
-    def includes(self, count: Count, relations: Relations) -> bool:
-        """Whether a pod is one of those that it counts itself."""
-        return count.include(relations.pod, self.namespaces)
 
 
 def water_fill(counts: Sequence[int], domains: Sequence[int], pods: int, ceiling: int | None) -> list[tuple[int, int]]:

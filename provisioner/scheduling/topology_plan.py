@@ -111,7 +111,7 @@ class Plan:
                     plan.holds.append((counter, (skew, spread.min_domains)))
         self.bootstraps = bool(relations.together)
         for count in relations.together:
-            self.bootstraps = self.bootstraps and topology.includes(count, relations)
+            self.bootstraps = self.bootstraps and count.include(relations.pod, topology.namespaces)
             if count.on_hosts:
                 self.together.append(topology.host(count))
             else:
@@ -121,7 +121,7 @@ class Plan:
                 plan.strict = True
         self.single = False
         for count in relations.apart:
-            own = topology.includes(count, relations)
+            own = count.include(relations.pod, topology.namespaces)
             if count.on_hosts:
                 self.apart.append(topology.host(count))
                 self.single = self.single or own

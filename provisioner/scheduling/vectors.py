@@ -1,6 +1,7 @@
 """Resource amounts as plain tuples over the few resources that one problem is about; the inner loop's arithmetic."""
 
 import functools
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,13 +77,9 @@ def frontier(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
     """
     kept: list[Vector] = []
     for vector in sorted(set(vectors), reverse=True):  # nothing later can exceed an earlier one everywhere
-        if not any(all(map(_le, vector, one)) for one in kept):
+        if not any(all(map(operator.le, vector, one)) for one in kept):
             kept.append(vector)
     return tuple(kept)
-
-
-def _le(left: int, right: int) -> bool:
-    return left <= right
 
 
 class Thresholds:

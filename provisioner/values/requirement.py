@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from provisioner.values import messages
 from provisioner.values.spelling import closest
 
@@ -49,8 +51,8 @@ class RequirementError(ValueError):
         return f"requirement {self.key!r}: {self.field}: {self.problem}"
 
 
-class Requirement:
-    """Which states one label may be in; immutable, hashable, equal when written from the same parts in any order.
+class Requirement(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """Which states one label may be in: equal when written from the same parts in any order. Made by `of`, not by its own constructor.
 
     Attributes:
         key: the label.
@@ -62,8 +64,6 @@ class Requirement:
         min_values: how many distinct values a set of instance types must offer; the larger one wins, never part of `has`.
     """
 
-    __slots__ = ("_hash", "complement", "gte", "key", "lte", "min_values", "present", "values")
-
     key: str
     complement: bool
     values: frozenset[str]
@@ -71,10 +71,6 @@ class Requirement:
     lte: int | None
     present: bool
     min_values: int | None
-    _hash: int | None
-
-    def __init__(self) -> None:
-        raise TypeError("use Requirement.of")
 
     @classmethod
     def of(
@@ -218,27 +214,6 @@ class Requirement:
         if self.min_values is not None:
             entry["minValues"] = self.min_values
         return entry
-
-    def _identity(self) -> tuple[object, ...]:
-        return self.key, self.complement, self.values, self.gte, self.lte, self.present, self.min_values
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Requirement):
-            return NotImplemented
-        return self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            object.__setattr__(self, "_hash", hash(self._identity()))
-        return self._hash  # type: ignore[return-value]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Requirement cannot be changed: {name}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _canonical, self._identity()  # a cached hash of strings means nothing to another process
 
     def __repr__(self) -> str:
         return f"Requirement({self})"
@@ -419,17 +394,7 @@ def _canonical(
             complement, values, gte, lte = False, _NOTHING, None, None
         elif values:
             values = frozenset(value for value in values if _within(value, gte, lte))
-    requirement = object.__new__(Requirement)
-    put = object.__setattr__
-    put(requirement, "key", key)
-    put(requirement, "complement", complement)
-    put(requirement, "values", values)
-    put(requirement, "gte", gte)
-    put(requirement, "lte", lte)
-    put(requirement, "present", present)
-    put(requirement, "min_values", min_values)
-    put(requirement, "_hash", None)
-    return requirement
+    return Requirement(key, complement, values, gte, lte, present, min_values)
 
 
 def _requirements(by_key: Mapping[str, Requirement]) -> Requirements:
