@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
 from msgspec import UnsetType
 
 from provisioner.apis import ec2
 from provisioner.apis.gojson import go_json
-from provisioner.apis.structural import Fields, given, integer, mapping, record, string, strings, unordered
+from provisioner.apis.structural import Fields, integer, mapping, record, string, strings, unordered
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.quantity import Quantity
 
@@ -23,6 +24,7 @@ HASH_VERSION: Final = "v6"
 FORMER_VERSION: Final = "v5"
 
 _INT32: Final = 4
+_SIZE: Final = "VolumeSize"
 _KUBELET_NUMBERS: Final = {"maxPods": "MaxPods", "podsPerCore": "PodsPerCore"}
 _KUBELET_MAPS: Final = {
     "systemReserved": "SystemReserved",
@@ -139,119 +141,71 @@ def claim_stamp(
 
 # --- the spec --------------------------------------------------------------------------------------------------
 
+_SPEC: Final = {
+    "placement_group_selector": "PlacementGroupSelector",
+    "associate_public_ip_address": "AssociatePublicIPAddress",
+    "user_data": "UserData",
+    "role": "Role",
+    "instance_profile": "InstanceProfile",
+    "tags": "Tags",
+    "kubelet": "Kubelet",
+    "block_device_mappings": "BlockDeviceMappings",
+    "instance_store_policy": "InstanceStorePolicy",
+    "network_interfaces": "NetworkInterfaces",
+    "detailed_monitoring": "DetailedMonitoring",
+    "metadata_options": "MetadataOptions",
+    "connection_tracking": "ConnectionTracking",
+    "context": "Context",
+    "cpu_options": "CPUOptions",
+}
+"""The fields that count and their names in Go, in the order in which Go declares them."""
+_PARTS: Final[Mapping[type[msgspec.Struct], tuple[str, ...]]] = {
+    ec2.PlacementGroupSelector: ("Name", "ID"),
+    ec2.BlockDeviceMapping: ("DeviceName", "EBS", "RootVolume"),
+    ec2.BlockDevice: (
+        *("DeleteOnTermination", "Encrypted", "IOPS", "KMSKeyID", "SnapshotID", "Throughput"),
+        *("VolumeInitializationRate", _SIZE, "VolumeType"),
+    ),
+    ec2.NetworkInterface: ("NetworkCardIndex", "DeviceIndex", "InterfaceType"),
+    ec2.MetadataOptions: ("HTTPEndpoint", "HTTPProtocolIPv6", "HTTPPutResponseHopLimit", "HTTPTokens"),
+    ec2.ConnectionTracking: ("TCPEstablishedTimeout", "UDPStreamTimeout", "UDPTimeout"),
+    ec2.CPUOptions: ("NestedVirtualization",),
+}
+"""Likewise of what is within it: all fields, in our order."""
+_SMALL: Final = frozenset({"VolumeInitializationRate", *_PARTS[ec2.ConnectionTracking]})
+"""Integers of 32 bits; others have 64."""
+_NO_POINTERS: Final = frozenset({"Role", "RootVolume", *_PARTS[ec2.NetworkInterface]})
+"""Skipped where they are zero; others are set even then. Their integers have 32 bits, too."""
+
 
 def _spec(spec: ec2.EC2NodeClassSpec, kubelet: int | None) -> int:
-    return record(
-        "EC2NodeClassSpec",
-        (
-            ("PlacementGroupSelector", _placement_group(spec.placement_group_selector)),
-            ("AssociatePublicIPAddress", _flag(spec.associate_public_ip_address)),
-            ("UserData", _text(spec.user_data)),
-            ("Role", None if isinstance(spec.role, UnsetType) else given(spec.role)),
-            ("InstanceProfile", _text(spec.instance_profile)),
-            ("Tags", None if isinstance(spec.tags, UnsetType) else strings(spec.tags)),
-            ("Kubelet", kubelet),
-            ("BlockDeviceMappings", _block_devices(spec.block_device_mappings)),
-            ("InstanceStorePolicy", _text(spec.instance_store_policy)),
-            ("NetworkInterfaces", _network_interfaces(spec.network_interfaces)),
-            ("DetailedMonitoring", _flag(spec.detailed_monitoring)),
-            ("MetadataOptions", _metadata(spec.metadata_options)),
-            ("ConnectionTracking", _connections(spec.connection_tracking)),
-            ("Context", _text(spec.context)),
-            ("CPUOptions", _cpu(spec.cpu_options)),
-        ),
-    )
+    fields = ((name, kubelet if name == "Kubelet" else _value(name, getattr(spec, own))) for own, name in _SPEC.items())
+    return record("EC2NodeClassSpec", fields)
 
 
-def _placement_group(selector: ec2.PlacementGroupSelector | UnsetType) -> int | None:
-    if isinstance(selector, UnsetType):
+def _value(name: str, value: Any) -> int | None:
+    if isinstance(value, UnsetType) or (name in _NO_POINTERS and not value):
         return None
-    return record("PlacementGroupSelector", (("Name", _text(selector.name)), ("ID", _text(selector.id))))
+    match value:
+        case bool():
+            return integer(int(value), 1)
+        case int():
+            return integer(value, _INT32 if name in _SMALL or name in _NO_POINTERS else 8)
+        case _ if name == _SIZE:
+            return string(str(Quantity.parse(value)))
+        case str():
+            return string(value)
+        case dict():
+            return strings(value)
+        case tuple():
+            return unordered(map(_part, value))
+        case _:
+            return _part(value)
 
 
-def _block_devices(mappings: tuple[ec2.BlockDeviceMapping, ...] | UnsetType) -> int | None:
-    if isinstance(mappings, UnsetType):
-        return None
-    return unordered(
-        record(
-            "BlockDeviceMapping",
-            (
-                ("DeviceName", _text(one.device_name)),
-                ("EBS", _block_device(one.ebs)),
-                ("RootVolume", _flag(True) if one.root_volume else None),
-            ),
-        )
-        for one in mappings
-    )
-
-
-def _block_device(device: ec2.BlockDevice | UnsetType) -> int | None:
-    if isinstance(device, UnsetType):
-        return None
-    size = device.volume_size
-    return record(
-        "BlockDevice",
-        (
-            ("DeleteOnTermination", _flag(device.delete_on_termination)),
-            ("Encrypted", _flag(device.encrypted)),
-            ("IOPS", _number(device.iops)),
-            ("KMSKeyID", _text(device.kms_key_id)),
-            ("SnapshotID", _text(device.snapshot_id)),
-            ("Throughput", _number(device.throughput)),
-            ("VolumeInitializationRate", _number(device.volume_initialization_rate, _INT32)),
-            ("VolumeSize", None if isinstance(size, UnsetType) else string(str(Quantity.parse(size)))),
-            ("VolumeType", _text(device.volume_type)),
-        ),
-    )
-
-
-def _network_interfaces(interfaces: tuple[ec2.NetworkInterface, ...] | UnsetType) -> int | None:
-    if isinstance(interfaces, UnsetType):
-        return None
-    return unordered(
-        record(
-            "NetworkInterface",
-            (
-                ("NetworkCardIndex", integer(one.network_card_index, _INT32) if one.network_card_index else None),
-                ("DeviceIndex", integer(one.device_index, _INT32) if one.device_index else None),
-                ("InterfaceType", given(one.interface_type)),
-            ),
-        )
-        for one in interfaces
-    )
-
-
-def _metadata(options: ec2.MetadataOptions | UnsetType) -> int | None:
-    if isinstance(options, UnsetType):
-        return None
-    return record(
-        "MetadataOptions",
-        (
-            ("HTTPEndpoint", _text(options.http_endpoint)),
-            ("HTTPProtocolIPv6", _text(options.http_protocol_ipv6)),
-            ("HTTPPutResponseHopLimit", _number(options.http_put_response_hop_limit)),
-            ("HTTPTokens", _text(options.http_tokens)),
-        ),
-    )
-
-
-def _connections(tracking: ec2.ConnectionTracking | UnsetType) -> int | None:
-    if isinstance(tracking, UnsetType):
-        return None
-    return record(
-        "ConnectionTracking",
-        (
-            ("TCPEstablishedTimeout", _number(tracking.tcp_established_timeout, _INT32)),
-            ("UDPStreamTimeout", _number(tracking.udp_stream_timeout, _INT32)),
-            ("UDPTimeout", _number(tracking.udp_timeout, _INT32)),
-        ),
-    )
-
-
-def _cpu(options: ec2.CPUOptions | UnsetType) -> int | None:
-    if isinstance(options, UnsetType):
-        return None
-    return record("CPUOptions", (("NestedVirtualization", _text(options.nested_virtualization)),))
+def _part(value: msgspec.Struct) -> int:
+    named = zip(_PARTS[type(value)], value.__struct_fields__, strict=True)
+    return record(type(value).__name__, ((name, _value(name, getattr(value, own))) for name, own in named))
 
 
 # --- the kubelet of version 5 ----------------------------------------------------------------------------------
@@ -285,7 +239,7 @@ def _former_fields(kubelet: Mapping[str, Any]) -> Fields:
     quota = kubelet.get("cpuCFSQuota")
     if not isinstance(quota, bool | None):
         raise TypeError(f"cpuCFSQuota is {quota!r}")
-    yield "CPUCFSQuota", None if quota is None else _flag(quota)
+    yield "CPUCFSQuota", None if quota is None else integer(int(quota), 1)
 
 
 def _int32(value: Any) -> int | None:
@@ -299,18 +253,3 @@ def _int32(value: Any) -> int | None:
 def _duration(period: str) -> int:
     nanos = parse_duration(period) // timedelta(microseconds=1) * 1000
     return record("Duration", (("Duration", integer(nanos) if nanos else None),))
-
-
-# --- scalars behind a pointer: set, even when zero -------------------------------------------------------------
-
-
-def _flag(value: bool | UnsetType) -> int | None:
-    return None if isinstance(value, UnsetType) else integer(int(value), 1)
-
-
-def _text(value: str | UnsetType) -> int | None:
-    return None if isinstance(value, UnsetType) else string(value)
-
-
-def _number(value: int | UnsetType, size: int = 8) -> int | None:
-    return None if isinstance(value, UnsetType) else integer(value, size)

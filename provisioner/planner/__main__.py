@@ -49,11 +49,11 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
             break
         signal.setitimer(signal.ITIMER_REAL, _OVERRUN_SECONDS)
         try:
-            asked = receiver.question(data)
+            asked, prepared = receiver.question(data)
             rest = max(0.0, asked.deadline - clock.monotonic())
             signal.setitimer(signal.ITIMER_REAL, rest + _OVERRUN_SECONDS)
             found = propose(
-                asked.prepared,
+                prepared,
                 asked.pods,
                 asked.greedy,
                 expired=lambda end=asked.deadline: clock.monotonic() >= end,  # type: ignore[misc]
@@ -68,7 +68,7 @@ def _serve(questions: BinaryIO, answers: BinaryIO, clock: Clock, idle: float) ->
             return 1
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(answers, answered)
-        del data, asked, found, answered
+        del data, asked, prepared, found, answered
     return 0
 
 

@@ -258,19 +258,6 @@ def proposed(
 # --- who answers ---
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question as it is answered: `pods` are those that have a place in `greedy`, and those that have none."""
-
-    number: int
-    deadline: float
-    rounds: int
-    seed: int
-    prepared: Prepared
-    pods: tuple[Pod, ...]
-    greedy: Result
-
-
 class Receiver:
     """Reads questions, and keeps the world that they are about."""
 
@@ -278,8 +265,8 @@ class Receiver:
         self._prepared: Prepared | None = None
         self._tables: dict[int, tuple[InstanceType, ...]] = {}
 
-    def question(self, data: bytes) -> Question:
-        """The question in these bytes, which a process of this program wrote."""
+    def question(self, data: bytes) -> tuple[Asked, Prepared]:
+        """The question in these bytes, which a process of this program wrote, and the world that it is about."""
         asked: Asked = pickle.loads(data)  # noqa: S301 - written by a process of this program
         changes = asked.changes
         if changes.pools is not None:
@@ -293,13 +280,11 @@ class Receiver:
         if before is None:
             raise ProtocolError(messages.NO_WORLD)
         self._prepared = before.updated(changes)
-        return Question(
-            asked.number, asked.deadline, asked.rounds, asked.seed, self._prepared, asked.pods, asked.greedy
-        )
+        return asked, self._prepared
 
 
 def answer_of(
-    question: Question,
+    asked: Asked,
     usd_at_least: float,
     stage: str,
     kept: Sequence[PlannedClaim],
@@ -307,9 +292,9 @@ def answer_of(
 ) -> Answered:
     """A proposal as an answer; `kept` are claims of the question's own result."""
     if nodes is None:
-        return Answered(question.number, usd_at_least)
-    claims = {id(one): number for number, one in enumerate(question.greedy.claims)}
-    pods = {pod.uid: number for number, pod in enumerate(question.pods)}
+        return Answered(asked.number, usd_at_least)
+    claims = {id(one): number for number, one in enumerate(asked.greedy.claims)}
+    pods = {pod.uid: number for number, pod in enumerate(asked.pods)}
     made = [
         ProposedNode(
             one.pool,
@@ -321,4 +306,4 @@ def answer_of(
         )
         for one in nodes
     ]
-    return Answered(question.number, usd_at_least, stage, tuple([claims[id(one)] for one in kept]), tuple(made))
+    return Answered(asked.number, usd_at_least, stage, tuple([claims[id(one)] for one in kept]), tuple(made))

@@ -310,11 +310,7 @@ class Explainer:
         for ap in plan.axes:
             axis = ap.axis
             served = {
-                value
-                for term in run.filter.terms
-                for state in (account.offer.narrowed(account.offer.base, term),)
-                if state is not None
-                for value in account.offer.domains(state, axis.key)
+                value for state in account.offer.starts(run.filter) for value in account.offer.domains(state, axis.key)
             }
             if ap.strict and not served:
                 return LabelUndefined(axis.key)

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -281,9 +281,7 @@ class PreparedPool:
 
     def admits(self, node_filter: NodeFilter) -> bool:
         """Whether a new node admits pods with this filter."""
-        return self.tolerated(node_filter) and any(
-            self.narrowed(self.base, term) is not None for term in node_filter.terms
-        )
+        return self.tolerated(node_filter) and any(True for _ in self.starts(node_filter))
 
     def hosts(self, daemon: Daemon, state: State) -> bool:
         """Whether a daemon runs on a claim of this state, whatever it becomes."""
@@ -294,12 +292,15 @@ class PreparedPool:
     def takes(self, node_filter: NodeFilter, need: Need) -> bool:
         """Whether such a pod fits on a new node that admits it."""
         return self.tolerated(node_filter) and any(
-            most(point, need, 1)
-            for term in node_filter.terms
-            for state in (self.narrowed(self.base, term),)
-            if state is not None
-            for point in state.points
+            most(point, need, 1) for state in self.starts(node_filter) for point in state.points
         )
+
+    def starts(self, node_filter: NodeFilter) -> Iterator[State]:
+        """What a new node may be with a pod of this filter, by its terms; taints aside."""
+        for term in node_filter.terms:
+            state = self.narrowed(self.base, term)
+            if state is not None:
+                yield state
 
     def narrowed(self, state: State, term: Term) -> State | None:
         """`state` once a pod with `term` is on the claim; None where no type is left."""

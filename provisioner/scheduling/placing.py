@@ -508,11 +508,9 @@ class Placing:
             limit = run.left
             if run.crowd is not None and self.crowds is not None:
                 limit = min(limit, self.crowds.top(account.offer.pool.name))
-            for term in run.filter.terms:
-                state = account.offer.narrowed(account.offer.base, term)
-                if state is not None:
-                    for point in state.points:
-                        best = max(best, most(point, run.need, limit))
+            for state in account.offer.starts(run.filter):
+                for point in state.points:
+                    best = max(best, most(point, run.need, limit))
         return best
 
     def cheapest(self, run: Run, pods: int) -> float:
@@ -522,10 +520,8 @@ class Placing:
             used[d] = amount * pods
         best = float("inf")
         for account in self._ground(run.filter)[1]:
-            for term in run.filter.terms:
-                state = account.offer.narrowed(account.offer.base, term)
-                if state is not None:
-                    best = min(best, account.offer.price(state, used))
+            for state in account.offer.starts(run.filter):
+                best = min(best, account.offer.price(state, used))
         return best
 
     # ------------------------------------------------------------------ domains
@@ -637,10 +633,7 @@ class Placing:
         """The domains to which a new node for the class may bring daemons that a counter counts."""
         found: set[int] = set()
         for account in self._takers(run):
-            for term in run.filter.terms:
-                state = account.offer.narrowed(account.offer.base, term)
-                if state is None:
-                    continue
+            for state in account.offer.starts(run.filter):
                 for one in self.company:
                     for way in one.filter.terms if account.offer.tolerated(one.filter) else ():
                         there = account.offer.narrowed(state, way)
@@ -763,9 +756,8 @@ class Placing:
         if found is None:  # as of now, limits and reservations aside
             offered = [
                 (account.offer, state)
-                for term in run.filter.terms
                 for account in self._ground(run.filter)[1]
-                if (state := account.offer.narrowed(account.offer.base, term)) is not None
+                for state in account.offer.starts(run.filter)
             ]
             found = self._flats[key] = bool(offered) and all(
                 set(axis.values) <= set(offer.domains(state, axis.key)) and offer.level(state, axis.key)
@@ -826,10 +818,7 @@ class Placing:
                 offer = account.offer
                 if axis.key not in offer.well_known and not offer.domains(offer.base, axis.key):
                     continue  # no pod can make its nodes have that label
-                for term in node_filter.terms:
-                    state = offer.narrowed(offer.base, term)
-                    if state is None:
-                        continue
+                for state in offer.starts(node_filter):
                     for value in offer.domains(state, axis.key):
                         narrower = offer.narrowed(state, pin(axis.key, value)) if value in axis.index else None
                         if narrower is not None:
@@ -874,9 +863,7 @@ class Placing:
                 by_points: dict[tuple[tuple[Vector, ...], ...], list[int]] = {}
                 willing = self._ground(number)[1]
                 for place, account in enumerate(willing):
-                    offer = account.offer
-                    states = [offer.narrowed(offer.base, term) for term in number.terms]
-                    points = tuple([state.points for state in states if state is not None])
+                    points = tuple([state.points for state in account.offer.starts(number)])
                     by_points.setdefault(points, []).append(place)
                 groups = self._groups[number] = [
                     ([point for some in points for point in some], places) for points, places in by_points.items()
@@ -1271,8 +1258,7 @@ class Placing:
 
     def unsettled(self, account: Account, run: Run) -> str | None:
         """The label over which any new node for the pods would break a spread that is kept; None for none."""
-        narrowed = (account.offer.narrowed(account.offer.base, term) for term in run.filter.terms)
-        states = [one for one in narrowed if one is not None]
+        states = [*account.offer.starts(run.filter)]
         for counter in self._kept:
             if all(self._harmless(account, one, [counter], run) is None for one in states):
                 return counter.axis.key

@@ -422,7 +422,7 @@ def to_the_planner(asked: Callable[[], Problem]) -> dict[str, float]:
         return sender.asked(world, result, deadline=0.0, rounds=0, seed=0)[1]
 
     first = written()
-    assert receiver.question(first).pods == result.placed
+    assert receiver.question(first)[0].pods == result.placed
     again = written()
     return {
         "question bytes": len(again),

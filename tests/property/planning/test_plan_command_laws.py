@@ -41,8 +41,8 @@ class InThisProcess(PlannerProcess):
         self, world: World, result: Result, *, search_until: float, wait_until: float, rounds: int, seed: int
     ) -> Reply:
         _, data, pods = self._told.asked(world, result, deadline=search_until, rounds=rounds, seed=seed)
-        asked = self._hears.question(data)
-        found = propose(asked.prepared, asked.pods, asked.greedy, iterations=asked.rounds, seed=asked.seed)
+        asked, prepared = self._hears.question(data)
+        found = propose(prepared, asked.pods, asked.greedy, iterations=asked.rounds, seed=asked.seed)
         answered = answer_of(asked, found.usd_at_least, found.stage, found.kept, found.nodes)
         return Reply(read_answer(answer_bytes(answered)), pods)
 

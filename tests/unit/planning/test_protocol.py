@@ -9,9 +9,9 @@ from provisioner.apis import names
 from provisioner.planning.planner import propose
 from provisioner.planning.protocol import (
     Answered,
+    Asked,
     ProposedNode,
     ProtocolError,
-    Question,
     Receiver,
     Sender,
     answer_bytes,
@@ -19,7 +19,7 @@ from provisioner.planning.protocol import (
     proposed,
     read_answer,
 )
-from provisioner.scheduling.prepared import prepare
+from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Packing, World
 from provisioner.scheduling.result import Result
 from tests.support.problems import (
@@ -60,27 +60,27 @@ class Conversation:
     def __init__(self) -> None:
         self.sender, self.receiver, self.sizes = Sender(), Receiver(), list[int]()
 
-    def hears(self, asked: Problem) -> Question:
+    def hears(self, asked: Problem) -> tuple[Asked, Prepared]:
         result = solved(asked)
         number, data, placed = self.sender.asked(world_of(asked), result, deadline=1.5, rounds=7, seed=3)
         self.sizes.append(len(data))
-        question = self.receiver.question(data)
+        question, prepared = self.receiver.question(data)
         assert (question.number, question.deadline, question.rounds, question.seed) == (number, 1.5, 7, 3)
         assert question.pods == placed
         assert all(one.shape is other.shape for one, other in zip(question.pods, placed, strict=True))
         # the same fleet, proposed by who was told little and by who knows everything
-        own = propose(question.prepared, question.pods, question.greedy, iterations=3)
+        own = propose(prepared, question.pods, question.greedy, iterations=3)
         other = propose(prepare(world_of(asked)), placed, result, iterations=3)
         assert (own.nodes, own.usd_at_least, own.stage) == (other.nodes, other.usd_at_least, other.stage)
-        return question
+        return question, prepared
 
 
 def test_the_second_question_says_only_what_has_changed() -> None:
     bins = [node(f"n{number:03d}", "2", "8Gi", running=pods(2, prefix=f"on-{number}-")) for number in range(200)]
     heard = Conversation()
     heard.hears(problem(TWELVE, POOL, bins=bins))
-    again = heard.hears(problem(TWELVE[:11], POOL, bins=[*bins[1:], node("new", "1", "8Gi")]))
-    assert [one.name for one in again.prepared.world.bins] == [one.name for one in [*bins[1:], node("new", "1", "8Gi")]]
+    _, again = heard.hears(problem(TWELVE[:11], POOL, bins=[*bins[1:], node("new", "1", "8Gi")]))
+    assert [one.name for one in again.world.bins] == [one.name for one in [*bins[1:], node("new", "1", "8Gi")]]
     assert heard.sizes[1] < heard.sizes[0] / 4
 
 
@@ -88,7 +88,7 @@ def test_another_kind_of_world_begins_anew() -> None:
     heard = Conversation()
     heard.hears(problem(TWELVE, POOL))
     other = replace(problem(TWELVE, POOL, pool("second", types=(LEAN,))), reservation_label="example.com/reservation")
-    assert heard.hears(other).prepared.world.reservation_label == "example.com/reservation"
+    assert heard.hears(other)[1].world.reservation_label == "example.com/reservation"
 
 
 def test_prices_that_change_are_told_and_other_lists_are_not_told_again() -> None:
@@ -97,35 +97,35 @@ def test_prices_that_change_are_told_and_other_lists_are_not_told_again() -> Non
     first = problem(TWELVE, POOL, pool("many", types=many))
     heard.hears(first)
     dearer = replace(first, pools=(pool(types=(replace(LEAN, overlaid=True), WIDE)), first.pools[1]))
-    assert heard.hears(dearer).prepared.world.pools[0].instance_types[0].overlaid
+    assert heard.hears(dearer)[1].world.pools[0].instance_types[0].overlaid
     assert heard.sizes[1] < heard.sizes[0] / 4
 
 
 def test_pods_on_nodes_are_left_out_unless_they_keep_others_away() -> None:
     lonely = pod("lonely", of_app("db", affinity=apart(names.HOSTNAME_LABEL, app("db"))))
     busy = node("n", "2", "8Gi", running=(*pods(3, prefix="other"), lonely))
-    heard = Conversation().hears(problem(TWELVE, POOL, bins=[busy]))
-    assert [one.name for one in heard.prepared.world.bins[0].pods] == ["lonely"]
+    _, heard = Conversation().hears(problem(TWELVE, POOL, bins=[busy]))
+    assert [one.name for one in heard.world.bins[0].pods] == ["lonely"]
 
 
 def test_pods_with_volumes_are_known_and_other_volumes_are_not_told() -> None:
     mine, other = volume_claim("mine", volume="v"), volume_claim("other", volume="w")
     kept = storage(mine, other, volume("v"), volume("w"))
     asked = problem([*TWELVE, pod("stateful", shape("1", "1Gi", volumes=uses("mine")))], POOL, storage=kept)
-    told = Conversation().hears(asked).prepared.world.storage
+    told = Conversation().hears(asked)[1].world.storage
     assert [*told.claims] == ["default/mine"]
     assert [*told.volumes] == ["v"]
 
 
 def test_views_of_dicts_are_told_as_dicts() -> None:
     asked = replace(problem(TWELVE, POOL), namespaces=MappingProxyType({"default": MappingProxyType({"a": "b"})}))
-    assert Conversation().hears(asked).prepared.world.namespaces == {"default": {"a": "b"}}
+    assert Conversation().hears(asked)[1].world.namespaces == {"default": {"a": "b"}}
 
 
 def test_an_answer_comes_back_as_the_same_fleet() -> None:
     asked = problem(TWELVE, POOL)
-    question = Conversation().hears(asked)
-    found = propose(question.prepared, question.pods, question.greedy, iterations=3)
+    question, prepared = Conversation().hears(asked)
+    found = propose(prepared, question.pods, question.greedy, iterations=3)
     answered = read_answer(answer_bytes(answer_of(question, found.usd_at_least, found.stage, found.kept, found.nodes)))
     assert (answered.usd_at_least, answered.stage) == (1.5, found.stage)
     assert proposed(answered, question.pods, solved(asked), asked.pools) == ((), found.nodes)
@@ -134,8 +134,8 @@ def test_an_answer_comes_back_as_the_same_fleet() -> None:
 def test_what_nodes_may_count_against_limits_comes_back_with_them() -> None:
     few = instance_type("few", "10", "8Gi", 0.4, capacity_types=("on-demand",))
     asked = problem(pods(8, shape("1", "4Gi")), pool("pool", types=(LEAN, WIDE, few), limits={"cpu": "20"}))
-    question = Conversation().hears(asked)
-    found = propose(question.prepared, question.pods, question.greedy, iterations=3)
+    question, prepared = Conversation().hears(asked)
+    found = propose(prepared, question.pods, question.greedy, iterations=3)
     assert found.nodes is not None
     assert {node.charge for node in found.nodes} == {(("cpu", 4000),)}
     answered = read_answer(answer_bytes(answer_of(question, found.usd_at_least, found.stage, found.kept, found.nodes)))
@@ -144,9 +144,9 @@ def test_what_nodes_may_count_against_limits_comes_back_with_them() -> None:
 
 def test_how_many_pods_of_one_owner_a_node_takes_is_told() -> None:
     talk = Conversation()
-    question = talk.hears(replace(problem(TWELVE, POOL), most_of_one={"pool": 2}))
-    assert question.prepared.world.most_of_one == {"pool": 2}
-    assert talk.hears(problem(TWELVE, POOL)).prepared.world.most_of_one == {}
+    _, prepared = talk.hears(replace(problem(TWELVE, POOL), most_of_one={"pool": 2}))
+    assert prepared.world.most_of_one == {"pool": 2}
+    assert talk.hears(problem(TWELVE, POOL))[1].world.most_of_one == {}
 
 
 def lean(*numbers: int, name: str = "pool") -> ProposedNode:

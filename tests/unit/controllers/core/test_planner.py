@@ -58,7 +58,7 @@ def say(answered):
 say(Answered(0))
 receiver, late = Receiver(), []
 while head := sys.stdin.buffer.read(4):
-    q = receiver.question(sys.stdin.buffer.read(int.from_bytes(head, "little")))
+    q, _ = receiver.question(sys.stdin.buffer.read(int.from_bytes(head, "little")))
     everything = tuple(range(len(q.pods)))
     {}
 """
