@@ -258,11 +258,7 @@ def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool
 
 
 def together(used: Mapping[str, float]) -> Figure | None:
-    """CPU seconds of the provisioner over consolidation and drift, which have one goal; None where one of them was not measured.
-
-    Args:
-        used: CPU seconds by the figure's name.
-    """
+    """CPU seconds of the provisioner over consolidation and drift, which have one goal; None where one of them was not measured."""
     names = [f"{title(name, Mode.EVERYTHING_ON)}{CPU_USED}" for name in ("consolidation", "drift")]
     if not used.keys() >= set(names):
         return None

@@ -128,15 +128,6 @@ def run_demo(
 ) -> DemoResult:
     """The whole demo but its last line; everything is taken down again when this returns or raises.
 
-    Args:
-        console: where the table and the figures go.
-        pods: of the workload, at least one for each Deployment.
-        results_directory: gets demo.json.
-        progress: of building and starting the dev cluster.
-        cloud: "kwok" or "aws".
-        mode: what runs.
-        packing: of the provisioner.
-
     Raises:
         DevClusterError, ExampleError, ProgramError, ApiError, Interrupted: what failed, with what to do.
     """

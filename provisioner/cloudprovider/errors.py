@@ -82,7 +82,6 @@ class CreateError(CloudError):
 
     Attributes:
         reason: one CamelCase word for the Launched condition.
-        message: a sentence for people.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -62,7 +62,6 @@ class Overlay:
     """A NodeOverlay that can be read.
 
     Attributes:
-        name: of the object.
         weight: where overlays contradict, the one of higher weight counts.
         requirements: which instance types and offerings are meant.
         subjects: what it changes, as of `apis.overlay_conflicts`.

@@ -108,8 +108,6 @@ class LaunchedInstance:
     Attributes:
         provider_id: as in the Node's spec, e.g. "aws:///zone/i-..." or "kwok://name".
         labels: what the instance's Node is known to have; the claim's own labels win over them.
-        capacity: of the instance type.
-        allocatable: of the instance type.
         node_name: the name that its Node has or will have; "" where only the Node itself knows.
         created: when it was launched; None where unknown.
         claim_name: the NodeClaim it was launched for; "" where unknown.

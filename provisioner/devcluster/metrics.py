@@ -27,12 +27,7 @@ Document = dict[str, Any]
 
 
 def api_documents(ca_pem: bytes, port: int) -> list[Document]:
-    """The Service and the APIService by which the API server finds metrics-server on this machine.
-
-    Args:
-        ca_pem: signed its certificate.
-        port: on the loopback interface.
-    """
+    """The Service and the APIService by which the API server finds metrics-server on this machine."""
     service, _, _ = SERVER_NAME.partition(".")
     return [
         {

@@ -40,16 +40,7 @@ def request(
     context: ssl.SSLContext | None = None,
     timeout_seconds: float = 2.0,
 ) -> Reply:
-    """One request to a loopback port over a connection of its own; never raises for network failures.
-
-    Args:
-        port: loopback port.
-        path: with its query.
-        method: HTTP method.
-        body: JSON to send.
-        context: TLS context; None for plain HTTP.
-        timeout_seconds: for connecting and for each read.
-    """
+    """One request to a loopback port over a connection of its own; never raises for network failures."""
     connection = (
         http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_seconds)
         if context is None

@@ -30,11 +30,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 class EmulatedEc2:
-    """A running emulator; it ends with `stop`, or when this process does.
-
-    Attributes:
-        endpoint: of every service.
-    """
+    """A running emulator; it ends with `stop`, or when this process does."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", endpoint: str) -> None:
         self._process, self.endpoint = process, endpoint

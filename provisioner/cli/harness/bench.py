@@ -24,7 +24,6 @@ class Bench:
     """What every case needs.
 
     Attributes:
-        progress: of building and starting dev clusters.
         logs: where the logs of a run are kept.
         quick: small fleets and short waits: shows that a case works, and measures nothing.
         keep_logs: also those of a run that went well.

@@ -14,7 +14,6 @@ class Moment:
         load: what the workload has to do, in CPUs.
         wanted: replicas that the Deployment asks for.
         running: of its pods.
-        nodes: all of them.
         usd_per_hour: of all nodes.
     """
 

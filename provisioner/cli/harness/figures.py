@@ -65,7 +65,6 @@ class ListPrices:
     """USD per hour of a node, by its labels; read from the metrics when it is asked for a node that it does not know.
 
     Args:
-        url: of the page.
         clock: an unknown node does not make it read again and again.
     """
 

@@ -39,11 +39,6 @@ class Run:
 def scale_out(session: Session, documents: list[Document], show: Show) -> Run:
     """Apply namespaces and DaemonSets, then the Deployments, and watch until all of their pods run.
 
-    Args:
-        session: where.
-        documents: the workload.
-        show: told of the counts once a second.
-
     Raises:
         ProgramError: one of our programs ended by itself.
     """

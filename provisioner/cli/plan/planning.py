@@ -66,13 +66,7 @@ class Answer:
 
 
 def plan(question: Question, settings: Settings, process: PlannerProcess | None = None) -> Answer:
-    """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole.
-
-    Args:
-        question: what to plan.
-        settings: how to look.
-        process: gives the planner's answers, and is ended; one of its own by default.
-    """
+    """The cheapest plan that is found in time, never dearer than the scheduler's own, and judged as a whole."""
     process = process or PlannerProcess(SystemClock())
     try:
         return _planned(question, settings, process)

@@ -65,11 +65,8 @@ class AwsProvider:
     """EC2 as a `CloudProvider`; thread-safe.
 
     Args:
-        instances: launches and ends them.
-        market: what there is to launch.
         node_class: the EC2NodeClass of that name, from the watch.
         drifted: why a claim's instance is no longer what its class asks for.
-        clock: for the wait at the start.
         hooks: what Nodes wait for before they are let in.
     """
 

@@ -29,13 +29,11 @@ class AwsSettings:
         eks_control_plane: the version of the cluster is EKS's word.
         vm_memory_overhead: share of an instance's memory that its nodes are guessed not to see.
         interruption_queue: name of the queue; "" reads none.
-        dry_run_validation: whether a class is checked by dry runs.
         enable_zonal_shift: whether ARC is asked for zones to avoid.
         translate_provisioners: whether Provisioners and AWSNodeTemplates become NodePools and EC2NodeClasses.
         system_namespace: of our own ConfigMaps.
         discounts: a file, or `configmap/NAME`; "" is none.
         prefix_delegation: None asks the aws-node DaemonSet.
-        rebalance: what a rebalance recommendation does.
         catalogue_refresh: how old what EC2 says of types and where they are offered may be.
         template_retention: an unused launch template lives so long.
         fleet_idle: a batch of launches is sent when no claim joined for so long.

@@ -121,7 +121,6 @@ class AwsClients:
     """The clients of all services, each made once, all of one session. Thread-safe.
 
     Args:
-        policy: how to call.
         clock: times calls and waits for tokens.
         session: whose credentials and endpoints; a new one by default, which reads the environment as every SDK does.
         permit: asked right before every attempt of every call that may change something is sent; what it raises comes out of the call.

@@ -68,8 +68,6 @@ class DriftJudge:
     """Why a claim's instance is no longer what its class asks for; thread-safe.
 
     Args:
-        inventory: the instances.
-        node_class: the EC2NodeClass of that name.
         types: of a class, as they are known; nobody waits for them.
         group_of: id of the placement group that a class resolved to; "" without one; raises while it is not known.
     """

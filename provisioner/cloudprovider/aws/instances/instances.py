@@ -170,7 +170,6 @@ class Instances:
     """EC2's instances; thread-safe, every method blocks.
 
     Args:
-        aws: the way to EC2.
         clock: measures how long calls are gathered.
         cluster: whose instances `list` tells.
         idle: seconds that a call waits for others to join.

@@ -34,7 +34,6 @@ class InterruptionQueue:
     """One queue, found by its name; one reader at a time.
 
     Args:
-        aws: the way to SQS.
         name: of the queue, in the account and region of our credentials.
         wait_seconds: how long SQS waits for a message.
         visibility_seconds: how long a message that was received is hidden from others.

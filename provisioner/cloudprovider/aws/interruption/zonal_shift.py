@@ -37,7 +37,6 @@ class ZonalShifts:
     """What ARC says of the cluster; thread-safe.
 
     Args:
-        aws: the way to ARC.
         cluster_arn: of the EKS cluster, which must be a managed resource of ARC; "" while it is not known.
     """
 

@@ -27,7 +27,6 @@ class Override:
 
     Attributes:
         template: name of the launch template that instances of it are made from.
-        offer: what it is.
         subnet: where in its zone.
         reservation: the reservation that its template names, "" for none.
     """

@@ -50,9 +50,7 @@ class LaunchTemplates:
     """Thread-safe; no lock is held while EC2 is asked.
 
     Args:
-        aws: the way to EC2.
         uses: when each was last used.
-        clock: for those.
         cluster: templates of others are never touched.
         quota: how many the account may have in the region.
     """

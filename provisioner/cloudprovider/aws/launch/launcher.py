@@ -118,7 +118,6 @@ class World:
         read: one of them by name, likewise.
         write: puts a mark on a claim, or takes it off, and returns what the claim is then; refused with `Conflict` where the claim has changed since it
             was read; raises `ApiError`.
-        group_of: the placement group of a class.
         adjusted: whether the price of (type, zone, capacity type) is not EC2's own.
         overlaid: the catalogue as NodeOverlays change it for the NodePool of that name.
     """
@@ -182,15 +181,6 @@ class Launcher:
     """Launches and ends instances; thread-safe, and only `delete`, `get` and `list` wait for EC2.
 
     Args:
-        aws: the way to EC2.
-        instances: the same for describing and ending.
-        templates: launch templates.
-        world: what to launch.
-        subnets: free addresses.
-        reservations: what is left of capacity reservations.
-        shortages: what EC2 has none of.
-        clock: for everything.
-        settings: of the program.
         reserved: whether the feature gate ReservedCapacity is on.
         best_effort: whether minValues may be missed.
         look: seconds between two looks at a launch that was interrupted.

@@ -72,14 +72,7 @@ class Table:
 
 
 class Keeper:
-    """Keeps tables; thread-safe.
-
-    Args:
-        client: reads and writes the ConfigMaps.
-        namespace: of the ConfigMaps.
-        tables: what to keep.
-        clock: for the age of rows.
-    """
+    """Keeps tables; thread-safe."""
 
     def __init__(self, client: MapClient, namespace: str, tables: Sequence[Table], clock: Clock) -> None:
         self._client, self._namespace, self._tables, self._clock = client, namespace, tables, clock

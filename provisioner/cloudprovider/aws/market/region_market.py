@@ -107,12 +107,6 @@ class RegionMarket:
     """The market of one region; thread-safe.
 
     Args:
-        settings: of the program.
-        reads: how to ask.
-        around: what others know.
-        shortages: the table that everybody shares.
-        memory: what nodes turned out to have.
-        clock: for intervals and the age of the market.
         reserved: whether the feature gate ReservedCapacity is on.
         changed: called after something was read that differs from before.
     """

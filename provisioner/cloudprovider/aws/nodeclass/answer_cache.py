@@ -23,7 +23,6 @@ class Remembered(Generic[V]):
     """Answers by question; failures are not kept. Thread-safe.
 
     Args:
-        now: the time.
         size: answers that are kept; the oldest go first.
     """
 

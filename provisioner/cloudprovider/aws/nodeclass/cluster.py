@@ -51,7 +51,6 @@ class EksCluster:
 
     Attributes:
         cidr: of its Services, IPv4 or IPv6.
-        vpc: id of its VPC.
     """
 
     arn: str
@@ -141,8 +140,6 @@ class ClusterFacts:
     """What is known of the cluster, kept fresh by a thread of its own. Thread-safe.
 
     Args:
-        aws: for EKS.
-        client: for the API server.
         authority: content of the CA file that the API server is trusted by, as it is: the hash of classes depends on every byte.
     """
 

@@ -44,7 +44,6 @@ class DiscoveryError(CloudError):
 
     Attributes:
         action: in IAM's words, e.g. "ec2:DescribeSubnets".
-        failure: what AWS said.
     """
 
     def __init__(self, action: str, failure: Failure) -> None:
@@ -88,8 +87,6 @@ class Discovery:
     """Reads AWS for classes. Thread-safe.
 
     Args:
-        aws: where clients come from.
-        clock: tells how old answers are.
         book: takes the free addresses of every subnet that is found.
         reserved: takes the instances that are left of every reservation that is found.
     """

@@ -155,12 +155,8 @@ class Rehearsal:
     """Makes the dry runs, and keeps their results. Thread-safe.
 
     Args:
-        aws: where clients come from.
-        region: for templates.
         types: what a class may launch, as it is known now.
         group_of: the placement group of a class, as it is known now.
-        templates: makes launch templates.
-        now: the time.
         reserved: whether the feature gate ReservedCapacity is on.
     """
 

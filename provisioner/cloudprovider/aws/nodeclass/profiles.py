@@ -151,12 +151,7 @@ def garbage(
 
 
 class Profiles:
-    """Makes, keeps and deletes instance profiles. Thread-safe.
-
-    Args:
-        aws: where clients come from.
-        now: the time.
-    """
+    """Makes, keeps and deletes instance profiles. Thread-safe."""
 
     def __init__(self, aws: Clients, naming: Naming, now: Callable[[], datetime]) -> None:
         self._aws, self.naming, self._now = aws, naming, now

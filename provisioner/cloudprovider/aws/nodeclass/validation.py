@@ -56,10 +56,6 @@ class Verdict:
 def validate(node_class: ec2.EC2NodeClass, cluster: Cluster) -> Verdict:
     """Judge one class by itself; what it selects and what AWS permits is for others.
 
-    Args:
-        node_class: any class that decoded.
-        cluster: the cluster that its nodes join.
-
     Returns:
         The first reason in the provider's order (kubelet, tags), then ours.
     """

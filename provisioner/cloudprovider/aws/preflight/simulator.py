@@ -22,11 +22,7 @@ Batch = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, tuple[str, ...]
 
 
 class CannotSimulate(Exception):  # noqa: N818  (a state, not a fault)
-    """The simulator does not answer us about this role.
-
-    Attributes:
-        failure: what IAM said.
-    """
+    """The simulator does not answer us about this role."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)

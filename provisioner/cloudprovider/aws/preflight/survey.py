@@ -73,13 +73,7 @@ class ClassSurvey:
 
 
 class Surveyor:
-    """Looks around; changes nothing.
-
-    Args:
-        aws: whose eyes we look through.
-        settings: names cluster, region and queue.
-        clock: for what expires.
-    """
+    """Looks around; changes nothing."""
 
     def __init__(self, aws: Clients, settings: AwsSettings, clock: Clock) -> None:
         self._aws, self._settings = aws, settings

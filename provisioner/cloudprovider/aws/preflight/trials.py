@@ -60,14 +60,7 @@ class NothingToTry(Exception):  # noqa: N818  (a state, not a fault)
 
 
 class Trials:
-    """Answers of trials; each call is made once, when its answer is first wanted.
-
-    Args:
-        aws: whose permissions are tried.
-        settings: names the cluster and its queue.
-        sample: what dry runs name.
-        cluster_arn: of EKS.
-    """
+    """Answers of trials; each call is made once, when its answer is first wanted."""
 
     def __init__(self, aws: Clients, settings: AwsSettings, sample: Sample, cluster_arn: str) -> None:
         self._aws, self._settings, self._sample, self._cluster_arn = aws, settings, sample, cluster_arn
