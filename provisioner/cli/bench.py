@@ -24,7 +24,7 @@ from provisioner.cli.harness.modes import Mode
 from provisioner.cli.harness.results import Figure, at_least, at_most, percentile
 from provisioner.cli.harness.running import RUN_SECONDS, Run, scale_out, watch
 from provisioner.cli.harness.session import PROVISIONER, Interrupted, Session, Setup, interruptible, session
-from provisioner.cli.harness.table import Show, live
+from provisioner.cli.harness.table import Show, live, teller
 from provisioner.cli.harness.timing import latencies
 from provisioner.cli.harness.workload import (
     REPOSITORY,
@@ -214,10 +214,7 @@ def title(case: str, mode: Mode) -> str:
 def command(case: str, mode: str | None, pods: int, quick: bool, keep_logs: bool, results_directory: Path) -> None:
     """See `dovetail bench-cluster --help`."""
     console = Console(highlight=False)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    say = teller(console)
     bench = Bench(say, console, progress_for(sys.stdout), results_directory, pods, quick=quick, keep_logs=keep_logs)
     missed: list[Figure] = []
     used: dict[str, float] = {}

@@ -24,7 +24,7 @@ from provisioner.cli.harness.session import (
     interruptible,
     session,
 )
-from provisioner.cli.harness.table import live
+from provisioner.cli.harness.table import live, teller
 from provisioner.cli.harness.workload import REPOSITORY, ExampleError, example, pods_of, renamed, scaled
 from provisioner.cli.hpa import run_hpa
 from provisioner.cli.progress import progress_for
@@ -99,16 +99,14 @@ def command(pods: int, cloud: str, mode: str, packing: str, hpa: bool, results_d
                 sys.exit(_hpa(console, results_directory, Mode(mode), packing))
             outcome = run_demo(console, pods, results_directory, progress_for(sys.stdout), cloud, Mode(mode), packing)
     except ERRORS as error:
-        console.print(printable.lines(f"demo failed: {error}"), markup=False, soft_wrap=True)
+        teller(console)(printable.lines(f"demo failed: {error}"))
         sys.exit(130 if isinstance(error, Interrupted) else 1)
-    console.print(outcome.line(), markup=False, soft_wrap=True)
+    teller(console)(outcome.line())
     sys.exit(outcome.exit_code)
 
 
 def _hpa(console: Console, results_directory: Path, mode: Mode, packing: str) -> int:
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    say = teller(console)
     figures = run_hpa(say, lambda: live(console), results_directory, progress_for(sys.stdout), mode, packing)
     for figure in figures:
         say(figure.line())
@@ -135,9 +133,7 @@ def run_demo(
     pools = example("aws/nodepools.yaml" if on_aws else "nodepools.yaml")
     workload = renamed(scaled(example("workload.yaml"), pods), aws.ZONES if on_aws else {})
 
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    say = teller(console)
     name = f"demo-{cloud}" if on_aws else "demo"
     name += "" if mode is Mode.EVERYTHING_ON else f"-{mode}"
     setup = Setup(
@@ -170,19 +166,7 @@ def run_demo(
 
 def judge(out: Run, left: Counts, mode: Mode = Mode.EVERYTHING_ON) -> DemoResult:
     """The figures of the last line; `left` are the counts after everything was scaled to 0."""
-    return DemoResult(
-        pods=out.pods,
-        running=out.counts.running,
-        nodes=out.counts.nodes,
-        usd_per_hour=out.counts.usd_per_hour,
-        placement_percent=out.placement.percent,
-        first_running_seconds=out.first_running_seconds,
-        all_running_seconds=out.all_running_seconds,
-        nodes_left=max(left.nodes, left.claims),
-        placement_goal=mode.placement_goal,
-        nominated_percent=out.nominations.percent,
-        nomination_goal=mode.nomination_goal,
-    )
+    return DemoResult(out, max(left.nodes, left.claims), mode.placement_goal, mode.nomination_goal)
 
 
 def placement_figures(out: Run, mode: Mode, prefix: str = "", *, steered: bool = True) -> list[Figure]:

@@ -56,9 +56,9 @@ def test_a_shorter_demo_runs_every_pod_on_plan_and_leaves_nothing(tmp_path: Path
 def test_a_shorter_demo_on_an_emulated_ec2_runs_every_pod_and_leaves_nothing(tmp_path: Path) -> None:
     output = io.StringIO()
     outcome = run_demo(Console(file=output, width=200), 48, tmp_path, SILENT, "aws")
-    assert (outcome.running, outcome.nodes_left) == (48, 0), output.getvalue()
+    assert (outcome.out.counts.running, outcome.nodes_left) == (48, 0), output.getvalue()
     # so few pods get small instances, EC2 gives some bigger than planned, and pods that still wait take the room that is over
-    assert outcome.placement_percent > 50, output.getvalue()
+    assert outcome.out.placement.percent > 50, output.getvalue()
     lines = output.getvalue().splitlines()
     assert any(" x " in line and line.rstrip().endswith(("spot", "on-demand")) for line in lines), "instances by type"
     assert any("calls of ec2:CreateFleet" in line for line in lines), "calls by name"

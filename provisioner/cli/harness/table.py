@@ -1,5 +1,6 @@
 """The live table of a run: rich on a terminal, plain lines elsewhere."""
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,11 @@ def grid(seconds: float, counts: Counts) -> Table:
     numbers = (counts.pending, counts.planned, counts.claims, counts.nodes, counts.running, counts.stamped)
     table.add_row(*map(str, numbers), f"{counts.usd_per_hour:.2f}")
     return table
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """Prints texts as they are, however long and whatever stands in brackets."""
+    return functools.partial(console.print, markup=False, soft_wrap=True)
 
 
 @contextmanager
