@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -105,11 +106,9 @@ def run(flags: Sequence[str], role_arn: str, files: Sequence[Path]) -> Report:
         raise Unusable(str(error)) from None
     clock = SystemClock()
     classes, why, minor = (classes_in(files), "", 0) if files else classes_of_cluster(options, clock)
-    aws = AwsClients(replace(found.policy(), attempts=3, connect_timeout=3.0, read_timeout=20.0), clock, session)
-    try:
+    policy = replace(found.policy(), attempts=3, connect_timeout=3.0, read_timeout=20.0)
+    with closing(AwsClients(policy, clock, session)) as aws:
         return check(aws, found, clock, classes=classes, why_no_classes=why, server_minor=minor, role_arn=role_arn)
-    finally:
-        aws.close()
 
 
 def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
@@ -139,17 +138,14 @@ def classes_in(files: Sequence[Path]) -> list[EC2NodeClass]:
 def classes_of_cluster(options: Options, clock: SystemClock) -> tuple[list[EC2NodeClass] | None, str, int]:
     """The cluster's classes, why they could not be read, and the minor of its Kubernetes."""
     try:
-        connection = connect(options.kubeconfig or None, user_agent="dovetail-aws-check")
+        with closing(connect(options.kubeconfig or None, user_agent="dovetail-aws-check")) as connection:
+            client = Client(connection, clock)
+            minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
+            return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
     except ConfigError as error:
         return None, str(error), 0
-    try:
-        client = Client(connection, clock)
-        minor = minor_of(str(json.loads(client.raw("GET", "/version"))["minor"]))
-        return sorted(client.list(resources.EC2NODECLASSES), key=lambda one: one.name), "", minor
     except (ApiError, ValueError, KeyError) as error:
         return None, f"the API server: {error}", 0
-    finally:
-        connection.close()
 
 
 def as_json(report: Report) -> str:

@@ -6,6 +6,7 @@ Each carries the numbers of the answer, and says through its class what the call
 
 import msgspec
 
+from provisioner.support.errors import UserError
 from provisioner.values import jsontext
 
 
@@ -99,7 +100,7 @@ def _connection_failed(message: str, request: str, maybe_applied: bool) -> Conne
     return ConnectionFailed(message, request, maybe_applied=maybe_applied)
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """The connection cannot be set up: the kubeconfig is missing, wrong or has no usable credentials."""
 
 

@@ -15,7 +15,7 @@ from provisioner.cli.plan.objects import Objects
 from provisioner.cloudprovider.aws import labels
 from provisioner.cloudprovider.aws.market.offline import OfflineCatalogue
 from provisioner.cloudprovider.aws.market.prices import static_prices
-from provisioner.cloudprovider.kwok.catalogue import CatalogueError, generated, load
+from provisioner.cloudprovider.kwok.catalogue import generated, load
 from provisioner.cloudprovider.types import InstanceType
 from provisioner.support.errors import UserError
 
@@ -90,10 +90,7 @@ def default_pool(table: PlanCatalogue) -> NodePool:
 
 def _kwok(path: str) -> PlanCatalogue:
     """Of a file in the form of INSTANCE_TYPES_FILE_PATH; the generated types where none is named."""
-    try:
-        catalogue = load(path) if path else generated()
-    except CatalogueError as error:
-        raise UserError(str(error)) from error
+    catalogue = load(path) if path else generated()
     return PlanCatalogue(
         name=KWOK,
         currency="USD",

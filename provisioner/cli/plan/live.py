@@ -1,12 +1,13 @@
 """The objects of a live cluster, read and nothing else."""
 
+from contextlib import closing
 from typing import Any, Final
 
 from provisioner.cli.plan.objects import MAX_OBJECTS, TAKEN, Objects, Problem, problem_of
 from provisioner.kube import resources
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import ApiError, ConfigError, Forbidden, NotFound
+from provisioner.kube.errors import ApiError, Forbidden, NotFound
 from provisioner.kube.resources import Resource
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support.clock import Clock
@@ -21,14 +22,8 @@ def read(objects: Objects, kubeconfig: str, context: str, clock: Clock) -> None:
     Raises:
         UserError: the cluster cannot be reached, or its pods or nodes may not be read.
     """
-    try:
-        connection = connect(kubeconfig or None, user_agent="dovetail-plan", clock=clock, context=context)
-    except ConfigError as error:
-        raise UserError(str(error)) from None
-    try:
+    with closing(connect(kubeconfig or None, user_agent="dovetail-plan", clock=clock, context=context)) as connection:
         take(objects, Client(connection, clock), f"cluster {connection.host}")
-    finally:
-        connection.close()
 
 
 def take(objects: Objects, client: Client, name: str) -> None:

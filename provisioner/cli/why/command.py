@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -12,13 +13,11 @@ from msgspec.structs import replace
 from provisioner.cli.why import gathering, leader
 from provisioner.cli.why.text import node_text, pod_text
 from provisioner.cli.why.world import Local, local
-from provisioner.cloudprovider.kwok.catalogue import CatalogueError
 from provisioner.controllers.why.answers import NodeAnswer, PodAnswer, as_json
 from provisioner.controllers.why.nodes import why_node
 from provisioner.controllers.why.pods import why_pod
 from provisioner.kube.client import Client
 from provisioner.kube.config import connect
-from provisioner.kube.errors import ConfigError
 from provisioner.options import HelpRequested, Options, OptionsError
 from provisioner.support.clock import SystemClock
 from provisioner.support.errors import UserError
@@ -169,12 +168,8 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
     if others := sorted(set(changed) - OF_WHERE):
         shown = ", ".join(f"--{one.replace('_', '-')}" for one in others)
         raise leader.NotAnsweredError(f"it decides by its own flags, and {shown} is given")
-    try:
-        connection = connect(options.kubeconfig or None, user_agent="dovetail-why")
-    except ConfigError as error:
-        raise UserError(str(error)) from None
-    try:
-        clock = SystemClock()
+    clock = SystemClock()
+    with closing(connect(options.kubeconfig or None, user_agent="dovetail-why")) as connection:
 
         def find() -> leader.Leader:
             if way.url:
@@ -182,8 +177,6 @@ def _asked(way: Way, about: tuple[str, ...], kind: type[A]) -> A:
             return leader.through(connection, options.leader_election_name, options.lease_namespace, clock)
 
         return leader.ask(find, f"/why/{'/'.join(about)}", kind)
-    finally:
-        connection.close()
 
 
 def parsed(settings: Sequence[str]) -> Options:
@@ -211,18 +204,9 @@ def gathered(files: Sequence[str], at: str, settings: Sequence[str]) -> Local:
         raise UserError(str(error)) from None
     if when.tzinfo is None:
         raise UserError(f"--at {at} has no time zone; write it as 2026-01-31T12:00:00Z")
-    try:
-        return local(gathering.from_files(files) if files else _from_cluster(options), options, when)
-    except CatalogueError as error:
-        raise UserError(str(error)) from None
+    return local(gathering.from_files(files) if files else _from_cluster(options), options, when)
 
 
 def _from_cluster(options: Options) -> gathering.Objects:
-    try:
-        connection = connect(options.kubeconfig or None, user_agent="dovetail-why")
-    except ConfigError as error:
-        raise UserError(str(error)) from None
-    try:
+    with closing(connect(options.kubeconfig or None, user_agent="dovetail-why")) as connection:
         return gathering.from_cluster(Client(connection, SystemClock()), options.system_namespace)
-    finally:
-        connection.close()

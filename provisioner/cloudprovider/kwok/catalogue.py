@@ -14,6 +14,7 @@ from provisioner.apis import names, openapi
 from provisioner.apis.karpenter import LABEL_VALUE, QUALIFIED_NAME
 from provisioner.cloudprovider.kwok import messages
 from provisioner.cloudprovider.types import MOST_USD_PER_HOUR, InstanceType, Offering
+from provisioner.support.errors import UserError
 from provisioner.values import jsontext
 from provisioner.values.quantity import QuantityError
 from provisioner.values.requirement import Operator, Requirement, RequirementError, Requirements
@@ -70,7 +71,7 @@ _ENTRY: Mapping[str, Any] = {
 }
 
 
-class CatalogueError(Exception):
+class CatalogueError(UserError):
     """A catalogue file from which nothing can be launched: missing, no JSON list, or without one good entry."""
 
     def __init__(self, path: str, problem: str) -> None:
