@@ -21,6 +21,7 @@ import msgspec
 from provisioner.options import messages
 from provisioner.values import yamltext
 from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.spelling import closest
 
 
 class OptionsError(ValueError):
@@ -709,6 +710,7 @@ def _read(name: str, text: str, where: str) -> Any:
 def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
     """(setting, text, flag as it was given) of each flag, in order."""
     settings = _settings()
+    switches = {name for name, setting in settings.items() if isinstance(setting.default, bool)}
     found: list[tuple[str, str, str]] = []
     rest = list(argv)
     while rest:
@@ -719,16 +721,12 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
             raise OptionsError(messages.not_a_flag(word))
         flag, equals, text = word.lstrip("-").partition("=")
         name, negated = flag.replace("-", "_"), False
-        if name not in settings and name.startswith("no_") and isinstance(_default(name[3:]), bool):
-            name, negated = name[3:], True
+        if name not in settings and name.removeprefix("no_") in switches:
+            name, negated = name.removeprefix("no_"), True
         if name not in settings:
-            import difflib  # noqa: PLC0415 - half a megabyte that only a misspelt flag needs
-
-            close = difflib.get_close_matches(flag, map(_flag, settings), 1)
-            raise OptionsError(messages.unknown_flag(flag, close[0] if close else ""))
-        switch = isinstance(settings[name].default, bool)
+            raise OptionsError(messages.unknown_flag(flag, closest(flag, map(_flag, settings))))
         if not equals:
-            if switch:
+            if name in switches:
                 text = "true"
             elif rest and (not rest[0].startswith("--") or rest[0] == "--"):
                 text = rest.pop(0)
@@ -738,8 +736,3 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, str, str]]:
             text = "false" if _read(name, text, f"flag --{flag}") else "true"
         found.append((name, text, f"--{flag}"))
     return found
-
-
-def _default(name: str) -> object:
-    setting = _settings().get(name)
-    return None if setting is None else setting.default

@@ -236,13 +236,5 @@ def _sold(
     body: InstanceType, before: InstanceType | None, zones: tuple[str, ...], shape: Shape, market: Market, *, fit: bool
 ) -> InstanceType:
     """`body` with its offerings; the former object where it is equal."""
-    offered = offerings_of(body, zones, shape, market, fit=fit)
-    if (
-        before is not None
-        and before.offerings == offered
-        and before.capacity == body.capacity
-        and before.overhead == body.overhead
-        and before.requirements == body.requirements
-    ):
-        return before
-    return replace(body, offerings=offered)
+    sold = replace(body, offerings=offerings_of(body, zones, shape, market, fit=fit))
+    return before if before is not None and before == sold else sold
