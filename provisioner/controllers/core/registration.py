@@ -42,8 +42,8 @@ from provisioner.values.taints import Taint
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
 #: take what room the Nodes of an earlier one have beside their nominated pods.
 WAVE_SECONDS = (0.5, 3.0)
-#: So long a wave waits for nodes of the same plan to join, and for those that have joined to be ready. The second: where its pods look at where others
-#: are; until all are open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
+#: So long a wave waits for a node to be ready, and from then on for the others of its plan to join and to be ready. The second: where its pods look at
+#: where others are; until all are open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
 COMPANION_SECONDS: Final = (3.0, 10.0)
 #: An extender holds the room: nobody waits for anybody.
 STEERED_WAVE_SECONDS = (0.05, 0.25)
@@ -348,10 +348,14 @@ class Registrar:
         least, most = COMPANION_SECONDS
         if closes > now or now >= self._opened + most:
             return closes
-        if not self._cluster.companions_coming(claims) and (len(claims) == 1 or all(map(self._is_ready, claims))):
+        ready = sum(map(self._is_ready, claims))
+        if (ready == len(claims) or len(claims) == 1) and not self._cluster.companions_coming(claims):
             return closes
-        if now < self._opened + least or any(map(self._looks_at_others, claims)):
-            return min(now + idle, self._opened + most)
+        since = self._opened
+        if not ready:
+            since, self._opened = min(self._waiting.values()), now  # nobody that could take a pod waits yet
+        if now < since + least or (now < since + most and any(map(self._looks_at_others, claims))):
+            return min(now + idle, since + most)
         return closes
 
     def _do(self, wave: list[str]) -> None:

@@ -107,6 +107,12 @@ class Stage:
         self._put(claim(name, provider_id=f"kwok://{name}", true=(names.LAUNCHED,), pods=tuple(pods), version=1))
         self._put(node(name, taints=(UNREGISTERED,) if tainted else (), ready=ready))
 
+    def ready(self, name: str) -> None:
+        """Its Node, which has joined, becomes ready."""
+        known = self._objects[name, "Node"]
+        self._objects[name, "Node"] = node(name, taints=(UNREGISTERED,))
+        self.world.cluster.node_changed(known, self._objects[name, "Node"])
+
     def wave(self, *claims: str) -> list[str]:
         """What a wave of these claims sends, as "METHOD path"."""
         before = len(self.api.sent)
@@ -259,6 +265,26 @@ def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
     while stage.registrar._closes_at() > (now := stage.world.clock.monotonic()):
         stage.world.clock.advance(0.25)
     assert seconds <= now - began <= seconds + WAVE_SECONDS[0]
+
+
+def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_that_is_ready(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name in ("a", "b"):
+        stage.joined(name, spread=True, ready=False)
+        stage.registrar.offer(name)
+
+    def closes(seconds: float) -> float:
+        """When the wave does, counted from now, at the end of so many seconds in which it is asked all along."""
+        for _ in range(int(4 * seconds)):
+            stage.world.clock.advance(0.25)
+            stage.registrar._closes_at()
+        return stage.registrar._closes_at() - stage.world.clock.monotonic()
+
+    assert closes(COMPANION_SECONDS[1] - 1) > 0
+    stage.ready("a")
+    assert closes(COMPANION_SECONDS[1] - 1) > 0
+    stage.ready("b")
+    assert closes(0.25) <= 0
 
 
 def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None:
