@@ -509,6 +509,11 @@ class Cluster:
         with self._lock:
             return self._plans.companions_coming(claims)
 
+    def planned_at(self, claim: str) -> float:
+        """When the first of the pods that are planned on a NodeClaim were, by the state's clock; 0 without any."""
+        with self._lock:
+            return self._plans.planned_at(claim)
+
     def plan_of(self, key: NodeKey) -> Plan:
         """What the plan on a NodeClaim should say now."""
         with self._lock:

@@ -722,6 +722,10 @@ class Plans:
             for key, openness in self._openness.items()
         )
 
+    def planned_at(self, claim: str) -> float:
+        """When the first of the pods that are planned on a claim were; 0 without any."""
+        return min(self.assignments.made_at(NodeKey(claim)), default=0.0)
+
     def _is_to_be_let_in(self, key: NodeKey) -> bool:
         node, claim = self._joining.pair(key) or (None, None)
         joins = node is None or any(taint.key == names.UNREGISTERED_TAINT.key for taint in node.spec.taints)

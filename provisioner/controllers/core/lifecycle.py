@@ -46,8 +46,6 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, Result
 from provisioner.values.message import ConditionMessage, EventMessage
 
-#: A Node that has just come is given this long to become ready, so that registration and initialisation are one pair of writes.
-READY_GRACE_SECONDS = 2.0
 #: While another Karpenter leads, a NodeClaim is looked at again after so long.
 BESIDE_SECONDS = 5.0
 FINALIZE_REQUEUE_SECONDS = 5.0
@@ -121,7 +119,6 @@ class Lifecycle:
         self._terminator, self._nodes_are_stale = terminator, nodes_are_stale
         self._recorder, self._clock = recorder, clock
         self._register, self._health, self._elsewhere, self._beside = register, health, elsewhere, beside
-        self._joined_at: dict[str, float] = {}
         self._waits_since: dict[str, tuple[str, str, float]] = {}  # claim -> UID, what for, and since when it was seen
         self._asked_elsewhere = float("-inf")
         self._fallback, self._falling = Fallback(), threading.Lock()
@@ -130,7 +127,6 @@ class Lifecycle:
         """One look at one claim, and what follows from it."""
         claim = self._cluster.claim(name)
         if claim is None:
-            self._joined_at.pop(name, None)
             self._waits_since.pop(name, None)
             with self._falling:
                 self._fallback.gone(name)
@@ -262,15 +258,10 @@ class Lifecycle:
         node = self._cluster.node_of(claim)
         if node is None:
             return self._deadline(claim)
-        seen = self._joined_at.setdefault(claim.metadata.name, self._clock.monotonic())
-        left = READY_GRACE_SECONDS - (self._clock.monotonic() - seen)
-        if left > 0 and registration.missing(claim, registration.registered(node)) is not None:
-            return Result(requeue_after=left)
         if not registration.was_registered(claim, node) and (waits := self._hooks(claim)):
             self._writer.status(claim, self._with(claim, messages.registration_hooks_pending(waits)))
             result = self._deadline(claim)
             return Result(min(result.requeue_after, *waits.values())) if result.requeue_after is not None else result
-        self._joined_at.pop(claim.metadata.name, None)
         self._register(claim.metadata.name)
         return self._deadline(claim)
 

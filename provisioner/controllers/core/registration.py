@@ -5,11 +5,12 @@ cycle, and the fall of another node's taint is what starts such a cycle. So a wa
 first of its taints falls. Measured: 95 % and more of those pods land as planned without any extender (design 3.7).
 """
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +30,7 @@ from provisioner.kube.events import Recorder
 from provisioner.scheduling.unaided import looks_at_others
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
+from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support import heartbeat, logs
 from provisioner.support.backoff import doubling
 from provisioner.support.clock import Clock
@@ -42,11 +44,12 @@ from provisioner.values.taints import Taint
 #: A wave is complete when nothing new came for the first time, or the second time after it began. Pods of a later wave
 #: take what room the Nodes of an earlier one have beside their nominated pods.
 WAVE_SECONDS = (0.5, 3.0)
-#: So long a wave waits for a node to be ready, and from then on for the others of its plan to join and to be ready. The second: where its pods look at
-#: where others are; until all are open, pods of a spread wait while others take their room, and pods that should be apart have nowhere else to go.
+#: So long a wave waits for a node to be ready, and from then on for the others of its plan to join and to be ready: what is initialised as well takes
+#: one pair of writes. The second: where its pods look at where others are; until all are open, pods of a spread wait while others take their room, and
+#: pods that should be apart have nowhere else to go.
 COMPANION_SECONDS: Final = (3.0, 10.0)
-#: An extender holds the room: nobody waits for anybody.
-STEERED_WAVE_SECONDS = (0.05, 0.25)
+#: An extender holds the room: nobody waits for anybody, and those that came together are let in together.
+STEERED_SECONDS: Final = 0.05
 RETRY_BASE_SECONDS = 0.2
 RETRY_CAP_SECONDS = 30.0
 #: One write that hangs holds up a wave no longer than this; it goes on by itself.
@@ -56,7 +59,8 @@ OPENING_SECONDS: Final = (2.0, 0.02)
 """At most, and for each Node: a wave of a thousand needs some seconds at the client's rate."""
 BOUND_SECONDS: Final = (6.0, 0.02)
 """At most, and for each nominated pod: how long Nodes with room that no nomination keeps wait for the pods of those that were let in before."""
-BOUND_POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.1
+"""How often is looked whether what is waited for has come."""
 _TRIES = 6
 _WHOLE = frozenset({"/spec/taints", "/metadata/labels", "/metadata/annotations"})
 _FAILURES = counter(
@@ -67,6 +71,13 @@ _log = logs.get_logger(__name__)
 _Joining = tuple[NodeClaim, Node]
 _Opened = tuple[NodeClaim, Node, bool]  # and whether it is initialised with that
 _Item = TypeVar("_Item", _Joining, _Opened)
+
+
+class _Offer(NamedTuple):
+    """A claim whose Node has joined: since when that is known, and when its pods were planned."""
+
+    at: float
+    planned: float
 
 
 @dataclass(slots=True)
@@ -273,12 +284,12 @@ class Registrar:
         self._workers, self._clock = workers, clock
         self._nominations, self._again, self._health = nominations, again, health
         self._changed = threading.Condition()
-        self._waiting: dict[str, float] = {}
+        self._waiting: dict[str, _Offer] = {}
+        self._ready: dict[str, float] = {}  # of those, when they were first seen ready
         self._delayed: dict[str, float] = {}  # claims whose registration failed, and when it may be tried again
         self._failures: dict[str, int] = {}  # of those, how often in a row
         self._busy: set[str] = set()  # claims that are being let in
         self._chance = random.Random()
-        self._opened = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="registration", daemon=True)
 
@@ -296,12 +307,15 @@ class Registrar:
     def offer(self, name: str) -> None:
         """A claim whose Node has joined; taken with the next wave, or when it has waited for its next try."""
         with self._changed:
-            if name in self._delayed:
-                return
-            if not self._waiting:
-                self._opened = self._clock.monotonic()
-            self._waiting.setdefault(name, self._clock.monotonic())
-            self._changed.notify_all()
+            if name not in self._delayed:
+                first = not self._waiting
+                self._await(name)
+                if first:  # the others only make a wave longer, or are looked at soon
+                    self._changed.notify_all()
+
+    def _await(self, name: str) -> None:
+        if name not in self._waiting:
+            self._waiting[name] = _Offer(self._clock.monotonic(), self._cluster.planned_at(name))
 
     def _loop(self) -> None:
         pulse = heartbeat.pulse("registration")
@@ -325,38 +339,49 @@ class Registrar:
                 now = self._clock.monotonic()
                 for name in [name for name, at in self._delayed.items() if at <= now]:
                     del self._delayed[name]
-                    self._opened = self._opened if self._waiting else now
-                    self._waiting.setdefault(name, now)
+                    self._await(name)
                 if self._waiting:
-                    closes = self._closes_at()
-                    if closes <= now:
-                        wave = sorted(self._waiting)
-                        self._waiting.clear()
+                    closing = {plan: self._closes_at(plan) for plan in self._plans()}
+                    wave = sorted(name for plan, at in closing.items() if at <= now for name in plan)
+                    if wave:
+                        for name in wave:
+                            del self._waiting[name]
+                            self._ready.pop(name, None)
                         return wave
-                    self._changed.wait(closes - now)
+                    self._changed.wait(min(closing.values()) - now)
                 else:
                     self._changed.wait(min(self._delayed.values()) - now if self._delayed else None)
 
-    def _closes_at(self) -> float:
-        """When the wave that gathers is complete, if nothing new comes."""
-        now, claims = self._clock.monotonic(), self._waiting.keys()
-        if not self._nominations.wanted:
-            idle, longest = STEERED_WAVE_SECONDS
-            return min(max(self._waiting.values()) + idle, self._opened + longest)
-        idle, longest = WAVE_SECONDS
-        closes = min(max(self._waiting.values()) + idle, self._opened + longest)
+    def _plans(self) -> list[tuple[str, ...]]:
+        """The claims that wait, those together whose pods were planned together; with an extender each by itself."""
+        found: list[list[str]] = []
+        last = -math.inf
+        for name, offer in sorted(self._waiting.items(), key=lambda item: item[1].planned):
+            if self._nominations.wanted and offer.planned <= last + TOGETHER_SECONDS:
+                found[-1].append(name)
+            else:
+                found.append([name])
+            last = offer.planned
+        return [tuple(names) for names in found]
+
+    def _closes_at(self, plan: Sequence[str]) -> float:
+        """When the wave of claims that were planned together is complete, if nothing new comes."""
+        now, wanted = self._clock.monotonic(), self._nominations.wanted
+        offered = [self._waiting[name].at for name in plan]
+        idle, longest = WAVE_SECONDS if wanted else (STEERED_SECONDS, STEERED_SECONDS)
+        closes = min(max(offered) + idle, min(offered) + longest)
+        if closes > now:
+            return closes
+        ready = [name for name in plan if self._is_ready(name)]
+        for name in ready:
+            self._ready.setdefault(name, now)
+        coming = wanted and self._cluster.companions_coming(plan)
+        if not coming and all(map(self._is_complete, plan)):
+            return closes
         least, most = COMPANION_SECONDS
-        if closes > now or now >= self._opened + most:
-            return closes
-        ready = sum(map(self._is_ready, claims))
-        if (ready == len(claims) or len(claims) == 1) and not self._cluster.companions_coming(claims):
-            return closes
-        since = self._opened
-        if not ready:
-            since, self._opened = min(self._waiting.values()), now  # nobody that could take a pod waits yet
-        if now < since + least or (now < since + most and any(map(self._looks_at_others, claims))):
-            return min(now + idle, since + most)
-        return closes
+        long = wanted and (coming or 1 < len(plan) > len(ready)) and any(map(self._looks_at_others, plan))
+        until = min((self._ready[name] for name in ready), default=min(offered)) + (most if long else least)
+        return min(now + POLL_SECONDS, until) if until > now else closes
 
     def _do(self, wave: list[str]) -> None:
         pairs = [
@@ -396,7 +421,7 @@ class Registrar:
         least, each = BOUND_SECONDS
         end = self._clock.monotonic() + min(self._patience, least + each * len(uids))
         while not self._stopping and self._clock.monotonic() < end and any(map(self._waits, uids)):
-            self._clock.sleep(BOUND_POLL_SECONDS)
+            self._clock.sleep(POLL_SECONDS)
 
     def _waits(self, uid: str) -> bool:
         pod = self._cluster.pod(uid)
@@ -404,12 +429,21 @@ class Registrar:
 
     def _is_ready(self, name: str) -> bool:
         """Whether the claim's Node takes pods once our own taint has fallen, startup taints apart; also where there is none any more."""
+        joining = self._joining(name)
+        return joining is None or (
+            is_true(joining[1].status.conditions, names.READY)
+            and not any(map(names.is_ephemeral, registered(joining[1]).spec.taints))
+        )
+
+    def _is_complete(self, name: str) -> bool:
+        """Whether the claim's Node is initialised as soon as it is let in; also where there is none any more."""
+        joining = self._joining(name)
+        return joining is None or missing(joining[0], registered(joining[1])) is None
+
+    def _joining(self, name: str) -> _Joining | None:
         claim = self._cluster.claim(name)
         node = self._cluster.node_of(claim) if claim is not None else None
-        return node is None or (
-            is_true(node.status.conditions, names.READY)
-            and not any(map(names.is_ephemeral, registered(node).spec.taints))
-        )
+        return (claim, node) if claim is not None and node is not None else None
 
     def _looks_at_others(self, claim: str) -> bool:
         return any(looks_at_others(pod.shape) for pod in self._cluster.assigned(NodeKey(claim)))

@@ -28,6 +28,7 @@ from provisioner.controllers.core.registration import (
 )
 from provisioner.kube.client import Client
 from provisioner.scheduling import unaided
+from provisioner.state.misses import TOGETHER_SECONDS
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, claim, node, pod
 from tests.support.eventually import eventually
@@ -112,6 +113,13 @@ class Stage:
         known = self._objects[name, "Node"]
         self._objects[name, "Node"] = node(name, taints=(UNREGISTERED,))
         self.world.cluster.node_changed(known, self._objects[name, "Node"])
+
+    def closed(self) -> list[str]:
+        """Claims of plans that wait for nothing more, in order."""
+        now = self.world.clock.monotonic()
+        return sorted(
+            name for plan in self.registrar._plans() if self.registrar._closes_at(plan) <= now for name in plan
+        )
 
     def wave(self, *claims: str) -> list[str]:
         """What a wave of these claims sends, as "METHOD path"."""
@@ -262,9 +270,9 @@ def test_a_wave_waits_for_nodes_of_its_plan_but_not_for_ever(
     began = stage.world.clock.monotonic()
     for name in ("a", "b")[: 1 if other == "comes" else 2]:
         stage.registrar.offer(name)
-    while stage.registrar._closes_at() > (now := stage.world.clock.monotonic()):
+    while not stage.closed():
         stage.world.clock.advance(0.25)
-    assert seconds <= now - began <= seconds + WAVE_SECONDS[0]
+    assert seconds <= stage.world.clock.monotonic() - began <= seconds + 2 * WAVE_SECONDS[0]
 
 
 def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_that_is_ready(workers: Pool) -> None:
@@ -273,18 +281,19 @@ def test_the_time_for_which_others_are_waited_for_begins_with_the_first_node_tha
         stage.joined(name, spread=True, ready=False)
         stage.registrar.offer(name)
 
-    def closes(seconds: float) -> float:
-        """When the wave does, counted from now, at the end of so many seconds in which it is asked all along."""
+    def waits(seconds: float) -> bool:
+        """Whether nothing is let in for so long."""
         for _ in range(int(4 * seconds)):
             stage.world.clock.advance(0.25)
-            stage.registrar._closes_at()
-        return stage.registrar._closes_at() - stage.world.clock.monotonic()
+            if stage.closed():
+                return False
+        return True
 
-    assert closes(COMPANION_SECONDS[1] - 1) > 0
+    assert waits(COMPANION_SECONDS[1] - 1)
     stage.ready("a")
-    assert closes(COMPANION_SECONDS[1] - 1) > 0
+    assert waits(COMPANION_SECONDS[1] - 1)
     stage.ready("b")
-    assert closes(0.25) <= 0
+    assert stage.closed() == ["a", "b"]
 
 
 def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None:
@@ -292,8 +301,32 @@ def test_a_wave_whose_nodes_are_all_there_waits_no_longer(workers: Pool) -> None
     for name in ("a", "b"):
         stage.joined(name, spread=True)
         stage.registrar.offer(name)
+    assert not stage.closed()
     stage.world.clock.advance(WAVE_SECONDS[0])
-    assert stage.registrar._closes_at() <= stage.world.clock.monotonic()
+    assert stage.closed() == ["a", "b"]
+
+
+def test_nodes_of_another_plan_are_not_waited_for(workers: Pool) -> None:
+    stage = Stage(workers)
+    for name, ready in (("a", True), ("late", False), ("b", True)):
+        stage.joined(name, spread=True, ready=ready)
+        stage.registrar.offer(name)
+        stage.world.clock.advance(0 if name == "a" else 2 * TOGETHER_SECONDS)
+    assert stage.closed() == ["b"]
+    stage.ready("late")
+    assert stage.closed() == ["a", "b", "late"]
+
+
+@pytest.mark.parametrize("nominate", ["auto", "false"])
+def test_a_node_that_is_alone_has_a_moment_to_be_ready(workers: Pool, nominate: str) -> None:
+    """Registration and initialisation are one pair of writes then."""
+    stage = Stage(workers, nominate=nominate)
+    stage.joined("a", ready=False)
+    stage.registrar.offer("a")
+    stage.world.clock.advance(COMPANION_SECONDS[0] - 0.1)
+    assert not stage.closed()
+    stage.world.clock.advance(0.1)
+    assert stage.closed() == ["a"]
 
 
 def test_nobody_is_nominated_where_that_is_turned_off(workers: Pool) -> None:
