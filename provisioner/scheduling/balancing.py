@@ -120,19 +120,9 @@ class _Balancing:
         hosts = any(one.topology_key == names.HOSTNAME_LABEL for pod in self._pods for one in pod.shape.spread)
         self._groups: Final = self._zones * (max(1, len(again) // len(self._zones)) if hosts else 1)
         self._budget: Final = budget + EPSILON_USD
-        self._demand: Final = Resources.total(pod.shape.requests for pod in self._pods).amounts_of(
-            self._offer.dimensions.names
-        )
-        self._least: Final = [
-            min(amounts)
-            for amounts in zip(
-                *(
-                    shape.requests.amounts_of(self._offer.dimensions.names)
-                    for shape in {pod.shape for pod in self._pods}
-                ),
-                strict=True,
-            )
-        ]
+        asked = [pod.shape.requests.amounts_of(self._offer.dimensions.names) for pod in self._pods]
+        self._demand: Final = [sum(amounts) for amounts in zip(*asked, strict=True)]
+        self._least: Final = [min(amounts) for amounts in zip(*asked, strict=True)]
         self._kinds: Final = self._useful()
         width = range(len(self._demand))
         self._best: Final = [max((one.room[d] / one.usd for one in self._kinds), default=0.0) for d in width]
