@@ -97,10 +97,11 @@ def _in_stages(pairs: Iterable[_Joining], kept: Kept) -> list[list[_Joining]]:
     """Nodes that could be let in together, in the order in which that is done; those of a stage wait until the nominated pods of earlier ones are bound.
 
     A pod whose own Node is not open yet goes to any that is, and takes room that was planned for pods that may not be nominated. So Nodes that keep
-    all of their room come first, and those that keep none of it last.
+    all of their room come first, and those that keep none of it last; of a stage, those with the most nominated pods are first, for then the fewest wait
+    for others.
     """
     stages: list[list[_Joining]] = [[], [], []]
-    for pair in pairs:
+    for pair in sorted(pairs, key=lambda pair: -len(kept.nominated.get(pair[0].name, ()))):
         exposed, nominated = kept.withheld[pair[0].name], kept.nominated.get(pair[0].name)
         stages[(1 if nominated else 2) if exposed else 0].append(pair)
     if not any(kept.nominated.values()):

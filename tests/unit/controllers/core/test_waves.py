@@ -215,6 +215,18 @@ def test_the_more_room_of_a_node_no_nomination_keeps_the_later_it_is_let_in(work
     assert waited >= 2 * BOUND_SECONDS[0], "pods of the first, which are not bound, might still take room on the next"
 
 
+def test_of_nodes_that_open_together_the_one_with_the_most_nominated_pods_is_first(workers: Pool) -> None:
+    """The pods of the others take any room that is open and not kept."""
+    stage = Stage(workers)
+    for name, count in (("a", 1), ("b", 3), ("c", 2)):
+        stage.joined(
+            name, spread=True, more=tuple(pod(f"{number}-of-{name}", namespace="other") for number in range(count))
+        )
+    assert [line for line in stage.wave("a", "b", "c") if "/nodes/" in line] == [
+        f"PATCH /api/v1/nodes/{name}" for name in "bca"
+    ]
+
+
 @pytest.mark.parametrize("why", ["not ready", "its Node's write fails", "stopping"])
 def test_nobody_waits_for_pods_that_no_open_node_takes(workers: Pool, why: str) -> None:
     """A node that is not ready, or has startup taints, is let in all the same; others would wait for its pods in vain."""
