@@ -29,13 +29,6 @@ _MOST_UNPACKED: Final = 4 * 1024 * 1024
 class CommandTooLargeError(ValueError):
     """A command whose record would not fit into an annotation even without bodies; propose fewer candidates."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-
-    def __str__(self) -> str:
-        return messages.command_too_long(self.size, MAX_BYTES)
-
 
 class Phase(enum.StrEnum):
     """How far a command has come, as far as it must be written; everything else follows from the objects."""
@@ -125,7 +118,7 @@ def encode_command(record: CommandRecord) -> str:
         size = len(text)
         if size <= MAX_BYTES:
             return text.decode()
-    raise CommandTooLargeError(size)
+    raise CommandTooLargeError(messages.command_too_long(size, MAX_BYTES))
 
 
 def _packed(record: CommandRecord) -> str:

@@ -247,10 +247,6 @@ def no_nodes_for_it(text: str) -> str:
 # plan.py
 
 
-def plan_too_long(size: int, limit: int) -> str:
-    return f"the plan has {size} bytes, more than the limit of {limit} for an annotation"
-
-
 def plan_text_too_long(limit: int, size: int) -> str:
     return f"the plan has {size} bytes; the maximum is {limit}"
 

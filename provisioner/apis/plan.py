@@ -23,17 +23,6 @@ class PlanError(ValueError):
     """The annotation's text is no plan of a version that we read; says what is wrong with it."""
 
 
-class PlanTooLargeError(ValueError):
-    """The plan does not fit into an annotation of `MAX_BYTES`; plan fewer pods on one node or leave the uids out."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.size = size
-
-    def __str__(self) -> str:
-        return messages.plan_too_long(self.size, MAX_BYTES)
-
-
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """`count` pods of class `klass` that belong to the owner with uid `owner` ("" for pods of their own)."""
 
@@ -77,27 +66,19 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_plan(plan: Plan) -> str:
-    """The annotation's text; entries by owner and class, uids sorted.
-
-    Raises:
-        PlanTooLargeError: it would be longer than `MAX_BYTES`.
-    """
+    """The annotation's text, however long; entries by owner and class, uids sorted."""
     entries = sorted(plan.pods, key=lambda entry: (entry.owner, entry.klass, entry.uids))
     ordered = (msgspec.structs.replace(entry, uids=tuple(sorted(entry.uids))) for entry in entries)
-    data = _ENCODER.encode(msgspec.structs.replace(plan, pods=tuple(ordered)))
-    if len(data) > MAX_BYTES:
-        raise PlanTooLargeError(len(data))
-    return data.decode()
+    return _ENCODER.encode(msgspec.structs.replace(plan, pods=tuple(ordered))).decode()
 
 
 def fitting_text(plan: Plan) -> str:
     """The annotation's text; where it would be too large without the uids, "" where even that is too large."""
     nameless = (PlanEntry(owner=entry.owner, klass=entry.klass, count=entry.count) for entry in plan.pods)
     for attempt in (plan, msgspec.structs.replace(plan, pods=tuple(nameless))):
-        try:
-            return encode_plan(attempt)
-        except PlanTooLargeError:
-            continue
+        text = encode_plan(attempt)
+        if len(text.encode()) <= MAX_BYTES:
+            return text
     return ""
 
 

@@ -5,6 +5,7 @@ A set of nodes is one integer, bit i for the i-th in order of preference. A node
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.names import HOSTNAME_LABEL
@@ -124,19 +125,19 @@ class Ground:
         return answer
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Rooms:
     """What room nodes have, in the resources that some pods ask for."""
 
-    def __init__(self, dimensions: Dimensions, rooms: list[Vector], thresholds: Thresholds | None = None) -> None:
-        self.dimensions: Final = dimensions
-        self.rooms: Final = rooms
-        self.thresholds: Final = Thresholds(rooms) if thresholds is None else thresholds
+    dimensions: Dimensions
+    rooms: list[Vector]
+    thresholds: Thresholds
 
     @classmethod
     def of(cls, bins: Sequence[Bin], dimensions: Dimensions) -> "Rooms":
         """Of all nodes."""
-        vector = dimensions.room
-        return cls(dimensions, [vector(one.room, one.attach_limits) for one in bins])
+        rooms = [dimensions.room(one.room, one.attach_limits) for one in bins]
+        return cls(dimensions, rooms, Thresholds(rooms))
 
     def changed(self, bins: Mapping[int, Bin]) -> "Rooms":
         """The next ones: some nodes changed, or came after all others."""

@@ -5,6 +5,7 @@ has the annotation nothing here is asked: pods of several owners stay one class,
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from provisioner.apis.pods import Pod
@@ -26,31 +27,26 @@ def owners_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Crowding:
     """What one question starts from.
 
     Attributes:
         by_pool: the most pods of one owner on a node, by NodePool that says so.
         by_place: the same by existing node, by its number.
+        spots: pods of each owner by existing node.
+        counted_anew: by owner, on nodes that pods of the question leave.
     """
 
-    def __init__(
-        self,
-        by_pool: Mapping[str, int],
-        by_place: Mapping[int, int],
-        spots: Mapping[str, Mapping[int, int]],
-        counted_anew: Mapping[int, Mapping[str, int]],
-    ) -> None:
-        """`spots`: pods of each owner by existing node; `counted_anew`: by owner, on nodes that pods of the question leave."""
-        self.by_pool: Final = by_pool
-        self.by_place: Final = by_place
-        self._spots: Final = spots
-        self._counted_anew: Final = counted_anew
+    by_pool: Mapping[str, int]
+    by_place: Mapping[int, int]
+    spots: Mapping[str, Mapping[int, int]]
+    counted_anew: Mapping[int, Mapping[str, int]]
 
     def running(self, owner: str) -> dict[int, int]:
         """Pods of an owner that stay, by existing node."""
-        anew = self._counted_anew
-        found = {place: pods for place, pods in self._spots.get(owner, {}).items() if place not in anew}
+        anew = self.counted_anew
+        found = {place: pods for place, pods in self.spots.get(owner, {}).items() if place not in anew}
         return found | {place: some[owner] for place, some in anew.items() if owner in some}
 
 

@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provisioner.apis.names import HOSTNAME_LABEL, NODEPOOL_LABEL, READY_LABELS
@@ -41,6 +41,7 @@ class Daemon:
     near: tuple[Count, ...] = ()
 
 
+@dataclass(eq=False, slots=True)
 class State:
     """How far the pods on a claim have narrowed it; equal states of one pool are one object.
 
@@ -57,37 +58,16 @@ class State:
         choices: what follows from a set of ranks; filled as asked.
     """
 
-    __slots__ = (
-        "choices",
-        "domains",
-        "excluded",
-        "level",
-        "narrower",
-        "points",
-        "ranked",
-        "requirements",
-        "rows",
-        "said",
-    )
-
-    def __init__(
-        self,
-        requirements: Requirements,
-        excluded: int,
-        rows: int,
-        points: tuple[Vector, ...],
-        said: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self.said: Final = said
-        self.choices: Final[dict[object, Any]] = {}
-        self.requirements: Final = requirements
-        self.excluded: Final = excluded
-        self.rows: Final = rows
-        self.points: Final = points
-        self.narrower: Final[dict[Term, State | None]] = {}
-        self.domains: Final[dict[str, tuple[str, ...]]] = {}
-        self.level: Final[dict[str, bool]] = {}
-        self.ranked: Ranked | None = None
+    requirements: Requirements
+    excluded: int
+    rows: int
+    points: tuple[Vector, ...]
+    said: tuple[tuple[str, str], ...] = ()
+    narrower: "dict[Term, State | None]" = field(default_factory=dict)
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    level: dict[str, bool] = field(default_factory=dict)
+    ranked: "Ranked | None" = None
+    choices: dict[object, Any] = field(default_factory=dict)
 
 
 class Ranked:

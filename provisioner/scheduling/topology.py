@@ -98,6 +98,7 @@ class Axis:
         return -1
 
 
+@dataclass(eq=False, slots=True)
 class Eligible:
     """The places that count under one eligibility; every counter under it looks here.
 
@@ -105,11 +106,8 @@ class Eligible:
         places: existing ones that count, and those to come that may.
     """
 
-    __slots__ = ("eligibility", "places")
-
-    def __init__(self, eligibility: Eligibility | None, places: int) -> None:
-        self.eligibility: Final = eligibility
-        self.places = places
+    eligibility: Eligibility | None
+    places: int
 
 
 class HostCounter:
