@@ -86,7 +86,7 @@ ROWS = {
     "200 pods of which some are spread over zones, on kwok's own instance types": Row(
         mixed(20), KWOK, ONE_WRITE, TIGHT
     ),
-    "1,000 pods of which some are spread over zones": Row(mixed(100), writes=ONE_WRITE, dearer=TIGHT),
+    "1,000 pods of which some are spread over zones": Row(mixed(100), writes=ONE_WRITE),
     "six pods that prefer hosts of their own, and 20 others": Row(
         (Pods(6, "1", apart=PREFERRED), Pods(20, "500m")), writes=3 * FEW_WRITES, dearer=TIGHT
     ),
