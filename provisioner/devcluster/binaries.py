@@ -74,12 +74,6 @@ def find(
 
     Two processes never make artifacts at once: the second waits, then finds them made.
 
-    Args:
-        source: how to make what is missing.
-        env: environment variables.
-        progress: hears of each artifact that is made.
-        names: which; by default what every cluster needs.
-
     Raises:
         BinaryError: one does not run, or $DOVETAIL_DEV_BIN is no directory.
         DevClusterError: one cannot be made.

@@ -73,10 +73,6 @@ class Objects:
 def from_cluster(client: Client, namespace: str) -> Objects:
     """Everything of all kinds, from the API server.
 
-    Args:
-        client: with the user's own permissions.
-        namespace: of the ConfigMap with the settings.
-
     Raises:
         UserError: a kind without which there is no answer could not be listed.
     """

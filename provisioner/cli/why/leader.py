@@ -111,12 +111,6 @@ def at(url: str, connection: Connection, clock: Clock) -> Leader:
 def through(connection: Connection, lease: str, namespace: str, clock: Clock) -> Leader:
     """The leader by its Lease, through the API server.
 
-    Args:
-        connection: with the user's own permissions.
-        lease: the name of the Lease.
-        namespace: the Lease's, which is the pod's too.
-        clock: for the deadline.
-
     Raises:
         NotAnsweredError: nobody leads, or the user may not know who, or has no token.
     """

@@ -20,22 +20,11 @@ CONFIG_MAP: Final = "configmap/"
 
 @dataclass(frozen=True, kw_only=True)
 class AwsSettings:
-    """What an operator decides about AWS.
+    """What an operator decides about AWS; what is called as a flag is that flag's value.
 
     Attributes:
-        cluster_endpoint: URL; "" is discovered.
-        cluster_ca_bundle: base64 PEM; "" is discovered.
-        isolated_vpc: no service without an endpoint in the VPC is called.
-        eks_control_plane: the version of the cluster is EKS's word.
-        vm_memory_overhead: share of an instance's memory that its nodes are guessed not to see.
-        interruption_queue: name of the queue; "" reads none.
-        enable_zonal_shift: whether ARC is asked for zones to avoid.
-        translate_provisioners: whether Provisioners and AWSNodeTemplates become NodePools and EC2NodeClasses.
-        system_namespace: of our own ConfigMaps.
-        discounts: a file, or `configmap/NAME`; "" is none.
         prefix_delegation: None asks the aws-node DaemonSet.
         catalogue_refresh: how old what EC2 says of types and where they are offered may be.
-        template_retention: an unused launch template lives so long.
         fleet_idle: a batch of launches is sent when no claim joined for so long.
         fleet_longest: and at the latest after this.
         spot_lead: evictions of an interrupted spot instance begin so long before its end, replacement or not.

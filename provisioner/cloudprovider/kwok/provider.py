@@ -116,9 +116,6 @@ class KwokProvider:
     """`CloudProvider` over Node objects; thread-safe.
 
     Args:
-        client: creates and deletes Nodes.
-        nodes: every Node, kept current by a watch.
-        node_classes: every KWOKNodeClass, likewise.
         clock: for what is left of a registration delay after a restart.
         catalogue: what can be launched; the generated types where it is None.
         queue_of: makes the queue, started with its first key, that runs a function for a key after a delay.

@@ -219,13 +219,7 @@ def order_of(claim: NodeClaim, around: Around) -> Order:
 
 
 def reopening(claim: NodeClaim, around: Around, available: Callable[[OfferingKey], bool]) -> tuple[OfferingKey, ...]:
-    """The offers that the claim could take were they not short just now; none: it can never be launched as it is.
-
-    Args:
-        claim: whose order found nothing.
-        around: as for the order.
-        available: whether nothing is known against an offer.
-    """
+    """The offers that the claim could take were they not short just now; none: it can never be launched as it is."""
     requirements, requests = wishes_of(claim)
     known = labels.WELL_KNOWN | names.WELL_KNOWN_LABELS
     zones = {one.zone for one in around.node_class.status.subnets}

@@ -29,16 +29,7 @@ def lines(
     reservations: Iterable[CapacityReservation] = (),
     left: Callable[[str], int] = lambda _: 0,
 ) -> Iterator[str]:
-    """The metrics in Prometheus' text format.
-
-    Args:
-        region: what is sold.
-        prices: of this moment.
-        shortages: what is not to be had just now.
-        now: aware.
-        reservations: of all classes.
-        left: how many instances are left of a reservation, by its id.
-    """
+    """The metrics in Prometheus' text format."""
     yield _head(f"{_PREFIX}_cpu_cores", "Number of vCPUs of an instance type.")
     for info in region.infos:
         yield f'{_PREFIX}_cpu_cores{{instance_type="{info.name}"}} {info.vcpus}\n'

@@ -178,11 +178,6 @@ class Rehearsal:
     def run(self, node_class: EC2NodeClass, pools: Sequence[NodePool], cluster: Cluster) -> Rehearsed:
         """The result for the class as it is; an earlier one where nothing changed.
 
-        Args:
-            node_class: everything else of it is ready.
-            pools: that use it, in order of name.
-            cluster: that instances join.
-
         Raises:
             DiscoveryError: AWS could not say: too many calls, or a failure of its own.
             NotKnownYet: the placement group was not looked up yet.
