@@ -21,16 +21,11 @@ from provisioner.kube.resources import (
 )
 
 MANAGER = "dovetail-demo"
+WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.1
 RESOURCES: dict[str, Resource[Any]] = {
-    "CustomResourceDefinition": CRDS,
-    "DaemonSet": DAEMONSETS,
-    "Deployment": DEPLOYMENTS,
-    "EC2NodeClass": EC2NODECLASSES,
-    "KWOKNodeClass": KWOKNODECLASSES,
-    "Namespace": NAMESPACES,
-    "NodePool": NODEPOOLS,
-    "PodDisruptionBudget": PDBS,
+    one.kind: one
+    for one in (CRDS, DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, KWOKNODECLASSES, NAMESPACES, NODEPOOLS, PDBS)
 }
 
 
@@ -53,7 +48,7 @@ def apply(client: Client, documents: Iterable[Document]) -> None:
         client.raw("PATCH", path, document, query, content_type="application/apply-patch+yaml")
 
 
-def apply_crds(client: Client, seconds: float = 30.0) -> int:
+def apply_crds(client: Client) -> int:
     """Apply every file of manifests/crds and wait until all are established; returns how many.
 
     Raises:
@@ -64,7 +59,7 @@ def apply_crds(client: Client, seconds: float = 30.0) -> int:
     if not documents:
         raise ExampleError(f"{manifests() / 'crds'} holds no CRDs: write them with `make manifests`")
     apply(client, documents)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + WAIT_SECONDS
     for document in documents:
         _wait(client, CRDS, document["metadata"]["name"], "Established", deadline)
     return len(documents)
@@ -79,13 +74,13 @@ def scale(client: Client, documents: Iterable[Document], replicas: int) -> None:
         client.patch(DEPLOYMENTS, metadata["name"], {"spec": {"replicas": replicas}}, namespace=metadata["namespace"])
 
 
-def wait_pools_ready(client: Client, names: Iterable[str], seconds: float = 30.0) -> None:
+def wait_pools_ready(client: Client, names: Iterable[str]) -> None:
     """Wait until every NodePool has the condition Ready=True.
 
     Raises:
         ExampleError: one had not; the message holds its conditions.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + WAIT_SECONDS
     for name in names:
         _wait(client, NODEPOOLS, name, "Ready", deadline)
 

@@ -19,6 +19,7 @@ import msgspec
 
 from provisioner.apis import ec2
 from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
+from provisioner.apis.messages import out_of_range
 from provisioner.cloudprovider.aws.nodeclass import messages
 from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.quantity import Quantity, QuantityError
@@ -234,7 +235,7 @@ def _wrong_scalar(value: Any, kind: str) -> str:
             if not isinstance(value, int) or isinstance(value, bool):
                 return messages.expected_integer(_name(value))
             least = 0 if kind == "uint32" else -_INTEGERS[kind]
-            return "" if least <= value < _INTEGERS[kind] else messages.out_of_range(value, kind)
+            return "" if least <= value < _INTEGERS[kind] else out_of_range(value, kind)
         case _:
             raise TypeError(f"the table of kubelet fields has the unknown type {kind}")
 

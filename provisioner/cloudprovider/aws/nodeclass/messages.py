@@ -366,10 +366,6 @@ def expected_integer(value: str) -> str:
     return f"expected an integer, found {value}"
 
 
-def out_of_range(value: int, kind: str) -> str:
-    return f"{value} is out of range for {kind}"
-
-
 def grace_period_problem(signal: str, problem: str) -> str:
     return f"evictionSoftGracePeriod[{signal}]: {problem}"
 
