@@ -259,9 +259,9 @@ NO_STANDING: Final = Standing()
 
 
 class _Site:
-    """The plan of one claim. `node` is "" until the claim's node is known."""
+    """The plan of one claim. `node` is "" until the claim's node is known; one that is `over` has no places before it is made anew."""
 
-    __slots__ = ("deadline", "key", "live", "name", "node", "plan", "planned_at", "rank", "requests", "rooms")
+    __slots__ = ("deadline", "key", "live", "name", "node", "over", "plan", "planned_at", "rank", "requests", "rooms")
 
     def __init__(self, name: str, *, planned_at: float) -> None:
         self.name, self.key = name, NodeKey(name)
@@ -269,7 +269,7 @@ class _Site:
         self.planned_at = planned_at
         self.rank = (0, 0.0, name)  # of plans that name one pod the greatest counts
         self.deadline = 0.0
-        self.live = True
+        self.live, self.over = True, False
         self.plan = EMPTY_PLAN
         self.rooms: dict[Family, _Room] = {}
         self.requests = EMPTY
@@ -576,6 +576,7 @@ class PlanTable:
         due = [site for site in self._sites.values() if site.live and now >= site.deadline]
         for site in due:
             self._judge_life(site, now)
+            self._close(site, now)
         return [site.name for site in due if not site.live]
 
     # --------------------------------------------------------------- questions
@@ -612,16 +613,6 @@ class PlanTable:
         """Waiting pods that a place is kept for."""
         self._settle()
         return sum(room.held for house in self._houses.values() for room in house.rooms.values())
-
-    def promised(self, node: str) -> Mapping[Family, int]:
-        """For how many pods of each family a node keeps room."""
-        self._settle()
-        found: dict[Family, int] = {}
-        for site in self._sites_of_node.get(node, ()):
-            for family, room in site.rooms.items():
-                if room.held:
-                    found[family] = found.get(family, 0) + room.held
-        return found
 
     @property
     def plans(self) -> int:
@@ -761,6 +752,11 @@ class PlanTable:
         found = self._stays(member.node) if place.found is None else place.found
         return member.node != place.site.node and not found
 
+    @staticmethod
+    def _is_counted(place: _Place, member: Member | None) -> bool:
+        """Whether the pod of a place is one of those that run there."""
+        return member is not None and member.node == place.site.node and member.family == place.family
+
     def _take(self, place: _Place, uid: str) -> None:
         """A place is a pod's from now on, who had none."""
         self._places.take(place, uid)
@@ -769,7 +765,7 @@ class PlanTable:
 
     def _leave(self, place: _Place, since: float | None = None) -> None:
         """The pod of a place has it no longer; without `since` nobody comes after it."""
-        self._places.leave(place, since)
+        self._places.take(place, "", since)
         place.found = None
         self._mark_place(place)
 
@@ -872,14 +868,17 @@ class PlanTable:
             site.requests = claim.requests
             self._move(site, where)
             self._judge_life(site, now)
-            if site.plan != claim.plan:
+            if site.plan != claim.plan and not site.over:
                 self._enter(site, claim.plan)
                 self._judge_life(site, now)
+            site.plan = claim.plan
+            self._close(site, now)
         self._judge_node(where)
 
     def _stated(self, site: _Site, stated_at: float) -> None:
         """Pods were planned. What we see counts in that order: a claim may come to be after its pods are planned elsewhere; before us goes what plans say."""
         self._seen += self.caught_up
+        site.over = False
         site.rank = self._seen, stated_at, site.name
 
     def _judge_node(self, name: str) -> None:
@@ -916,13 +915,14 @@ class PlanTable:
 
     def _enter(self, site: _Site, plan: Plan) -> None:
         """What the plan of a site says now: places that it has already stay as they are, but where pods were planned anew."""
-        before = {uid for entry in site.plan.pods for uid in entry.uids} if plan.at == site.plan.at else set()
+        known = site.plan.pods if plan.at == site.plan.at and site.rooms else ()
+        before = {uid for entry in known for uid in entry.uids}
         unnamed: dict[Family, int] = {}
         named: dict[str, Family] = {}
         for family in site.rooms.keys() - {Family(entry.owner, entry.klass) for entry in plan.pods}:
             self._withdraw(site, family)
-        for known in site.rooms.values():
-            known.count = 0
+        for room in site.rooms.values():
+            room.count = 0
         for entry in plan.pods:
             house = self._house(Family(entry.owner, entry.klass))
             room = site.rooms[house.family] = house.rooms.setdefault(site.name, _Room(site))
@@ -931,16 +931,23 @@ class PlanTable:
             named.update(dict.fromkeys(entry.uids, house.family))
         site.plan = plan
         served = set[str]()
-        for one in self._places.on(site.key):
-            vacant = one.vacant_since is not None
+        for one in sorted(self._places.on(site.key), key=lambda one: one.vacant_since is None):
+            vacant, member = one.vacant_since is not None, self._true(one.uid)
             if one.uid in named and not vacant:
                 one.named = one.uid
                 one.found = one.found if one.uid in before else self._found_unknown(one.uid)
-            elif one.named not in named or not (one.uid or vacant or one.named in before):
-                if not vacant or unnamed[one.family] <= 0:
-                    self._places.end(one)
-                    continue
+            elif (
+                one.uid not in named and unnamed[one.family] > 0 and (vacant or (member is not None and member.waiting))
+            ):
                 unnamed[one.family] -= 1
+                one.named = ""
+                if not vacant:  # its pod is gone, as the watch is still to tell
+                    self._leave(one, UNTIMED)
+            elif one.named not in named or not (
+                one.named in before or vacant or self._is_owed(one) or self._is_counted(one, member)
+            ):
+                self._places.end(one)
+                continue
             served.add(one.named)
         added = {uid: family for uid, family in named.items() if uid not in before and uid not in served}
         for uid, family in added.items():
@@ -1010,10 +1017,19 @@ class PlanTable:
         site = self._sites.pop(name, None)
         if site is not None:
             site.live = False
-            for family in tuple(site.rooms):
-                self._withdraw(site, family)
+            self._clear(site)
             self._move(site, "")
             self._nodeless.discard(name)
+
+    def _close(self, site: _Site, now: float) -> None:
+        """Plans are read as long as their nodes are there; places are forgotten with the time of the plan."""
+        if now >= site.deadline and not site.live:
+            site.over = True
+            self._clear(site)
+
+    def _clear(self, site: _Site) -> None:
+        for family in tuple(site.rooms):
+            self._withdraw(site, family)
 
     def _move(self, site: _Site, node: str) -> None:
         """The node of a site became known, or is gone."""
@@ -1040,7 +1056,7 @@ class PlanTable:
             or claim.disrupted
             or (node is not None and (node.leaving or (node.disrupted and claim.interrupted)))
         )
-        live = not void and (now < site.deadline or self._is_kept(site))
+        live = not void and (now < site.deadline or (not site.over and self._is_kept(site)))
         if site.live != live:
             site.live = live
             for one in self._places.on(site.key) if not live else ():

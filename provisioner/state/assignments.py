@@ -76,7 +76,7 @@ class Assignments(Promises[Assignment]):
 
     def vacate(self, one: Assignment, node: str, now: float) -> None:
         """The pod, which ran on this Node ("" for none), is gone: the next equal one may take over."""
-        self.leave(one, now)
+        self.take(one, "", now)
         one.said = ""
         one.leaves, one.renews = node or one.leaves, bool(node)
 

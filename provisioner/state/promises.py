@@ -116,12 +116,8 @@ class Promises(Generic[P]):
         self._enlist(one)
         return one
 
-    def leave(self, one: P, since: float | None) -> None:
-        """The pod has the place no longer; the next equal one may take over, where `since` says from when on."""
-        self.take(one, "", since)
-
     def take(self, one: P, uid: str, since: float | None = None) -> None:
-        """A pod without a place has this one from now on; one that is not there, and may be gone, is waited for since then."""
+        """A pod without a place has this one from now on; `since` when it, or where `uid` is "" the next equal one, is waited for; None if nobody is."""
         self._unlist(one)
         one.uid, one.vacant_since = uid, since
         self._enlist(one)

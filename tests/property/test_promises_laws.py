@@ -354,7 +354,7 @@ class Twins:
             self.put("pods", one.uid, None)
 
     def reshape(self, which: int) -> None:
-        """A pod becomes one of another class, and then of its own again: somebody adds a toleration, or its images were read."""
+        """A pod becomes one of another class, or of its own again: somebody adds a toleration, or its images were read."""
         there = [one for one in self.pods.values() if one.deleted is None]
         if there:
             one = there[which % len(there)]
@@ -432,7 +432,10 @@ class Twins:
             name: Counter(one.family for one in plans.assignments.on(plans._joining.key_of_name(name)))
             for name in self.nodes
         }
-        extender = {name: Counter(self.table.promised(name)) for name in self.nodes}
+        extender = {name: Counter[Family]() for name in self.nodes}
+        self.table.planned  # noqa: B018 - counts are made when somebody asks
+        for site in self.table._sites.values():
+            extender.get(site.node, Counter()).update({one: room.held for one, room in site.rooms.items() if room.held})
         return state, extender
 
 

@@ -1,6 +1,7 @@
 """A small world for the extender's plan table, in words: nodes, claims with plans, pods."""
 
 import threading
+from datetime import datetime
 
 import msgspec
 
@@ -113,8 +114,9 @@ class World:
         requests: Resources = EMPTY,
         born_at: float | None = None,
         initialized_at: float | None = None,
+        again_at: datetime | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """A NodeClaim is there; once its node was initialized it stays so."""
+        """A NodeClaim is there; once its node was initialized it stays so. Pods may have been planned there again since."""
         before = self._claims.get(name)
         facts = ClaimFacts(
             name=name,
@@ -126,7 +128,7 @@ class World:
             disrupted=disrupted,
             initialized_at=before.initialized_at if before is not None else initialized_at,
             requests=requests,
-            plan=Plan.of(plan, self.hold_seconds),
+            plan=Plan.of(plan, self.hold_seconds, again_at),
         )
         self._tell(facts)
 

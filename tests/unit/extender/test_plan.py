@@ -13,6 +13,7 @@ from extender.plan import ClaimFacts, Member, NodeFacts
 from provisioner.apis.plan import PlanEntry
 from provisioner.state.promises import VACANT_SECONDS
 from provisioner.values.resources import Resources
+from tests.support.clock import NOON
 from tests.support.extender import HOLD_SECONDS, World, cpus, entry, member
 from tests.support.work import Lines
 
@@ -360,6 +361,63 @@ def test_a_plan_that_was_there_before_we_were_has_none_left() -> None:
     world.pods(member("a"))
     world.node("n1", 1)
     world.claim("c", entry("a"), node="n1", born_at=0.0, initialized_at=0.0)
+    assert not world.table.holds
+
+
+def test_a_plan_that_is_over_is_not_kept_anew_for_a_pod_whose_node_is_disrupted_long_after() -> None:
+    """What became of its pods is forgotten with its places; the state kept nothing for them."""
+    world = World()
+    world.pods(member("a", node="n2"), member("b"))
+    world.claim("c-n2", node="n2")
+    world.node("n2")
+    world.planned_node("n1", entry("a", "b"))
+    assert world.table.planned == 1
+    world.pass_time(HOLD_SECONDS + 1)
+    assert not world.table._places, "nothing is kept of it"
+    world.claim("c-n2", node="n2", disrupted=True)
+    world.node("n1", cores=8)
+    assert not world.table.holds
+    world.claim("c-n1", entry("a", "b", "c"), node="n1")
+    world.pods(member("c"))
+    assert world.table.planned == 3, "the plan is made anew"
+
+
+def test_a_successor_that_is_planned_where_it_left_its_place_has_one_beside_it() -> None:
+    """It runs at a brother's place, whose successor is to have its own; its node goes, and it is planned there again."""
+    world = World()
+    world.pods(member("a"), member("b"))
+    world.planned_node("n1", entry("a"))
+    world.planned_node("n2", entry("b"))
+    world.table.drop_pod("a")
+    world.bind(member("b"), "n1")
+    world.node("n1", leaving=True)
+    assert world.table.planned == 1
+    world.claim("c-n2", entry("b", count=2), node="n2", again_at=NOON)
+    assert world.table.planned == 2
+
+
+def test_so_has_one_whose_place_was_of_no_use_to_its_brother() -> None:
+    world = World()
+    world.pods(member("a"), member("b"))
+    world.planned_node("n1", entry("a"))
+    world.planned_node("n2", entry("b"))
+    world.bind(member("b"), "n1")
+    world.bind(member("a"), "elsewhere")
+    world.node("n1", leaving=True)
+    assert not world.table.holds
+    world.claim("c-n2", entry("b"), node="n2", again_at=NOON)
+    assert set(world.table.holds) == {"n2"}
+
+
+def test_a_plan_may_tell_that_a_pod_is_gone_before_its_watch_does() -> None:
+    world = World()
+    world.pods(member("a"))
+    world.planned_node("n1", entry("a"))
+    world.claim("c-n1", entry(count=1), node="n1")
+    world.table.drop_pod("a")
+    world.pass_time(0)
+    assert set(world.table.holds) == {"n1"}
+    world.pass_time(VACANT_SECONDS)
     assert not world.table.holds
 
 
