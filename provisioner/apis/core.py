@@ -772,8 +772,6 @@ class Event(Object, frozen=True, kw_only=True):
     action: str = ""
     source: EventSource = EventSource()
     reporting_component: str = ""
-    reporting_instance: str = ""
-    first_timestamp: datetime | None = None
     last_timestamp: datetime | None = None
     event_time: str | None = None
     count: int = 0

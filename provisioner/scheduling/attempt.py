@@ -640,11 +640,7 @@ def scope_of(
     company: Sequence[Daemon] = (),
 ) -> Scope:
     """Everything that has to be counted for these classes, whose different ladders are `ladders`, and what keeps them from daemons."""
-    counts: dict[Count, None] = {}
-    for ladder in ladders:
-        for demand in ladder:
-            for count in demand.relations.counts:
-                counts[count] = None
+    counts = dict.fromkeys(count for ladder in ladders for demand in ladder for count in demand.relations.counts)
     if census.guards.numbers:
         kinds = {id(one.facts.pod): one.facts.pod for one in classes}
         for pod in kinds.values():

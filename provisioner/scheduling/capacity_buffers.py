@@ -5,6 +5,7 @@ provisioningStrategy that is not ours is left to others; limits that share no re
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -179,15 +180,6 @@ def kept(virtual: Iterable[Pod], existing: Mapping[str, tuple[Pod, ...]], initia
         initialized: keys of the nodes that are.
     """
     there = set(initialized)
-    units: dict[str, int] = {}
-    ready: dict[str, int] = {}
-    nodes: set[str] = set()
-    for pod in virtual:
-        units[buffer_of(pod)] = units.get(buffer_of(pod), 0) + 1
-    for key, pods in existing.items():
-        for pod in pods:
-            if is_virtual(pod):
-                nodes.add(key)
-                if key in there:
-                    ready[buffer_of(pod)] = ready.get(buffer_of(pod), 0) + 1
-    return Kept(ready, units, frozenset(nodes))
+    placed = [(key, buffer_of(pod)) for key, pods in existing.items() for pod in pods if is_virtual(pod)]
+    ready = Counter(buffer for key, buffer in placed if key in there)
+    return Kept(ready, Counter(map(buffer_of, virtual)), frozenset(key for key, _ in placed))

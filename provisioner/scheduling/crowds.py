@@ -4,6 +4,7 @@ An owner is the controller that a pod names: a ReplicaSet, StatefulSet or Job; a
 has the annotation nothing here is asked: pods of several owners stay one class, and no run has a crowd.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,11 +21,7 @@ def owner_of(pod: Pod) -> str:
 
 def owners_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Pods by owner; those without one and those that are being deleted left out."""
-    found: dict[str, int] = {}
-    for pod in pods:
-        if pod.owner is not None and pod.deleted is None:
-            found[pod.owner.uid] = found.get(pod.owner.uid, 0) + 1
-    return found
+    return Counter(pod.owner.uid for pod in pods if pod.owner is not None and pod.deleted is None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

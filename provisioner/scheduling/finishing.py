@@ -1,11 +1,14 @@
 """From open claims to planned ones: the types that are left, the cheapest of them, and what the NodeClaim will say."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
+
+from msgspec.structs import replace
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, restricted
 from provisioner.apis.pods import Pod
@@ -296,7 +299,7 @@ def _choose(
         if not offer.min_values:
             ranked.parts[ranks] = part
     requirements = Requirements.of(
-        one if lowered is None or key not in lowered else _with_min_values(one, lowered[key])
+        one if lowered is None or key not in lowered else replace(one, min_values=lowered[key] or None)
         for key, one in state.requirements.items()
         if key not in SIMULATED_LABELS
     ).merged(part.narrowed)
@@ -328,19 +331,6 @@ def _reason(
     )
 
 
-def _with_min_values(requirement: Requirement, min_values: int) -> Requirement:
-    """The same requirement with other minValues."""
-    parts = [
-        Requirement.of(requirement.key, str(entry["operator"]), entry.get("values", ()))  # type: ignore[arg-type]
-        for entry in requirement.to_wire()
-    ]
-    first, *rest = parts
-    for one in rest:
-        first = first.intersection(one)
-    wanted = Requirement.of(requirement.key, Operator.EXISTS, (), min_values=min_values) if min_values else None
-    return first if wanted is None else first.intersection(wanted)
-
-
 def _named(offer: PreparedPool, state: State, priced: list[Priced]) -> list[Priced]:
     """At most 600 of the types, the cheapest, and among them what the pool's minValues want."""
     if len(priced) <= MAX_INSTANCE_TYPES:
@@ -359,11 +349,6 @@ def _named(offer: PreparedPool, state: State, priced: list[Priced]) -> list[Pric
 
 def _least_overhead(offer: PreparedPool, rows: int) -> Resources:
     """What daemons take on any of the types at least. Source: core spec 3.7, the intersection's minimum."""
-    least: Resources | None = None
-    seen = set()
-    for row in members(rows):
-        overhead = offer.overhead[row]
-        if id(overhead) not in seen:
-            seen.add(id(overhead))
-            least = overhead if least is None else least.minimum(overhead)
-    return Resources.of({name: amount for name, amount in (least or EMPTY).items() if amount})
+    different = {id(one): one for one in map(offer.overhead.__getitem__, members(rows))}.values()
+    least = functools.reduce(Resources.minimum, different) if different else EMPTY
+    return Resources.of({name: amount for name, amount in least.items() if amount})

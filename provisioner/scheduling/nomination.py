@@ -215,11 +215,10 @@ class _Index:
         frequency = Counter(
             (key, value) for one, _ in self._numbered for key, operator, values in one for value in values
         )
-        self._by_pair: Final[defaultdict[tuple[str, str], list[_Numbered]]] = defaultdict(list)
-        self._by_key: Final[defaultdict[str, list[_Numbered]]] = defaultdict(list)
-        self._loose: Final[list[_Numbered]] = []
+        self._filed: Final[defaultdict[tuple[str, ...], list[_Numbered]]] = defaultdict(list)
+        """By a label and its value, by a label alone, or by nothing."""
         for one in self._numbered:
-            self._file(one, frequency)
+            self._filed[_demanded(one[0], frequency)].append(one)
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -237,21 +236,11 @@ class _Index:
             found = self._by_selector[selector] = next(self._more)
         return found
 
-    def _file(self, numbered: _Numbered, frequency: Mapping[tuple[str, str], int]) -> None:
-        selector, _ = numbered
-        pairs = [(frequency[key, min(values)], key, min(values)) for key, op, values in selector if _is_one(op, values)]
-        if pairs:
-            _, key, value = min(pairs)
-            self._by_pair[key, value].append(numbered)
-            return
-        keys = sorted(key for key, operator, _ in selector if operator in ("In", "Exists"))
-        (self._by_key[keys[0]] if keys else self._loose).append(numbered)
-
     def counting(self, labels: Mapping[str, str]) -> frozenset[int] | None:
         """Numbers of the selectors that match; None where too many would have to be tried."""
-        candidates = [self._loose]
+        candidates = [self._filed.get((), [])]
         for key, value in labels.items():
-            candidates += [self._by_pair.get((key, value), []), self._by_key.get(key, [])]
+            candidates += [self._filed.get((key, value), []), self._filed.get((key,), [])]
         if sum(map(len, candidates)) > MAX_TESTS:
             return None
         left, found = MAX_TESTS, []
@@ -264,8 +253,13 @@ class _Index:
         return frozenset(found)
 
 
-def _is_one(operator: str, values: frozenset[str]) -> bool:
-    return operator == "In" and len(values) == 1
+def _demanded(selector: Expressions, frequency: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
+    """What a pod must have to match: the rarest label with its value, else a label, else nothing."""
+    pairs = [
+        (key, value) for key, operator, values in selector if operator == "In" for value in values if len(values) == 1
+    ]
+    keys = sorted(key for key, operator, _ in selector if operator in ("In", "Exists"))
+    return min(pairs, key=lambda pair: (frequency[pair], pair), default=tuple(keys[:1]))
 
 
 def is_hard(constraint: TopologySpreadConstraint) -> bool:

@@ -132,7 +132,9 @@ class Choosing(Attempt):
         super().__init__(setting, cautious, classes, wary=wary)
 
     def _placing_with(self, setting: Setting, accounts: Sequence[Account], topology: Topology) -> Placing:
-        return ChoosingPlacing(setting, accounts, topology, self.cautious, self._choices)
+        placing = ChoosingPlacing(setting, accounts, topology, self.cautious)
+        placing.choices = self._choices
+        return placing
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         choices, later = self._choices, []
@@ -152,33 +154,28 @@ class Choosing(Attempt):
 
 
 class ChoosingPlacing(Placing):
-    """Places that are chosen from outside."""
+    """Places that are chosen from outside.
 
-    def __init__(
-        self,
-        ground: Setting,
-        accounts: Sequence[Account],
-        topology: Topology,
-        cautious: Collection[Count],
-        choices: Choices,
-    ) -> None:
-        super().__init__(ground, accounts, topology, cautious)
-        self._choices = choices
+    Attributes:
+        choices: that are taken.
+    """
+
+    choices: Choices
 
     def place(self, run: Run, opening: bool) -> None:
         """As ever, or without leaving room for the spread of others."""
         if run.plan.considerate:
-            run.soft = not self._choices.of(2)
+            run.soft = not self.choices.of(2)
         super().place(run, opening)
 
     def _evenly(self, run: Run, ap: AxisPlan) -> bool:
-        return not self._choices.free and super()._evenly(run, ap)
+        return not self.choices.free and super()._evenly(run, ap)
 
     def _only_opens(self, run: Run) -> bool:
-        return super()._only_opens(run) or bool(self._choices.of(2))
+        return super()._only_opens(run) or bool(self.choices.of(2))
 
     def _in_turn(self, choices: list[T]) -> list[T]:
-        number = self._choices.of(len(choices))
+        number = self.choices.of(len(choices))
         return [choices[number], *choices[:number], *choices[number + 1 :]] if number else choices
 
     def _shares(
@@ -193,14 +190,14 @@ class ChoosingPlacing(Placing):
         share = 1 if leads or ap.alone else pods
         allowed = self._legal(run, ap, together=False)  # by the counter that the usual shares keep even, too
         others = [[(domain, share)] for domain in legal if domain in allowed and usual[:1] != [(domain, share)]]
-        return [usual, *others][self._choices.of(1 + len(others))]
+        return [usual, *others][self.choices.of(1 + len(others))]
 
     def _put(
         self, run: Run, mask: int, limit: int, pins: tuple[Pin, ...], *, opening: bool, together: bool = True
     ) -> int:
         there = [1 << i for i in islice(members(self._candidates(run, together=together) & mask), _MOST_PLACES)]
         may_open = opening and self.may_open(run, together) and bool(there or limit > 1)
-        number = self._choices.of(max(1, len(there)) + may_open)
+        number = self.choices.of(max(1, len(there)) + may_open)
         if number and number >= len(there):
             return self._open(run, 1, pins, together) or super()._put(
                 run, mask, limit, pins, opening=opening, together=together
