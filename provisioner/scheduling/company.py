@@ -133,10 +133,13 @@ class Follower:
         if not self.follows(plan):
             return 0
         found = self.kept_out() & self.places & ~self.here
+        alike = any(host in plan.adds for host in self._off)  # it comes to no host of theirs
         for counter in self._near_in if found else ():
             for could in counter.axis.could:
-                if could & counter.axis.fixed & found:
+                if kept := could & counter.axis.fixed & found:
                     found |= could
+                    if alike and not kept & (kept - 1):
+                        found &= ~kept
         return found
 
     def is_due(self, plan: Plan | None, brought: Brought, domains: Callable[[Axis], Sequence[int]]) -> bool:

@@ -156,6 +156,18 @@ def test_they_are_not_planned_where_it_is_to_come() -> None:
     assert len(found.claims) == 1
 
 
+def test_those_that_keep_it_off_their_node_are_joined_there_by_others_like_them() -> None:
+    """It would follow them to other nodes of the zone, but not to theirs."""
+    part = LabelSelector(match_labels={"part": "x"})
+    jobs: dict[str, Any] = {"labels": {"app": "job", "part": "x"}, "selector": {names.ARCH_LABEL: "arm64"}}
+    even = shape("500m", "1Gi", **jobs, topology_spread_constraints=(spread(ZONE, part),))
+    off = apart(HOST, app("agent"))
+    away = shape("500m", "1Gi", **jobs, affinity=off, topology_spread_constraints=(spread(HOST, part, 2),))
+    agent = of_app("agent", "100m", "0", affinity=near(ZONE, app("job")), tolerations=EVERYWHERE)
+    _, found = asked([pod("even", even), pod("off-1", away), pod("off-2", away)], agent)
+    assert not found.unplaced
+
+
 SPREADS: dict[str, tuple[str, int]] = {
     "over hosts": (HOST, 1),
     "over hosts, two more": (HOST, 2),
