@@ -573,11 +573,13 @@ class PlanTable:
                 self._take(place, place.named)  # as it may come late
             else:
                 self._leave(place)
-        due = [site for site in self._sites.values() if site.live and now >= site.deadline]
-        for site in due:
+        due = [(site, site.live) for site in self._sites.values() if not site.over and now >= site.deadline]
+        for site, _ in due:
             self._judge_life(site, now)
-            self._close(site, now)
-        return [site.name for site in due if not site.live]
+            if not site.live:  # the plan is read as long as the claim is there, and its places are forgotten
+                site.over = True
+                self._clear(site)
+        return [site.name for site, was_live in due if was_live and site.over]
 
     # --------------------------------------------------------------- questions
 
@@ -872,7 +874,6 @@ class PlanTable:
                 self._enter(site, claim.plan)
                 self._judge_life(site, now)
             site.plan = claim.plan
-            self._close(site, now)
         self._judge_node(where)
 
     def _stated(self, site: _Site, stated_at: float) -> None:
@@ -1020,12 +1021,6 @@ class PlanTable:
             self._clear(site)
             self._move(site, "")
             self._nodeless.discard(name)
-
-    def _close(self, site: _Site, now: float) -> None:
-        """Plans are read as long as their nodes are there; places are forgotten with the time of the plan."""
-        if now >= site.deadline and not site.live:
-            site.over = True
-            self._clear(site)
 
     def _clear(self, site: _Site) -> None:
         for family in tuple(site.rooms):

@@ -382,6 +382,22 @@ def test_a_plan_that_is_over_is_not_kept_anew_for_a_pod_whose_node_is_disrupted_
     assert world.table.planned == 3, "the plan is made anew"
 
 
+@pytest.mark.parametrize("first", ["plan", "command"])
+def test_an_old_plan_is_kept_for_a_pod_on_a_candidate_in_whatever_order_claims_are_read(first: str) -> None:
+    world = World()
+    world.pods(member("a", node="n2"))
+    world.node("n1")
+    world.node("n2")
+    for name in ("c-n1", "c-n2") if first == "plan" else ("c-n2", "c-n1"):
+        plan = (entry("a"),) if name == "c-n1" else ()
+        world.claim(name, *plan, node=name[2:], disrupted=not plan, born_at=0.0, initialized_at=0.0)
+    world.pass_time(1)
+    assert set(world.table.holds) == {"n1"}
+    world.claim("c-n2", node="n2")
+    world.pass_time(1)
+    assert not world.table._places
+
+
 def test_a_successor_that_is_planned_where_it_left_its_place_has_one_beside_it() -> None:
     """It runs at a brother's place, whose successor is to have its own; its node goes, and it is planned there again."""
     world = World()
