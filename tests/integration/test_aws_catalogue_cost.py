@@ -28,12 +28,8 @@ gc.collect()
 if traced:
     tracemalloc.start()
 began = time.process_time()
-infos = [info for rows in aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, MaxResults=100) for info in rows]
-offered = [
-    row
-    for rows in aws.rows("ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000)
-    for row in rows
-]
+infos = list(aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, MaxResults=100))
+offered = list(aws.rows("ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000))
 made = catalogue.EC2Catalogue(types.Settings("us-east-1"))
 made.load(catalogue.Region.of(infos, offered))
 book, short, now = prices.PriceBook("us-east-1"), unavailable_offerings.Shortages(), clock.now()

@@ -256,11 +256,7 @@ def test_raw_pages_follow_their_tokens() -> None:
         aws = clients(server.url, FakeClock())
         read = list(aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, MaxResults=100))
         aws.close()
-    assert [[info.name for info in rows] for rows in read] == [
-        ["m5.0xlarge", "m5.1xlarge"],
-        ["m5.2xlarge", "m5.3xlarge"],
-        ["m5.4xlarge"],
-    ]
+    assert [info.name for info in read] == [f"m5.{number}xlarge" for number in range(5)]
     assert [call.get("NextToken") for call in server.calls] == [None, "2", "4"]
     assert {call["MaxResults"] for call in server.calls} == {"100"}
     assert all("Authorization" in headers for headers in server.headers)

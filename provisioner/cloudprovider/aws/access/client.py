@@ -158,8 +158,8 @@ class AwsClients:
 
     def rows(
         self, service: str, operation: str, read: Callable[[bytes], tuple[list[R], str]], **parameters: Any
-    ) -> Iterator[list[R]]:
-        """The rows of a describing call, page by page, read from the bytes that came over HTTP.
+    ) -> Iterator[R]:
+        """The rows of a describing call, read from the bytes that came over HTTP.
 
         Args:
             service: botocore's name: "ec2".
@@ -181,7 +181,7 @@ class AwsClients:
             answer = call(**parameters, **({"NextToken": token} if token else {}))
             rows, token = read(answer[RAW])
             del answer  # a page is half a megabyte
-            yield rows
+            yield from rows
             if not token:
                 return
             if token in seen:

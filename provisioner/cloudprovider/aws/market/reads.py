@@ -21,30 +21,16 @@ def read_region(aws: AwsClients) -> Region:
 
     Cost: about 25 calls; half a second of CPU.
     """
-    infos = [
-        info
-        for rows in aws.rows(
-            "ec2", "DescribeInstanceTypes", wire.instance_types, Filters=list(_TYPE_FILTERS), MaxResults=100
-        )
-        for info in rows
-    ]
-    offered = [
-        row
-        for rows in aws.rows(
-            "ec2",
-            "DescribeInstanceTypeOfferings",
-            wire.offered,
-            LocationType="availability-zone",
-            MaxResults=1000,
-        )
-        for row in rows
-    ]
+    infos = aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, Filters=list(_TYPE_FILTERS), MaxResults=100)
+    offered = aws.rows(
+        "ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000
+    )
     return Region.of(infos, offered)
 
 
 def read_spot(aws: AwsClients, clock: Clock) -> list[SpotRow]:
-    """The spot prices of this moment, by type and zone: for `PriceBook.refresh_spot`."""
-    pages = aws.rows(
+    """The spot prices of this moment, by type and zone: for `PriceBook.take_spot`."""
+    rows = aws.rows(
         "ec2",
         "DescribeSpotPriceHistory",
         wire.spot_prices,
@@ -52,11 +38,11 @@ def read_spot(aws: AwsClients, clock: Clock) -> list[SpotRow]:
         ProductDescriptions=list(prices.SPOT_PRODUCTS),
         MaxResults=1000,
     )
-    return [row for rows in pages for row in rows]
+    return list(rows)
 
 
 def read_on_demand(aws: AwsClients, region: str) -> list[dict[str, float]]:
-    """The on-demand prices of a region, virtual machines and bare metal: for `PriceBook.refresh_on_demand`.
+    """The on-demand prices of a region, virtual machines and bare metal: for `PriceBook.take_on_demand`.
 
     Ask `prices.has_pricing_api` first.
     """

@@ -68,7 +68,7 @@ class Parameters:
     """Readings by name. Thread-safe; no lock is held while SSM is asked.
 
     Args:
-        ask: reads one parameter; raises `AskFailed`.
+        ask: reads one parameter, or says why not.
     """
 
     def __init__(self, ask: Callable[[str], str | Failure]) -> None:
