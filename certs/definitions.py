@@ -4,15 +4,13 @@ It follows the bundle of the webhook configuration and decides nothing. A defini
 would undo it, and every one while Karpenter runs beside us: then v1beta1 is not available, and v1 is as ever.
 """
 
-import base64
 from typing import Final
 
 from certs import messages
-from certs.injection import certificates
+from certs.injection import bundle_patch, certificates
 from provisioner.apis.conversion.ownership import owner_of
 from provisioner.apis.core import CustomResourceDefinition
 from provisioner.kube.client import Client
-from provisioner.kube.errors import NotFound
 from provisioner.kube.other_karpenter import OtherKarpenter
 from provisioner.kube.resources import CRDS
 from provisioner.support import logs
@@ -34,12 +32,7 @@ def injection(definition: CustomResourceDefinition, bundle: bytes) -> list[dict[
     hook = None if conversion is None or conversion.strategy != "Webhook" else conversion.webhook
     if hook is None or hook.client_config is None:
         return []
-    if certificates(hook.client_config.ca_bundle or b"").keys() == certificates(bundle).keys():
-        return []
-    return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": definition.metadata.resource_version},
-        {"op": "add", "path": _PATH, "value": base64.b64encode(bundle).decode("ascii")},
-    ]
+    return bundle_patch(definition.metadata, {_PATH: hook.client_config.ca_bundle}, bundle)
 
 
 class DefinitionInjector:
@@ -68,9 +61,8 @@ class DefinitionInjector:
         refused = []
         beside: str | None = None
         for name in self._names:
-            try:
-                definition = self._client.get(CRDS, name)
-            except NotFound:
+            definition = self._client.find(CRDS, name)
+            if definition is None:
                 continue
             patch = injection(definition, bundle)
             if not patch:

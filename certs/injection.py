@@ -6,13 +6,14 @@ creates a configuration that somebody deleted, and never undoes another change.
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from provisioner.apis.core import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from provisioner.apis.meta import ObjectMeta
 from provisioner.kube.client import Client
 from provisioner.kube.resources import MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS
 
@@ -62,21 +63,28 @@ def trusted_by_any(configuration: Configuration) -> bytes:
 
 def injection(configuration: Configuration, bundle: bytes) -> list[dict[str, object]]:
     """The JSON Patch that gives every webhook this bundle; empty where all have it (in any order) already."""
+    there = {
+        f"/webhooks/{index}/clientConfig/caBundle": hook.client_config.ca_bundle
+        for index, hook in enumerate(configuration.webhooks)
+    }
+    return bundle_patch(configuration.metadata, there, bundle)
+
+
+def bundle_patch(metadata: ObjectMeta, there: Mapping[str, bytes | None], bundle: bytes) -> list[dict[str, object]]:
+    """The JSON Patch that puts a bundle wherever an object has another; `there`: what it has now, by path."""
     wanted = certificates(bundle).keys()
     text = base64.b64encode(bundle).decode("ascii")
     changes: list[dict[str, object]] = [
-        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": text}
-        for index, hook in enumerate(configuration.webhooks)
-        if certificates(hook.client_config.ca_bundle or b"").keys() != wanted
+        {"op": "add", "path": path, "value": text}
+        for path, known in there.items()
+        if certificates(known or b"").keys() != wanted
     ]
-    if not changes:
-        return []
     guard: dict[str, object] = {
         "op": "test",
         "path": "/metadata/resourceVersion",
-        "value": configuration.metadata.resource_version,
+        "value": metadata.resource_version,
     }
-    return [guard, *changes]
+    return [guard, *changes] if changes else []
 
 
 def inject(client: Client, configuration: Configuration, bundle: bytes) -> bool:

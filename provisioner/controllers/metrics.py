@@ -10,6 +10,7 @@ from provisioner.apis import names
 from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition
+from provisioner.apis.pods import Pod, is_reschedulable
 from provisioner.disruption.blockers import impossible
 from provisioner.state.snapshot import Snapshot
 from provisioner.support.metrics import DURATION_BUCKETS, GaugeSeries, counter, gauge, histogram, summary
@@ -248,19 +249,19 @@ REBUILDS = counter(
 REPORTED_PODS = counter("dovetail_reports_total", "Unschedulable pods that the extender reported.", ())
 
 
-def claim_disrupted(claim: NodeClaim, reason: str, pods: int = 0, *, policy: str = "") -> None:
+def claim_disrupted(claim: NodeClaim, reason: str, pods: Iterable[Pod] = (), *, policy: str = "") -> None:
     """A NodeClaim's end was begun by us.
 
     Args:
         claim: it.
         reason: in snake_case.
-        pods: that were bound there and can move.
+        pods: that were bound there; those count that can move.
         policy: consolidationPolicy of its NodePool, where it was consolidated or empty.
     """
     capacity_type = claim.metadata.labels.get(names.CAPACITY_TYPE_LABEL, "")
     labels = (reason, claim.pool, capacity_type, _snake(policy), _termination_mode(claim))
     _DISRUPTED.labels(*labels).inc()
-    _PODS_DISRUPTED.labels(*labels).inc(pods)
+    _PODS_DISRUPTED.labels(*labels).inc(sum(map(is_reschedulable, pods)))
 
 
 def claim_terminated(claim: NodeClaim, now: datetime, *, with_instance: bool) -> None:

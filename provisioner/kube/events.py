@@ -20,6 +20,7 @@ from provisioner.kube.lease import LostLease
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.resources import EVENTS
 from provisioner.support import heartbeat, logs
+from provisioner.support.bounded import forget_oldest
 from provisioner.support.clock import Clock
 
 EventType = Literal["Normal", "Warning"]
@@ -148,8 +149,7 @@ class Recorder:
             if ttl > 0:
                 self._said[sameness] = now + ttl
                 self._said.move_to_end(sameness)
-                if len(self._said) > REMEMBERED:
-                    self._said.popitem(last=False)
+                forget_oldest(self._said, REMEMBERED)
             if len(self._queue) >= QUEUE_SIZE:
                 self._queue.popleft()
                 self.dropped += 1
@@ -232,8 +232,7 @@ class Recorder:
                 return
         name = self._create(saying)
         self._written[saying.sameness] = _Written(name, 1)
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
+        forget_oldest(self._written, REMEMBERED)
 
     def _raise_count(self, saying: _Saying, written: _Written) -> None:
         body = {"count": written.count + 1, "lastTimestamp": saying.at}

@@ -463,6 +463,11 @@ class Cluster:
         with self._lock:
             return self._pods.on(node_name)
 
+    def pods_of(self, claim: NodeClaim) -> tuple[Pod, ...]:
+        """Likewise on the Node of a NodeClaim; none where that is not known."""
+        node = self.node_of(claim)
+        return self.bound_to(node.metadata.name) if node is not None else ()
+
     def waiting(self) -> list[Pod]:
         """Every unbound, ungated, living pod, planned or not."""
         with self._lock:

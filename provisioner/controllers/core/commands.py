@@ -34,7 +34,7 @@ from provisioner.apis.interruption import INSTANCE_TERMINATED, interruption_of
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.plan import PlanError, decode_plan
-from provisioner.apis.pods import Pod, is_evictable, is_reschedulable
+from provisioner.apis.pods import Pod, is_evictable
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_creator import REFUSALS, ClaimCreator, NoFreeNameError
@@ -631,12 +631,10 @@ class CommandQueue:
             if claim is None:
                 continue
             self._say((name,), messages.disrupting_node(record.reason))
-            node = self._cluster.node_of(claim)
-            pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
+            pods = self._cluster.pods_of(claim)
             self._writer.delete(claim)
-            moving = sum(map(is_reschedulable, pods))
             self._loops.removed(claim, pods)
-            metrics.claim_disrupted(claim, record.reason.lower(), moving, policy=self._policy(record, claim))
+            metrics.claim_disrupted(claim, record.reason.lower(), pods, policy=self._policy(record, claim))
             _log.info(messages.DISRUPTING_NODE, nodeclaim=name, command=record.id, reason=record.reason.lower())
         if not record.replacements:
             self._count_decision(record)
@@ -711,11 +709,11 @@ class CommandQueue:
 
     def _sighted_in_caches(self, name: str) -> Sighted:
         claim = self._cluster.claim(name)
-        node = self._cluster.node_of(claim) if claim is not None else None
-        forceful = claim is not None and bool(claim.spec.termination_grace_period)
-        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
-        drifted = claim is not None and is_true(claim.status.conditions, names.DRIFTED)
-        return Sighted(name, pods, forceful=forceful, drifted=drifted)
+        if claim is None:
+            return Sighted(name, drifted=False)
+        forceful = bool(claim.spec.termination_grace_period)
+        drifted = is_true(claim.status.conditions, names.DRIFTED)
+        return Sighted(name, self._cluster.pods_of(claim), forceful=forceful, drifted=drifted)
 
     def _budgets(self, pods: Iterable[Pod]) -> tuple[PodBudgets, str]:
         """Those of the namespaces of the pods as the API server has them now, and the first that cannot be decoded."""

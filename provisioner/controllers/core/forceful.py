@@ -16,7 +16,6 @@ from provisioner.apis.core import Node
 from provisioner.apis.interruption import has_begun
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
-from provisioner.apis.pods import is_reschedulable
 from provisioner.cloudprovider.types import RepairPolicy
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
@@ -217,10 +216,8 @@ class ForcefulDisruption:
 
     def _tell(self, claim: NodeClaim, repair: Repair | None) -> None:
         reason = EXPIRED if repair is None else UNHEALTHY
-        node = self._cluster.node_of(claim)
-        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
         if claim.metadata.deletion_timestamp is None:  # else it was counted
-            metrics.claim_disrupted(claim, reason.lower(), sum(map(is_reschedulable, pods)))
+            metrics.claim_disrupted(claim, reason.lower(), self._cluster.pods_of(claim))
         if repair is not None:
             metrics.unhealthy_disrupted(claim, repair.condition)
         self._say(claim.name, messages.disrupting_node(reason), 0.0)

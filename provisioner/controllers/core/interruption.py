@@ -11,7 +11,6 @@ from collections.abc import Callable
 from provisioner.apis import names
 from provisioner.apis.interruption import Interruption, interruption_of, merged
 from provisioner.apis.karpenter import NodeClaim
-from provisioner.apis.pods import is_reschedulable
 from provisioner.controllers import metrics
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.budget_ledger import BudgetLedger
@@ -221,9 +220,7 @@ class Interruptions:
             return
         claim = self._with_end(claim, mark)
         self._writer.delete(claim)
-        node = self._cluster.node_of(claim)
-        pods = self._cluster.bound_to(node.metadata.name) if node is not None else ()
-        metrics.claim_disrupted(claim, mark.reason, sum(map(is_reschedulable, pods)))
+        metrics.claim_disrupted(claim, mark.reason, self._cluster.pods_of(claim))
         self._say(key, messages.TERMINATING_ON_INTERRUPTION)
         _log.info(messages.TERMINATING_INTERRUPTED_NODECLAIM, nodeclaim=key, reason=mark.reason)
 

@@ -322,13 +322,8 @@ class ShareRepair:
 
     def _owner(self, group: _Group) -> ReplicaSet | StatefulSet | None:
         """The owner, if it is the one that the pods name."""
-        name = group.owner.name
-        found: ReplicaSet | StatefulSet
-        if group.owner.kind == "ReplicaSet":
-            found = self._client.get(resources.REPLICASETS, name, group.namespace)
-        else:
-            found = self._client.get(resources.STATEFULSETS, name, group.namespace)
-        return found if found.metadata.uid == group.owner.uid else None
+        found = self._client.get(resources.WORKLOADS[group.owner.kind], group.owner.name, group.namespace)
+        return found if found.metadata.uid == group.owner.uid and not isinstance(found, Deployment) else None
 
     def _deployment(self, above: OwnerReference, namespace: str) -> Deployment | None:
         found = self._client.find(resources.DEPLOYMENTS, above.name, namespace)

@@ -30,6 +30,18 @@ _DECISION: Final = histogram(
     "karpenter_pods_scheduling_decision_duration_seconds",
     "Time from the first observation of a pending pod until the first scheduling decision that included it.",
 )
+_UNBOUND: Final = "karpenter_pods_unbound_time_seconds"
+_UNSTARTED: Final = "karpenter_pods_unstarted_time_seconds"
+_PLANNED_UNBOUND: Final = "karpenter_pods_provisioning_unbound_time_seconds"
+_PLANNED_UNSTARTED: Final = "karpenter_pods_provisioning_unstarted_time_seconds"
+_UNDECIDED: Final = "karpenter_pods_provisioning_scheduling_undecided_time_seconds"
+_ON_THEIR_WAY: Final = {
+    _UNBOUND: "Time since the creation of a pod that is not bound.",
+    _UNSTARTED: "Time since the creation of a pod that is not ready.",
+    _PLANNED_UNBOUND: "Time since the planning of a pod that is not bound.",
+    _PLANNED_UNSTARTED: "Time since the planning of a pod that is not ready.",
+    _UNDECIDED: "Time since the first observation of a pending pod that no scheduling decision has included.",
+}
 
 
 @dataclass(slots=True)
@@ -101,11 +113,7 @@ class PodTimes:
         now, today = self._clock.monotonic(), self._clock.now()
         with self._lock:
             steps_of = {uid: (one.tried, one.planned, one.bound, one.seen) for uid, one in self._steps.items()}
-        unbound: list[tuple[str, float]] = []
-        unstarted: list[tuple[str, float]] = []
-        planned_unbound: list[tuple[str, float]] = []
-        planned_unstarted: list[tuple[str, float]] = []
-        undecided: list[tuple[str, float]] = []
+        samples: dict[str, list[tuple[str, float]]] = {name: [] for name in _ON_THEIR_WAY}
         for pod in pods:
             found = steps_of.get(pod.uid)
             if found is None:
@@ -113,35 +121,17 @@ class PodTimes:
             tried, planned, bound, seen = found
             labels = labels_text({"name": pod.name, "namespace": pod.namespace})
             age = max(0.0, (today - pod.created).total_seconds())
-            unstarted.append((labels, age))
+            samples[_UNSTARTED].append((labels, age))
             if not bound:
-                unbound.append((labels, age))
+                samples[_UNBOUND].append((labels, age))
             if planned is not None:
-                planned_unstarted.append((labels, now - planned))
+                samples[_PLANNED_UNSTARTED].append((labels, now - planned))
                 if not bound:
-                    planned_unbound.append((labels, now - planned))
+                    samples[_PLANNED_UNBOUND].append((labels, now - planned))
             if tried is None and not bound:
-                undecided.append((labels, now - seen))
-        for name, doc, samples in (
-            ("pods_unbound_time_seconds", "Time since the creation of a pod that is not bound.", unbound),
-            ("pods_unstarted_time_seconds", "Time since the creation of a pod that is not ready.", unstarted),
-            (
-                "pods_provisioning_unbound_time_seconds",
-                "Time since the planning of a pod that is not bound.",
-                planned_unbound,
-            ),
-            (
-                "pods_provisioning_unstarted_time_seconds",
-                "Time since the planning of a pod that is not ready.",
-                planned_unstarted,
-            ),
-            (
-                "pods_provisioning_scheduling_undecided_time_seconds",
-                "Time since the first observation of a pending pod that no scheduling decision has included.",
-                undecided,
-            ),
-        ):
-            yield from family(f"karpenter_{name}", "gauge", doc, samples)
+                samples[_UNDECIDED].append((labels, now - seen))
+        for name, doc in _ON_THEIR_WAY.items():
+            yield from family(name, "gauge", doc, samples[name])
 
 
 def state_lines(pods: Iterable[Pod], view_of: Callable[[str], NodeView | None]) -> Iterator[str]:
