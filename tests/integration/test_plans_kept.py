@@ -76,7 +76,7 @@ ROWS = {
         (Pods(24, "500m", spread=(HOSTNAME,)), Pods(50, "500m")), quick=True
     ),
     "24 pods spread over zones and hosts, and 40 others": Row(
-        (Pods(24, "500m", spread=(ZONE, HOSTNAME)), Pods(40, "500m")), writes=ONE_WRITE
+        (Pods(24, "500m", spread=(ZONE, HOSTNAME)), Pods(40, "500m")), writes=ONE_WRITE, dearer=TIGHT
     ),
     "60 pods spread over zones": Row((Pods(60, "1", spread=(ZONE,)),)),
     "30 pods spread over zones, and 30 others": Row(
@@ -88,7 +88,7 @@ ROWS = {
     ),
     "1,000 pods of which some are spread over zones": Row(mixed(100), writes=ONE_WRITE),
     "six pods that prefer hosts of their own, and 20 others": Row(
-        (Pods(6, "1", apart=PREFERRED), Pods(20, "500m")), writes=3 * FEW_WRITES, dearer=TIGHT
+        (Pods(6, "1", apart=PREFERRED), Pods(20, "500m")), writes=3 * FEW_WRITES
     ),
     "six pods that need hosts of their own, and 40 others": Row(
         (Pods(6, "1", apart=REQUIRED), Pods(40, "500m")), writes=2 * FEW_WRITES, quick=True
