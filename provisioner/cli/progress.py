@@ -17,7 +17,7 @@ from provisioner.support.clock import Clock, SystemClock
 PLAIN_INTERVAL_SECONDS = 10.0
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """One line when a step begins and when it ends, and one every ten seconds between."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class PlainProgress:
             print(text, file=self._stream, flush=True)
 
 
-class RichProgress:
+class RichProgress(Progress):
     """One live line a step, with a spinner and the time; finished steps stay above it."""
 
     def __init__(self, console: Console) -> None:

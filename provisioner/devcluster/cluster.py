@@ -286,7 +286,7 @@ class DevCluster:
             StateError: it survived SIGKILL.
         """
         record = read_record(self._layout.record(name))
-        if record is not None and not stop(record, self._clock, term_seconds):
+        if record is not None and stop([record], self._clock, term_seconds):
             raise StateError(f"{name} (process {record.pid}) does not stop", f"Try `kill -9 {record.pid}`")
         self._layout.record(name).unlink(missing_ok=True)
 
@@ -309,7 +309,7 @@ class DevCluster:
         if record is None or not send(record, number):
             raise StateError(f"{name} does not run", "Look with `dovetail dev status`")
         if number == signal.SIGKILL:
-            stop(record, self._clock, term_seconds=0.0)  # gone when we return
+            stop([record], self._clock, term_seconds=0.0)  # gone when we return
 
     def heal(self) -> list[str]:
         """Start again what should run and does not, as a kubelet would; the names, in start order.

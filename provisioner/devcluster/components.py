@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from provisioner.devcluster.kubescheduler import (
     FEATURE_GATES,
-    ExtenderEndpoint,
     scheduler_configuration,
 )
 from provisioner.devcluster.ports import LOOPBACK
@@ -163,9 +162,10 @@ _LEASE_TIMES: Final = {"leaseDuration": "45s", "renewDeadline": "35s"}
 
 def scheduler_document(layout: Layout) -> dict[str, object]:
     """The configuration file of this cluster's kube-scheduler."""
-    endpoint = ExtenderEndpoint(layout.url("extender", "http")) if layout.extender else None
     return scheduler_configuration(
-        extender=endpoint, kubeconfig=str(layout.kubeconfig("kube-scheduler")), lease_times=_LEASE_TIMES
+        extender=layout.url("extender", "http") if layout.extender else "",
+        kubeconfig=str(layout.kubeconfig("kube-scheduler")),
+        lease_times=_LEASE_TIMES,
     )
 
 
@@ -202,8 +202,7 @@ def _apiserver(layout: Layout) -> list[str]:
         f"--advertise-address={LOOPBACK}",
         f"--secure-port={layout.ports['kube-apiserver']}",
         f"--cert-dir={pki}",
-        f"--tls-cert-file={pki / 'kube-apiserver.crt'}",
-        f"--tls-private-key-file={pki / 'kube-apiserver.key'}",
+        *_certified(layout, "kube-apiserver"),
         f"--client-ca-file={pki / 'ca.crt'}",
         f"--token-auth-file={layout.tokens}",
         f"--requestheader-client-ca-file={pki / 'ca.crt'}",
@@ -256,17 +255,27 @@ def _aggregation(layout: Layout) -> list[str]:
     ]
 
 
-def _controller_manager(layout: Layout) -> list[str]:
-    kubeconfig = layout.kubeconfig("kube-controller-manager")
+def _serving(layout: Layout, component: str, pair: str = "components") -> list[str]:
+    """Where a component serves, with which certificate, and as whom it asks the API server who may."""
+    kubeconfig = layout.kubeconfig(component)
     return [
-        f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={layout.ports['kube-controller-manager']}",
+        f"--secure-port={layout.ports[component]}",
         f"--cert-dir={layout.pki}",
-        f"--tls-cert-file={layout.pki / 'components.crt'}",
-        f"--tls-private-key-file={layout.pki / 'components.key'}",
+        *_certified(layout, pair),
+    ]
+
+
+def _certified(layout: Layout, pair: str) -> list[str]:
+    return [f"--tls-cert-file={layout.pki / f'{pair}.crt'}", f"--tls-private-key-file={layout.pki / f'{pair}.key'}"]
+
+
+def _controller_manager(layout: Layout) -> list[str]:
+    return [
+        f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
+        *_serving(layout, "kube-controller-manager"),
         "--leader-elect=false",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
@@ -282,17 +291,10 @@ def _controller_manager(layout: Layout) -> list[str]:
 
 
 def _scheduler(layout: Layout) -> list[str]:
-    kubeconfig = layout.kubeconfig("kube-scheduler")
     return [
         f"--config={scheduler_file(layout)}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
+        *_serving(layout, "kube-scheduler"),
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={layout.ports['kube-scheduler']}",
-        f"--cert-dir={layout.pki}",
-        f"--tls-cert-file={layout.pki / 'components.crt'}",
-        f"--tls-private-key-file={layout.pki / 'components.key'}",
         f"--feature-gates={FEATURE_GATES}",
     ]
 
@@ -314,24 +316,13 @@ def _usage(layout: Layout) -> list[str]:
     """What kwok needs to be scraped as the kubelet of its nodes."""
     if not layout.metrics:
         return []
-    return [
-        "--enable-crds=ClusterResourceUsage",
-        f"--tls-cert-file={layout.pki / 'components.crt'}",
-        f"--tls-private-key-file={layout.pki / 'components.key'}",
-    ]
+    return ["--enable-crds=ClusterResourceUsage", *_certified(layout, "components")]
 
 
 def _metrics_server(layout: Layout) -> list[str]:
-    kubeconfig = layout.kubeconfig(METRICS_SERVER)
     return [
-        f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={layout.ports[METRICS_SERVER]}",
-        f"--cert-dir={layout.pki}",
-        f"--tls-cert-file={layout.pki / 'metrics-server.crt'}",
-        f"--tls-private-key-file={layout.pki / 'metrics-server.key'}",
+        f"--kubeconfig={layout.kubeconfig(METRICS_SERVER)}",
+        *_serving(layout, METRICS_SERVER, METRICS_SERVER),
         f"--kubelet-certificate-authority={layout.pki / 'ca.crt'}",
         "--kubelet-preferred-address-types=InternalIP",
         "--kubelet-use-node-status-port",

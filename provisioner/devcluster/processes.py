@@ -6,13 +6,14 @@ directory in its environment; that finds the ones whose record was never written
 """
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from provisioner.support.clock import Clock
 
@@ -49,16 +50,15 @@ class Record:
 def write_record(path: Path, record: Record) -> None:
     """Keep a record, atomically: a reader sees a whole one or none."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(record)))
+    partial.write_bytes(msgspec.json.encode(record))
     partial.replace(path)
 
 
 def read_record(path: Path) -> Record | None:
     """The record in a file; None where there is none or it is damaged (then `marked` still finds the process)."""
     try:
-        document = json.loads(path.read_text())
-        return Record(int(document["pid"]), int(document["started"]), str(document["boot"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
@@ -105,19 +105,25 @@ def send(record: Record, number: signal.Signals) -> bool:
     return True
 
 
-def stop(record: Record, clock: Clock, term_seconds: float = TERM_SECONDS) -> bool:
-    """SIGTERM, a bounded wait, SIGKILL, a bounded wait; to the whole group. A stopped process is continued first.
+def stop(group: Iterable[Record], clock: Clock, term_seconds: float = TERM_SECONDS) -> list[Record]:
+    """SIGTERM to all, a bounded wait, SIGKILL, a bounded wait; each to the whole process group. Stopped processes are continued first.
 
     Returns:
-        True when the process is gone.
+        Those that are still there.
     """
-    if not send(record, signal.SIGTERM):
-        return True
-    send(record, signal.SIGCONT)  # SIGTERM waits while a process is stopped
-    if wait_gone(record, clock, term_seconds):
-        return True
-    send(record, signal.SIGKILL)
-    return wait_gone(record, clock, KILL_SECONDS)
+    group = [record for record in group if send(record, signal.SIGTERM)]
+    for record in group:
+        send(record, signal.SIGCONT)  # SIGTERM waits while a process is stopped
+    slow = _wait_for(group, clock, term_seconds)
+    for record in slow:
+        send(record, signal.SIGKILL)
+    return _wait_for(slow, clock, KILL_SECONDS)
+
+
+def _wait_for(group: Iterable[Record], clock: Clock, seconds: float) -> list[Record]:
+    """Wait until the processes are gone, at most so long; those that are not."""
+    deadline = clock.monotonic() + seconds
+    return [record for record in group if not wait_gone(record, clock, max(0.0, deadline - clock.monotonic()))]
 
 
 def wait_gone(record: Record, clock: Clock, seconds: float) -> bool:
@@ -130,16 +136,15 @@ def wait_gone(record: Record, clock: Clock, seconds: float) -> bool:
     return True
 
 
-def marked(directory: Path, exclude: Iterable[int] = ()) -> list[Record]:
+def marked(directory: Path) -> list[Record]:
     """Processes of this user that carry the mark of a cluster's directory, whatever wrote or lost their record.
 
     Cost: one small read per process of the machine, a few milliseconds.
     """
     needle = f"{MARK}={directory}".encode()
-    skip = {*exclude, os.getpid()}
     found = []
     for entry in PROC.iterdir():
-        if not entry.name.isdigit() or int(entry.name) in skip:
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")

@@ -2,44 +2,26 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 
-class Progress(Protocol):
-    """Hears of long steps, one at a time: begin, any number of details, then done or failed."""
+class Progress:
+    """Hears of long steps, one at a time: begin, any number of details, then done or failed. This one tells nobody."""
 
     def begin(self, index: int, total: int, what: str) -> None:
         """Step `index` (from 1) of `total` begins."""
-        ...
 
     def detail(self, text: str) -> None:
         """What the step does just now, one line; may come often and from another thread."""
-        ...
 
     def done(self) -> None:
         """The step is finished."""
-        ...
 
     def failed(self) -> None:
         """The step is given up; an exception follows."""
-        ...
 
 
-class _Silent:
-    def begin(self, index: int, total: int, what: str) -> None:
-        pass
-
-    def detail(self, text: str) -> None:
-        pass
-
-    def done(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        pass
-
-
-SILENT: Final[Progress] = _Silent()
+SILENT: Final = Progress()
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """What a cluster remembers from one `up` to the next, in `cluster.json` of its directory."""
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from provisioner.devcluster.errors import DevClusterError, StateError
 from provisioner.devcluster.pki import write_private
@@ -28,8 +29,7 @@ class Saved:
 
     def write(self, directory: Path) -> None:
         """Write it, atomically."""
-        document = {**asdict(self), "ports": dict(self.ports)}
-        write_private(_file(directory), json.dumps(document, indent=2).encode())
+        write_private(_file(directory), msgspec.json.format(msgspec.json.encode(self)))
 
     @property
     def is_abandoned(self) -> bool:
@@ -45,24 +45,15 @@ def load(directory: Path) -> Saved | None:
     """
     path = _file(directory)
     try:
-        document = json.loads(path.read_text())
-        numbers = {str(name): int(port) for name, port in document["ports"].items()}
-        if set(numbers) != set(PORT_NAMES):
-            return None
-        owner = document["owner"]
-        return Saved(
-            numbers,
-            bool(document["extender"]),
-            None if owner is None else Record(**owner),
-            bool(document.get("metrics", False)),
-        )
+        saved = msgspec.json.decode(path.read_bytes(), type=Saved)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StateError(
             f"{path} is damaged ({error!r})",
             f"Remove the directory {directory} and run `dovetail dev up` again",
         ) from error
+    return saved if set(saved.ports) == set(PORT_NAMES) else None
 
 
 def directories(root: Path) -> Iterator[Path]:

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,9 +19,7 @@ from provisioner.devcluster.processes import (
     command_of,
     marked,
     read_record,
-    send,
     stop,
-    wait_gone,
 )
 from provisioner.support.clock import Clock
 
@@ -67,13 +64,13 @@ def stop_everything(directory: Path, clock: Clock, *, keep_data: bool = True) ->
     known = records(directory)
     guard = known.pop(GUARD, None)
     if guard is not None and guard.pid != os.getpid():
-        stop(guard, clock)
+        stop([guard], clock)
     plane = {name for group in _LAST for name in group}
-    survivors = _stop_group([known[name] for name in sorted(set(known) - plane)], clock, TERM_SECONDS)
+    survivors = stop([known[name] for name in sorted(set(known) - plane)], clock)
     for group in _LAST:
         present = [known[name] for name in group if name in known]
-        survivors += _stop_group(present, clock, TERM_SECONDS if keep_data else 0.0)
-    survivors += _stop_group(marked(directory), clock, TERM_SECONDS if keep_data else 0.0)
+        survivors += stop(present, clock, TERM_SECONDS if keep_data else 0.0)
+    survivors += stop(marked(directory), clock, TERM_SECONDS if keep_data else 0.0)
     if survivors:
         process = survivors[0]
         raise StateError(
@@ -81,13 +78,3 @@ def stop_everything(directory: Path, clock: Clock, *, keep_data: bool = True) ->
             f"End it with `kill -9 {process.pid}` and run `dovetail dev down` again",
         )
     shutil.rmtree(directory / "pids", ignore_errors=True)
-
-
-def _stop_group(group: list[Record], clock: Clock, term_seconds: float) -> list[Record]:
-    """Stop some processes at once; returns those that are still there."""
-    for record in group:
-        send(record, signal.SIGTERM)
-        send(record, signal.SIGCONT)  # SIGTERM waits while a process is stopped
-    deadline = clock.monotonic() + term_seconds
-    slow = [record for record in group if not wait_gone(record, clock, max(0.0, deadline - clock.monotonic()))]
-    return [record for record in slow if not stop(record, clock, term_seconds=0.0)]

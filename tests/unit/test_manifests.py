@@ -34,7 +34,6 @@ from provisioner.devcluster.kubescheduler import (
     DEFAULT_PROFILE,
     FEATURE_GATES,
     PROFILE,
-    ExtenderEndpoint,
     scheduler_configuration,
 )
 from provisioner.kube import resources
@@ -145,11 +144,8 @@ def test_the_main_scheduler_of_ones_own_control_plane_has_the_canonical_configur
     """The one that the dev cluster runs (`default-scheduler` and ours behind one extender), and so every test of placement."""
     page = (MANIFESTS / "scheduler" / "README.md").read_text(encoding="utf-8")
     (block,) = (text for text in page.split("```")[1::2] if "KubeSchedulerConfiguration" in text)
-    assert yaml.safe_load(block.removeprefix("yaml")) == scheduler_configuration(
-        extender=ExtenderEndpoint("http://127.0.0.1:8090"),
-        kubeconfig="/etc/kubernetes/scheduler.conf",
-        profiles=(DEFAULT_PROFILE,),
-    )
+    canonical = scheduler_configuration(extender="http://127.0.0.1:8090", kubeconfig="/etc/kubernetes/scheduler.conf")
+    assert yaml.safe_load(block.removeprefix("yaml")) == canonical | {"profiles": [{"schedulerName": DEFAULT_PROFILE}]}
     assert f"--feature-gates={FEATURE_GATES}" in page
 
 
@@ -199,12 +195,14 @@ def test_the_extender_on_a_control_plane_host_gets_a_pod_and_reaches_the_provisi
 
 
 def test_the_scheduler_has_the_canonical_configuration_with_a_lease_of_its_own() -> None:
-    assert scheduler_file() == scheduler_configuration(
-        extender=ExtenderEndpoint("http://127.0.0.1:8090"),
-        lease_name="dovetail-scheduler",
-        lease_namespace=NAMESPACE,
-        profiles=(PROFILE,),
-    )
+    assert scheduler_file() == scheduler_configuration(extender="http://127.0.0.1:8090") | {
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": "dovetail-scheduler",
+            "resourceNamespace": NAMESPACE,
+        },
+        "profiles": [{"schedulerName": PROFILE}],
+    }
 
 
 def test_the_scheduler_runs_with_the_canonical_feature_gates() -> None:

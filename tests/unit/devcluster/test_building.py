@@ -9,7 +9,7 @@ import pytest
 from provisioner.devcluster import versions
 from provisioner.devcluster.building import GoBuild
 from provisioner.devcluster.errors import BuildError
-from provisioner.devcluster.progress import SILENT
+from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.devcluster.toolchain import Toolchain
 
 GOOD = """#!/bin/sh
@@ -24,7 +24,7 @@ esac
 """
 
 
-class Heard:
+class Heard(Progress):
     """A progress that remembers."""
 
     def __init__(self) -> None:

@@ -131,6 +131,6 @@ def _grew(window: _Window[K, V], known: int) -> bool:
     return window.closed or len(window.keys) > known
 
 
-def parts(items: Sequence[K], most: int) -> Iterator[Sequence[K]]:
+def parts(items: tuple[K, ...], most: int) -> Iterator[tuple[K, ...]]:
     """The items, in order, at most so many at a time."""
     return (items[start : start + most] for start in range(0, len(items), most))

@@ -293,7 +293,7 @@ class Instances:
 
     def _describe(self, ids: Sequence[str]) -> dict[str, Instance | Exception]:
         found: dict[str, Instance | Exception] = {}
-        for some in parts(ids, _FILTER_VALUES):
+        for some in parts(tuple(ids), _FILTER_VALUES):
             asked = self._clock.monotonic()
             described = {one.id: one for one in self._find({"Name": "instance-id", "Values": list(some)})}
             for instance in some:
