@@ -432,6 +432,8 @@ class PlanTable:
             if old is not None:
                 self._forget(old)
             house = self._house(member.family)
+            if not house.known:  # room is held for it already
+                self._stale_holds.update(room.site.node for room in house.rooms.values() if room.site.node)
             house.known, house.requests, house.priority = True, member.requests, member.priority
             house.members[member.uid] = self._members[member.uid] = member
             if member.waiting:
@@ -514,6 +516,10 @@ class PlanTable:
         self._owned.put(facts.name, facts.claim_uid)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
+        for uid in self._on.get(facts.name, NOBODY) if old is None else ():
+            if (place := self._places.of_pod(uid)) is not None and place.found is False:
+                place.found = None  # its node is not gone: who tells of it lagged behind
+                self._mark_place(place)
         self._judge_node(facts.name)
 
     def drop_node(self, name: str, now: float) -> None:

@@ -209,6 +209,23 @@ def test_a_pod_that_is_planned_keeps_its_place_where_it_is_known_as_gated_still(
     assert world.table.standing(member("a", owner=owner), world.now).home == "n1"
 
 
+def test_what_a_pod_takes_is_held_when_its_plan_and_node_were_told_before_it() -> None:
+    world = World()
+    world.planned_node("n1", entry("a"))
+    assert world.table.planned == 1, "asked before anybody knows what it takes"
+    world.pods(member("a"))
+    assert world.table.holds["n1"].needed(0) == cpus(1)
+
+
+def test_a_pod_has_found_its_place_on_a_node_that_is_told_after_it() -> None:
+    world, placed = World(), member("a")
+    world.pods(placed)
+    world.bind(placed, "n2")
+    world.planned_node("n1", entry("a"))
+    world.node("n2")
+    assert not world.table.holds
+
+
 def test_a_pod_that_is_bound_while_its_gates_are_known_still_has_found_its_place() -> None:
     """A watch that was interrupted tells of no state in between."""
     world = World()
