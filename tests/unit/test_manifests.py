@@ -641,8 +641,9 @@ BY_TABLE = {
         for group, kind in ((KARPENTER, "nodepools"), (CLASSES, "ec2nodeclasses"))
     ),
     *(Use("patch", KARPENTER, "provisioners/status"), Use("patch", CLASSES, "awsnodetemplates/status")),
+    *(Use("get", "apps", kind) for kind in ("replicasets", "statefulsets")),
 }
-"""Written by `controllers/ec2/translation.py`, which looks the kind up."""
+"""Written by `controllers/ec2/translation.py`, and read by whoever asks for a pod's owner: they look the kind up."""
 
 KUBE_SCHEDULER = {Use(verb, LEASES, "leases") for verb in ("get", "update")}
 """The other container of the pod: its own Lease. The rest of it is in the roles that every cluster has."""
