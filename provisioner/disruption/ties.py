@@ -79,6 +79,11 @@ def any_ties(some: Iterable[Kind], others: Iterable[Kind], namespaces: Mapping[s
     return any(ties(one, other, namespaces) for one, other in pairs)
 
 
+def any_spread(some: Iterable[Kind]) -> bool:
+    """Whether a kind has a hard topology spread constraint; what cannot be read may be one."""
+    return any(one.counts is None or any(count.spread for count in one.counts) for one in some)
+
+
 def ties(one: Kind, other: Kind, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether `one` and `other` have to do with each other. What `one` asks for and cannot be read ties it to everybody, what `other` does to nobody.
 

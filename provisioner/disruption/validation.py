@@ -14,7 +14,7 @@ from provisioner.apis.pods import Pod, do_not_disrupt, is_active, is_evictable, 
 from provisioner.disruption import messages
 from provisioner.disruption.progress import Verdict
 from provisioner.disruption.proposal import Proposal
-from provisioner.disruption.ties import any_ties, kinds
+from provisioner.disruption.ties import any_spread, any_ties, kinds
 from provisioner.state.keys import NodeKey
 from provisioner.state.snapshot import NodeView, Snapshot
 from provisioner.values.resources import EMPTY, Resources
@@ -154,6 +154,7 @@ def with_room(
 
     Where pods were bound to room that is kept for others, these will want room elsewhere: as much as that is left beside every move. Where pods came,
     went or were planned meanwhile (by another method, too) that a pod looks at, or that look at it, its place may not be legal any more: `legal` is asked.
+    So it is of pods with a hard spread where nodes came, went or have other labels or taints: an empty node is the domain with the fewest pods.
 
     Args:
         proposals: decided on `then`.
@@ -171,7 +172,8 @@ def with_room(
     rooms = {str(node.key): node.room for node in now.nodes if not node.deleting}
     proposals = list(proposals)
     *placed, moved = kinds(*(one.pods for one in proposals), _moved(then, now), by_default=by_default)
-    tied = [bool(moved) and any_ties(mine, moved, now.around.namespaces) for mine in placed]
+    others = _domains(then) != _domains(now)
+    tied = [any_ties(mine, moved, now.around.namespaces) or (others and any_spread(mine)) for mine in placed]
     kept = _fitting(proposals, rooms, displaced, lambda _kept, _one: True)
     questions = [one for one, is_tied in zip(proposals, tied, strict=True) if is_tied and one in kept]
     if not questions or legal(kept):
@@ -203,6 +205,11 @@ def _fitting(
             kept.append(one)
             left.update((name, left[name] - amounts) for name, amounts in wanted.items())
     return tuple(kept)
+
+
+def _domains(snapshot: Snapshot) -> dict[NodeKey, tuple[object, ...]]:
+    """What a spread may read of nodes, their pods apart."""
+    return {node.key: (node.labels, node.taints) for node in snapshot.nodes}
 
 
 def _moved(then: Snapshot, now: Snapshot) -> Iterator[Pod]:

@@ -707,6 +707,25 @@ def test_a_node_that_comes_while_consolidation_looks_is_a_place() -> None:
     life.teardown()
 
 
+def test_a_node_that_comes_while_consolidation_looks_is_a_host_over_which_pods_spread() -> None:
+    """A third pod on one node was legal as long as each node had one, and its node was drained for a place that kube-scheduler refused."""
+    shapes = {"web": of_app("web", "900m", "512Mi", **terms("web", "hosts"))}
+    at = Upkeep(shapes, {"general": {"consolidateAfter": "0s"}, "other": {"consolidateAfter": "Never"}})
+    for pool, kind, count in (("other", "tiny", 1), ("other", "large", 2), ("general", "tiny", 1)):
+        at.add_node(pool, kind, "a", old=True)
+        for _ in range(count):
+            at.create("web")
+        at.schedule(packed=False)
+    at.look()
+    at.clock.advance(20)
+    at.look()
+    come: list[str] = []
+    at.meanwhile = lambda: come.append(at.add_node("other", "tiny", "a"))
+    begun = at.consolidate()
+    assert not at.wrong
+    assert [list(one.placements) for one in begun] == [come]
+
+
 def test_a_pod_without_a_budget_leaves_before_another_takes_its_zone() -> None:
     """A life that was found: of two pods of one spread, one is on a node that a user deletes, and the other's place counts on its departure."""
     life = DisruptionMachine()

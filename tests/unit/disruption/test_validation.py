@@ -18,6 +18,7 @@ from provisioner.disruption.proposal import Proposal
 from provisioner.disruption.validation import Sighted, standing, verdict, with_room
 from provisioner.state.keys import NodeKey
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint
 from tests.support.cluster import World, node, pod
 from tests.support.fleets import Fleet, planned, pool, running, several
 from tests.support.problems import apart, app, of_app, shape, spread
@@ -328,6 +329,38 @@ def test_a_pod_does_not_move_on_what_was_thought_before_its_peers_did(
         kept = with_room([proposal], then, fleet.snapshot(), ask)
         assert kept == ((proposal,) if stands or legal else ())
     assert asked == ([] if stands else [(proposal,)] * 2)
+
+
+EVEN = of_app("web", topology_spread_constraints=(spread(names.HOSTNAME_LABEL, app("web")),))
+DOMAINS: dict[str, tuple[Callable[[Fleet], object], PodShape, bool]] = {
+    "a node came": (lambda fleet: fleet.node("d"), EVEN, False),
+    "a node went": (lambda fleet: fleet.nodes.pop(2), EVEN, False),
+    "a node was tainted": (lambda fleet: changed_node(fleet, 2, taints=(Taint("a", "NoSchedule"),)), EVEN, False),
+    "a node has other labels": (lambda fleet: changed_node(fleet, 2, labels={}), EVEN, False),
+    "a node has other room": (lambda fleet: changed_node(fleet, 2, room=Resources.of({"cpu": 500})), EVEN, True),
+    "a node came, and the pod is kept apart from others": (lambda fleet: fleet.node("d"), APART, True),
+    "a node came, and what the pod asks for cannot be read": (lambda fleet: fleet.node("d"), UNREADABLE, False),
+}
+
+
+@pytest.mark.parametrize("bought", [False, True], ids=["to a node that is there", "to a node that is bought"])
+@pytest.mark.parametrize("case", DOMAINS.values(), ids=DOMAINS)
+def test_a_spread_is_not_kept_among_the_nodes_of_before(
+    case: tuple[Callable[[Fleet], object], PodShape, bool], bought: bool
+) -> None:
+    """An empty node that came is the one with the fewest pods."""
+    change, moves, stands = case
+    fleet = Fleet()
+    fleet.node("a", several(1, "a", moves))
+    for name in "bc":
+        fleet.node(name)
+    moving = fleet.nodes[0].pods
+    places: dict[str, Any] = {"replacements": (planned(moving),)} if bought else {"placements": {"b": moving}}
+    proposal = Proposal("Underutilized", "single", ("a",), **places)
+    then = fleet.snapshot()
+    change(fleet)
+    assert with_room([proposal], then, fleet.snapshot(), lambda _: False) == ((proposal,) if stands else ())
+    assert with_room([proposal], then, fleet.snapshot(), lambda _: True) == (proposal,)
 
 
 def test_what_is_kept_is_asked_about_together() -> None:
