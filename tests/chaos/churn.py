@@ -96,6 +96,9 @@ class Churn:
 
     Now and then a night falls: half of the replicas go, and then nothing changes for a while. Nodes on which something happens all the time are never
     consolidated, and neither are full ones.
+
+    Attributes:
+        interval: may be changed at any time.
     """
 
     def __init__(
@@ -107,7 +110,8 @@ class Churn:
         lulls: float = LULLS,
         pools: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._client, self._chance, self._share, self._interval, self._lulls = client, chance, share, interval, lulls
+        self._client, self._chance, self._share, self._lulls = client, chance, share, lulls
+        self.interval = interval
         self._pools = pools
         self.wanted = {kind.name: max(2, int(kind.replicas * share)) for kind in KINDS}
         self.changes = 0
@@ -134,7 +138,7 @@ class Churn:
             self._scale(name, replicas)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while not self._stop.wait(self.interval):
             kind = self._chance.choice(KINDS)
             most = max(2, int(kind.replicas * self._share))
             step = max(1, int(most * MOST_SHARE))

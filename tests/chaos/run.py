@@ -12,7 +12,7 @@ from provisioner.cli.harness.session import PROVISIONER
 from provisioner.controllers.core.messages import DISRUPTING_NODE
 from provisioner.devcluster.progress import SILENT, Progress
 from provisioner.kube.resources import NAMESPACES
-from tests.chaos.churn import Churn
+from tests.chaos.churn import INTERVAL_SECONDS, Churn
 from tests.chaos.faults import ABUSE, Director
 from tests.chaos.stage import EXPIRING, STATIC, Stage, stage
 from tests.chaos.tenant import Tenant, judged, memory, watched
@@ -20,6 +20,8 @@ from tests.chaos.verdict import Witness, ended_by_request, judge, running, wait_
 
 START_SECONDS = 120.0
 SETTLE_SECONDS = 30.0
+APART_SECONDS = 3.0
+"""Between two changes while waits are compared: where pods come every second, batches end after 1 s or after 10, as chance has it."""
 EVERY_METHOD_SECONDS = 600.0
 """In a run of so long every method of disruption takes nodes."""
 STATIC_DRIFT = "drift of the static NodePool"
@@ -85,7 +87,9 @@ def run(
         churn = Churn(place.client, random.Random(seed + 2), share, pools={"small": EXPIRING})
         churn.start()
         _settled(place, churn)
+        churn.interval = APART_SECONDS
         attacked = _attacked(place, witness, tenant, say) if tenant else None
+        churn.interval = INTERVAL_SECONDS
         director = Director(place, chance, pause, say)
         director.run(seconds)
         say("faults are over")
@@ -147,11 +151,12 @@ def _settled(place: Stage, churn: Churn) -> None:
 
 
 def _interrupted(place: Stage) -> frozenset[str]:
-    """Nodes whose instances EC2 took back, and those that were broken."""
-    if place.ec2 is None:
-        return frozenset(place.broken)
-    ended = [one for one in place.ec2.instances() if one["terminated_by"]]
-    return frozenset(str(one["node"]) for one in ended if not ended_by_request(one)).union(place.broken)
+    """Nodes whose instances EC2 takes back, though we may be faster, and those that were broken."""
+    found = set(place.broken)
+    for one in place.ec2.instances() if place.ec2 is not None else ():
+        if one["interrupted"] or (one["terminated_by"] and not ended_by_request(one)):
+            found.add(str(one["node"]))
+    return frozenset(found)
 
 
 def _disrupted(place: Stage) -> Counter[str]:

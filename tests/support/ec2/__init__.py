@@ -235,7 +235,7 @@ class Ec2:
         self._ask("reset-calls")
 
     def instances(self, *states: str) -> list[dict[str, Any]]:
-        """Every instance: id, state, type, zone, capacity_type, node, joined, not_joined, tags, usd_per_hour; only those in `states`, if given."""
+        """Every instance: id, state, type, zone, capacity_type, node, joined, not_joined, tags, interrupted, usd_per_hour; only those in `states`, if given."""
         found: list[dict[str, Any]] = self._ask("instances")
         return [one for one in found if not states or one["state"] in states]
 

@@ -149,6 +149,7 @@ class Admin:
                 "usd_per_hour": 0.0
                 if one.capacity_reservation
                 else self._world.market.price(one.instance_type, one.zone, one.capacity_type, self._world.timing.now()),
+                "interrupted": one.interrupted,
                 "terminated_by": one.reason,
                 "ended": "" if one.ended is None else one.ended.isoformat(),
                 "arch": one.arch,
