@@ -517,9 +517,7 @@ class PlanTable:
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
         for uid in self._on.get(facts.name, NOBODY) if old is None else ():
-            if (place := self._places.of_pod(uid)) is not None and place.found is False:
-                place.found = None  # its node is not gone: who tells of it lagged behind
-                self._mark_place(place)
+            self._mark_pod(self._members[uid])
         self._judge_node(facts.name)
 
     def drop_node(self, name: str, now: float) -> None:
@@ -535,7 +533,8 @@ class PlanTable:
         self._owned.put(name, "")
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
-        self._leave_behind(name)
+        for uid in self._on.get(name, NOBODY):
+            self._mark_pod(self._members[uid])
         self._judge_node(name)
         self._stale_holds.add(name)
 
@@ -745,7 +744,7 @@ class PlanTable:
         return self._assumed[uid][1] if uid in self._assumed else self._members.get(uid)
 
     def _stays(self, node: str) -> bool:
-        return node not in self._going
+        return node in self._nodes and node not in self._going
 
     def _room_on(self, house: _House, node: str) -> _Room | None:
         """The room of a family on a node."""
@@ -768,7 +767,7 @@ class PlanTable:
     def _take(self, place: _Place, uid: str) -> None:
         """A place is a pod's from now on, who had none."""
         self._places.take(place, uid)
-        place.found = None
+        place.found = self._found_unknown(uid)
         self._mark_place(place)
 
     def _leave(self, place: _Place, since: float | None = None) -> None:
@@ -787,7 +786,7 @@ class PlanTable:
             self._leave(place, UNTIMED if waits else None)
 
     def _leave_behind(self, node: str) -> None:
-        """A node is gone, or its claim is: until pods that were to leave it are gone, too, their places are kept."""
+        """The claim of a node is gone: until pods that were to leave it are gone, too, their places are kept."""
         for uid in self._on.get(node, ()) if node in self._going else ():
             place = self._place_of(uid)
             if place is not None and uid not in self._assumed and self._is_owed(place):
@@ -796,12 +795,11 @@ class PlanTable:
     def _welcome(self, house: _House, member: Member) -> None:
         """A pod is there: it may be one that was missed, or the successor of one that was seen to go, whose place it has from now on."""
         place = self._places.of_pod(member.uid)
-        if place is not None and place.vacant_since is not None:
-            if not member.over:
-                self._places.take(place, member.uid)
-                self._mark_place(place)
-            elif member.node:
+        if place is not None and member.over:
+            if member.node:
                 self._leave(place)
+        elif place is not None and place.vacant_since is not None:
+            self._take(place, member.uid)
         elif place is None and member.waiting and (gone := self._places.open_to(house.family)) is not None:
             self._take(gone, member.uid)
 
@@ -985,14 +983,11 @@ class PlanTable:
             self._places.take(place, uid, UNTIMED if family.has_brothers else None)
         elif not member.over:
             self._take(place, uid)
-            place.found = self._found_unknown(uid)
 
     def _found_unknown(self, uid: str) -> bool | None:
         """What became of a pod that a plan names: one that waited, and was bound to a node that stays, has found its place, and who planned it knew less."""
         member = self._true(uid)
-        if member is None or not member.node or (member.node in self._nodes and member.node in self._going):
-            return None
-        return (uid in self._came or None) if member.node in self._nodes else False
+        return True if member is not None and uid in self._came and self._stays(member.node) else None
 
     def _seat(self, site: _Site, house: _House, named: AbstractSet[str]) -> None:
         """Pods were planned onto a node where brothers run that the plan does not count: they came unknown, and have places of those that it names."""
