@@ -92,6 +92,7 @@ class Controllers:
         self._provisioning = wiring.provisioning(base, calls, self._writers, self._ends, self._observability)
         self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
         self._known = wiring.known(base, self._ends, self._provisioning, self._disruptions)
+        calls.check()
         self._own = cloud.lead(base, calls, self._writers, self._ends, self._provisioning.ledger)
         self._housekeeper = Poller(
             "housekeeping",
@@ -156,6 +157,7 @@ class Controllers:
             joining.hydration.seen(claim)
         for node in self._caches.nodes.store.list():
             self._ends.nodes.add(node.metadata.name)
+            self._writers.node_plans.seen(node)
 
     def stop(self) -> None:
         """Finish what is under way and act no more."""
@@ -201,6 +203,7 @@ class Controllers:
             self._ends.nodes,
             self._joining.pools,
             self._ends.evictions.queue,
+            self._writers.node_plans.queue,
             self._joining.consistency.queue,
             self._joining.hydration.queue,
         )
@@ -262,6 +265,10 @@ class Controllers:
             self._plan_again(f"pool/{pool.name}/{pool.metadata.generation}")
 
     def _node_heard(self, node: Node, *, gone: bool) -> None:
+        if gone:
+            self._writers.node_plans.gone(node.metadata.name)
+        else:
+            self._writers.node_plans.seen(node)
         for one in self._cluster.claims_with(node.spec.provider_id):  # a Node that is gone joins no claim any more
             self._joining.claims.add(one.name)
             if gone:

@@ -6,7 +6,7 @@ is given a `LateCall` of `Calls`, which is connected when the later one exists. 
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Generic, ParamSpec, TypeVar
 
 from provisioner.apis.karpenter import NodeClaim
@@ -37,7 +37,7 @@ from provisioner.controllers.core.nominations import Nominations
 from provisioner.controllers.core.overlay_status import OverlayStatus
 from provisioner.controllers.core.planner import Planner
 from provisioner.controllers.core.planner_process import PlannerProcess
-from provisioner.controllers.core.plans import PlanWriter
+from provisioner.controllers.core.plans import NodePlanRemover, PlanWriter
 from provisioner.controllers.core.provisioning import Provisioner
 from provisioner.controllers.core.rebuilding import PATIENT, Rebuilding
 from provisioner.controllers.core.registration import Registrar
@@ -86,6 +86,11 @@ class LateCall(Generic[P, R]):
         """Call this from now on."""
         self._call = call
 
+    @property
+    def problem(self) -> str:
+        """That nothing is connected, for whoever forgot it; "" otherwise."""
+        return f'"{self._name}" is not connected' if self._call is None else ""
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function answers.
 
@@ -93,7 +98,7 @@ class LateCall(Generic[P, R]):
             RuntimeError: it is called before it is connected.
         """
         if self._call is None:
-            raise RuntimeError(f'"{self._name}" is not connected')
+            raise RuntimeError(self.problem)
         return self._call(*args, **kwargs)
 
 
@@ -120,6 +125,16 @@ class Calls:
     register: LateCall[[str], None] = field(default_factory=lambda: LateCall("register a Node"))
     fits_elsewhere: LateCall[[str], bool] = field(default_factory=lambda: LateCall("look for other places"))
     time_left: LateCall[[], float] = field(default_factory=lambda: LateCall("tell the time that is left to a batch"))
+
+    def check(self) -> None:
+        """Whether all are connected; asked when every part is made, before anything is started.
+
+        Raises:
+            RuntimeError: one is not.
+        """
+        for one in fields(self):
+            if problem := getattr(self, one.name).problem:
+                raise RuntimeError(problem)
 
 
 @dataclass(frozen=True)
@@ -152,13 +167,20 @@ class Writers:
     notes: Pool
     claims: ClaimWriter
     plans: PlanWriter
+    node_plans: NodePlanRemover
 
 
 def writers(base: Base, calls: Calls) -> Writers:
     """The writing of NodeClaims, and of the plans on them."""
     notes = Pool(PLAN_WRITERS, "plans")
     claims = ClaimWriter(base.client, base.cluster, calls.carry_out)
-    return Writers(Pool(WRITERS, "creates"), notes, claims, PlanWriter(base.cluster, claims, notes))
+    return Writers(
+        Pool(WRITERS, "creates"),
+        notes,
+        claims,
+        PlanWriter(base.cluster, claims, notes),
+        NodePlanRemover(base.client, base.clock),
+    )
 
 
 @dataclass(frozen=True)

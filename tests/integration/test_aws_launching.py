@@ -99,6 +99,7 @@ def test_what_a_claim_is_told(ec2: Ec2, ground: Ground) -> None:
     assert instance.capacity["cpu"] == 2000
     assert instance.annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"] == "v6"
     assert instance.annotations["karpenter.k8s.aws/instance-profile-name"] == ec2.vpc.profile
+    assert found.profile_arn.endswith(ec2.vpc.profile)
     assert found.tags["team"] == "a"
     assert found.tags["karpenter.sh/nodepool"] == "default"
     assert found.tags["kubernetes.io/cluster/dovetail"] == "owned"

@@ -674,6 +674,7 @@ def described(batch: Iterable[Instance], place: Place) -> Any:
             "image": one.image_id == place.image,
             "subnet": one.subnet_id in place.subnets.values(),
             "security groups": one.security_group_ids == (place.group,),
+            "instance profile": bool(one.profile_arn),
             "capacity type": one.capacity_type,
             "launched": one.launched is not None,
             "tags": tags_of().items() <= one.tags.items(),

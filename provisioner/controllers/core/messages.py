@@ -922,6 +922,8 @@ PLANNER_NOT_INSTALLED: Final = "Packages of the cost planner are not installed; 
 
 # plans.py
 FAILED_TO_WRITE_PLAN: Final = "Failed to write the plan of a NodeClaim"
+FAILED_TO_REMOVE_OUTDATED_PLAN: Final = "Failed to remove an outdated plan from a Node; retrying"
+REMOVED_OUTDATED_PLAN: Final = "Removed an outdated plan from a Node"
 
 # provisioning.py
 HELD_BACK: Final = (

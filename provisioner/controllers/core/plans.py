@@ -1,25 +1,33 @@
 """Writes plans where every program can read them: on NodeClaims, also on those of nodes that exist already. Design 3b.3.
 
-Nothing is read from Nodes or written there: a kubelet may write its own Node, and would lure pods.
+Nothing is read from Nodes or written there: a kubelet may write its own Node, and would lure pods. What earlier versions
+wrote on Nodes is removed.
 """
 
 import threading
 from typing import Any
 
 from provisioner.apis import names
+from provisioner.apis.core import Node
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.plan import Plan, PlanError, decode_plan, fitting_text
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.kube import resources
+from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, Conflict, Invalid, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.state.keys import NodeKey
 from provisioner.support import logs
+from provisioner.support.clock import Clock
+from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.jsontext import pointer
 
 _TRIES = 4
 _PATH = pointer("metadata", "annotations", names.PLAN_ANNOTATION)
+#: A kubelet that writes the annotation again and again is not followed at its pace: nobody reads it.
+REMOVE_AGAIN_SECONDS = 3600.0
 _log = logs.get_logger(__name__)
 
 
@@ -108,3 +116,49 @@ def plan_patch(claim: NodeClaim, text: str) -> list[dict[str, Any]]:
     if annotations:
         return [uid, same, {"op": "add", "path": _PATH, "value": text}]
     return [uid, same, {"op": "add", "path": "/metadata/annotations", "value": {names.PLAN_ANNOTATION: text}}]
+
+
+class NodePlanRemover:
+    """Removes the plans that earlier versions wrote on Nodes, one at a time and none more than once an hour."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._removed_at: dict[str, float] = {}
+        self.queue = KeyedQueue("node-plan", self._remove, clock, workers=1)
+
+    def seen(self, node: Node) -> None:
+        """A Node as it is now."""
+        name = node.metadata.name
+        if names.PLAN_ANNOTATION not in node.metadata.annotations:
+            return
+        with self._lock:
+            at = self._removed_at.get(name)
+            if at is not None and self._clock.monotonic() - at < REMOVE_AGAIN_SECONDS:
+                return
+            self._nodes[name] = node
+        self.queue.add(name)
+
+    def gone(self, name: str) -> None:
+        """A Node does not exist any more."""
+        with self._lock:
+            self._nodes.pop(name, None)
+            self._removed_at.pop(name, None)
+
+    def _remove(self, name: str) -> Result:
+        with self._lock:
+            node = self._nodes.pop(name, None)
+            if node is None:
+                return DONE
+            self._removed_at[name] = self._clock.monotonic()
+        body = {"metadata": {"uid": node.metadata.uid, "annotations": {names.PLAN_ANNOTATION: None}}}
+        try:
+            self._client.patch(resources.NODES, name, body)
+        except (NotFound, Conflict):
+            self.gone(name)
+        except ApiError as error:
+            _log.info(messages.FAILED_TO_REMOVE_OUTDATED_PLAN, node=name, error=str(error))
+        else:
+            _log.info(messages.REMOVED_OUTDATED_PLAN, node=name)
+        return DONE

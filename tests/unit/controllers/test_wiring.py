@@ -1,6 +1,7 @@
 """The parts of a term, put together without a control plane."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from provisioner.controllers.clouds import ORPHAN_AFTER, KwokCloud, KwokTerm
 from provisioner.controllers.core.intake import Intake
 from provisioner.controllers.core.terminator import MIN_TAINTED_SECONDS
 from provisioner.controllers.program import Controllers
-from provisioner.controllers.wiring import LateCall
+from provisioner.controllers.wiring import Calls, LateCall
 from provisioner.kube.client import Client
 from provisioner.kube.config import Connection
 from provisioner.kube.events import Recorder
@@ -37,6 +38,15 @@ def test_a_late_call_answers_once_it_is_connected() -> None:
         call(1)
     call.connect(str)
     assert call(1) == "1"
+
+
+def test_what_is_forgotten_is_found_before_anything_starts() -> None:
+    calls = Calls()
+    for one in fields(calls):
+        with pytest.raises(RuntimeError, match="is not connected"):
+            calls.check()
+        getattr(calls, one.name).connect(lambda *_: None)
+    calls.check()
 
 
 def controllers(

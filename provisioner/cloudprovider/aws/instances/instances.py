@@ -102,6 +102,7 @@ class Instance:
     reservation_id: str = ""
     reservation_type: str = ""
     interruptible: bool = False
+    profile_arn: str = ""
     efas: int = 0
     tenancy: str = labels.DEFAULT_TENANCY
     group_id: str = ""
@@ -147,6 +148,7 @@ class Instance:
             if lifecycle == labels.CAPACITY_BLOCK
             else "default",
             interruptible=lifecycle == INTERRUPTIBLE,
+            profile_arn=(row.get("IamInstanceProfile") or {}).get("Arn", ""),
             efas=sum(one.get("InterfaceType") in ec2.EFA_TYPES for one in row.get("NetworkInterfaces", ())),
             tenancy=placement.get("Tenancy") or labels.DEFAULT_TENANCY,
             group_id=placement.get("GroupId", ""),

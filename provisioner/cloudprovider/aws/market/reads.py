@@ -21,7 +21,9 @@ def read_region(aws: AwsClients) -> Region:
 
     Cost: about 25 calls; half a second of CPU.
     """
-    infos = aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, Filters=list(_TYPE_FILTERS), MaxResults=100)
+    infos = [
+        *aws.rows("ec2", "DescribeInstanceTypes", wire.instance_types, Filters=list(_TYPE_FILTERS), MaxResults=100)
+    ]
     offered = aws.rows(
         "ec2", "DescribeInstanceTypeOfferings", wire.offered, LocationType="availability-zone", MaxResults=1000
     )

@@ -6,10 +6,11 @@ import pytest
 
 from provisioner.apis import names
 from provisioner.apis.plan import MAX_BYTES, decode_plan
-from provisioner.controllers.core.plans import PlanWriter, plan_patch
+from provisioner.controllers.core.plans import REMOVE_AGAIN_SECONDS, NodePlanRemover, PlanWriter, plan_patch
 from provisioner.state.keys import NodeKey
 from provisioner.support.workers import Pool, pool
 from tests.support.cluster import World, bound, claim, node, plan_text, pod
+from tests.support.eventually import eventually
 from tests.support.problems import shape
 from tests.support.tinyserver import TinyServer
 
@@ -166,3 +167,29 @@ def test_a_patch_is_guarded_by_what_it_was_decided_from() -> None:
     assert plan_patch(known, "new")[:2] == [uid, was]
     assert plan_patch(known, "")[-1] == {"op": "remove", "path": "/metadata/annotations/dovetail.dev~1plan"}
     assert plan_patch(bare, "") == []
+
+
+# --- plans of earlier versions on Nodes ---------------------------------------------------------------------------------------
+
+
+def test_old_plans_are_taken_off_nodes_and_a_kubelet_that_writes_them_again_is_not_chased() -> None:
+    world = World()
+    server = TinyServer(world)
+    old = node("n", annotations={names.PLAN_ANNOTATION: plan_text((pod("one"),)), "team": "a"})
+    plain = node("plain")
+    server.put(old, plain)
+    remover = NodePlanRemover(server.client, world.clock)
+    remover.queue.start()
+    try:
+        for existing_node in (old, plain):
+            remover.seen(existing_node)
+        eventually(lambda: server.done == ["PATCH nodes/n"], "the plan is taken off")
+        assert server.node("n").metadata.annotations == {"team": "a"}
+        for _ in range(100):
+            remover.seen(old)
+        assert len(remover.queue) == 0
+        world.clock.advance(REMOVE_AGAIN_SECONDS)
+        remover.seen(old)
+        eventually(lambda: server.done == ["PATCH nodes/n"] * 2, "an hour later it is taken off again")
+    finally:
+        remover.queue.stop()
