@@ -36,6 +36,7 @@ from provisioner.disruption.shares import (
     decide,
     is_drifted,
     is_moving,
+    is_repairable,
     is_settled,
     member_of,
     members_of,
@@ -212,9 +213,9 @@ class ShareRepair:
             if pod.owner is not None and not is_terminal(pod) and (pod.namespace, pod.owner.uid) in asking:
                 found[pod.namespace, pod.owner.uid].append(pod)
         return [
-            _Group(namespace, pods[0].owner, tuple(pods))
+            _Group(namespace, owner, tuple(pods))
             for (namespace, _), pods in found.items()
-            if pods[0].owner is not None
+            if (owner := next(filter(is_repairable, (one.owner for one in pods)), None)) is not None
         ]
 
     def _remember(self, groups: Iterable[_Group], now: float) -> None:

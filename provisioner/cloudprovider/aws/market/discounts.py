@@ -212,8 +212,9 @@ def _until(value: Any) -> datetime | None:
         return None
     try:
         if len(value) == len("2027-03-31"):
-            return datetime.combine(date.fromisoformat(value) + timedelta(days=1), time(), UTC)
+            day = date.fromisoformat(value)
+            return datetime.combine(day + timedelta(days=1), time(), UTC) if day < date.max else None
         at = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(messages.not_a_time(value)) from None
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -47,9 +47,13 @@ class Counts:
     def exhausted(self, name: str, now: datetime) -> None:
         """EC2 says that nothing is left."""
         with self._lock:
-            entry = self._entries.get(name)
-            if entry is not None:
-                entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at or now), []
+            entry = self._entry(name)
+            entry.count, entry.read_at, entry.changes = 0, max(now, entry.read_at or now), []
+
+    def said(self) -> dict[str, int]:
+        """What EC2 said last of everything, whatever has changed since."""
+        with self._lock:
+            return {name: entry.count for name, entry in self._entries.items() if entry.read_at is not None}
 
     def counts(self) -> dict[str, int]:
         """What is left of everything that was ever read; may be negative."""

@@ -116,12 +116,13 @@ class SubnetBook:
     def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, Subnet]:
         """For each zone of the class the subnet with most addresses left, which may be fewer than none; of equal ones the first in its status.
 
-        A zone is missing when all of its subnets are closed, or were read and have fewer than `addresses`, which one instance takes.
+        A zone is missing when all of its subnets are closed, or have fewer than `addresses`, which one instance takes, as EC2 says: of what was launched
+        since, some may be gone again.
         """
         chosen: dict[str, Subnet] = {}
-        left = self._counts.counts()
+        said, left = self._counts.said(), self._counts.counts()
         for one in node_class.status.subnets:
-            full = left.get(one.id, addresses) < addresses
+            full = said.get(one.id, addresses) < addresses
             if full or not self._is_open(one.id, now, prefixes=bool(node_class.spec.ip_prefix_count)):
                 continue
             free = left.get(one.id, 0) - self._pending[one.id]

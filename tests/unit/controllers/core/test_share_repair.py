@@ -315,6 +315,18 @@ def test_whoever_names_an_owner_of_another_namespace_does_not_keep_it_from_its_r
     assert stage.after(600).evicted > 0
 
 
+@pytest.mark.parametrize("namespace", ["evil", "shop"])
+def test_a_pod_that_names_another_kind_of_owner_keeps_nobody_from_repair(stage: Stage, namespace: str) -> None:
+    """Whoever may create pods may write what they like of their owner; the first pod of a UID told for all, and a look ended there."""
+    if namespace == "evil":
+        stage.deploy(*[SPOT] * 20, name="liar", namespace="evil")
+    stage.deploy(*[SPOT] * 20)
+    first = next(one for key, one in stage.pods.items() if key[0] == namespace)
+    first["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Website"}
+    stage.after(600)
+    assert sum(one.endswith("/eviction") and "/shop/" in one for one in stage.asked) > 0
+
+
 def test_an_owner_of_the_name_with_another_uid_is_left_alone(stage: Stage) -> None:
     stage.deploy(*[SPOT] * 20)
     stage.sets["shop", "web"]["metadata"]["uid"] = "another"

@@ -105,6 +105,14 @@ def test_parse() -> None:
     )
 
 
+@pytest.mark.parametrize("day", ["9999-12-31", '"9999-12-31"', '"9999-12-31T23:59:59Z"'])
+def test_a_discount_for_ever(day: str) -> None:
+    """There is no day after: the whole ledger was given up."""
+    ledger, problems = discounts.parse(f"- {{family: m5, usd_per_hour: 1, until: {day}}}")
+    assert problems == ()
+    assert [one.stale(NOON) for one in ledger.rows] == [False]
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "[]"])
 def test_no_rows(text: str) -> None:
     assert discounts.parse(text) == (DiscountTable(), ())
@@ -134,6 +142,10 @@ PROBLEMS = {
     "a commitment to nothing": ("- {family: m5, usd_per_hour: 0, hourly_commitment: 1}", "usd_per_hour above 0"),
     "a number for a family": ("- {family: 5, usd_per_hour: 1}", "family: must be a string"),
     "a time in words": ("- {family: m5, usd_per_hour: 1, until: soon}", "until must be a date or a time"),
+    "a time that is in no year": (
+        "- {family: m5, usd_per_hour: 1, until: 0001-01-01T00:00:00+01:00}",
+        "until must be a date or a time",
+    ),
     "a number for a time": ("- {family: m5, usd_per_hour: 1, until: 5}", "until must be a date or a time"),
 }
 

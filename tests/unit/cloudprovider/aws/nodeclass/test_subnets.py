@@ -183,6 +183,18 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
         ],
         {"a": ("a2", 9), "b": ("b1", 1)},
     ),
+    "so is one that was not read before": (
+        [lambda book: book.exhausted("subnet-a1", later(1)), lambda book: read(book, 0, a1=5, b1=1)],
+        {"a": ("a2", 0), "b": ("b1", 1)},
+    ),
+    "what was launched may be gone again: only EC2 says that a subnet is full": (
+        [
+            lambda book: read(book, 0, a1=5, a2=9, b1=1),
+            lambda book: book.reserve("subnet-b1", 1),
+            lambda book: book.settle("subnet-b1", 1, 1, later(1)),
+        ],
+        {"a": ("a2", 9), "b": ("b1", 0)},
+    ),
     "more under way than there are addresses: still the best there is": (
         [lambda book: read(book, 0, a1=5, a2=1, b1=1), lambda book: book.reserve("subnet-b1", 3)],
         {"a": ("a1", 5), "b": ("b1", -2)},
