@@ -434,11 +434,6 @@ def not_of_type(accepted: str, got: str, quotes: str) -> str:
     return f"must be {accepted}, not {got}{quotes}"
 
 
-def not_a_quantity(value: str) -> str:
-    """`value` is the type of what is there."""
-    return f"must be a quantity (a string or an integer), not {value}"
-
-
 def not_supported(value: str, known: str, hint: str) -> str:
     """`known` are the values that there are; `hint` suggests one, or is empty."""
     return f"{value} is not supported; use one of {known}{hint}"

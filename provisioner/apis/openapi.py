@@ -25,6 +25,7 @@ from provisioner.apis.karpenter import (
     QUALIFIED_NAME,
 )
 from provisioner.apis.overlay import PRICE, PRICE_ADJUSTMENT
+from provisioner.values.duration import DurationError, parse_duration
 from provisioner.values.spelling import closest
 
 Document = Mapping[str, Any]
@@ -43,6 +44,8 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _SHOWN: Final = 60
 _MAX_HINTS: Final = 100
 """How many unknown fields of an object are compared with the known ones, which is slow."""
+_DURATION: Final = "a duration such as 30s"
+_QUANTITY: Final = "a quantity (a string or an integer)"
 MISSING: Final = messages.REQUIRED
 """The message about a field that is not there."""
 _WANTED: Final[Mapping[str, str]] = {
@@ -121,6 +124,15 @@ def judged(schema: Document, value: Document) -> tuple[tuple[Violation, ...], tu
     unknown = tuple(_Check({}).unknown(schema, kept, ""))
     strange = {one.path for one in unknown}
     return tuple(one for one in _Check({}).value(schema, kept, "") if one.path not in strange), unknown
+
+
+def duration_problem(text: str) -> str:
+    """Why a text is no duration as Go reads it; "" where it is one."""
+    try:
+        parse_duration(text)
+    except DurationError as error:
+        return str(error)
+    return ""
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -251,9 +263,10 @@ def _parts(schema: Document, value: Document, path: str) -> Iterator[tuple[str, 
 
 
 def _mistyped(schema: Document, value: Any) -> str:
+    a_duration = schema.get("format") == "duration"
     if schema.get("x-kubernetes-int-or-string"):
         fits = isinstance(value, str | int) and not isinstance(value, bool)
-        return "" if fits else messages.not_a_quantity(_kind(value))
+        return "" if fits else messages.not_of_type(_DURATION if a_duration else _QUANTITY, _kind(value), "")
     want = schema.get("type", "")
     got = _kind(value)
     accepted = {
@@ -266,6 +279,8 @@ def _mistyped(schema: Document, value: Any) -> str:
     }.get(want, (got,))
     if got in accepted:
         return ""
+    if a_duration:
+        return messages.not_of_type(_DURATION, got, "")
     quotes = (
         f'; write "{value}" in quotes' if want == "string" and got in ("an integer", "a number", "a boolean") else ""
     )
@@ -308,6 +323,8 @@ def _restrictions(schema: Document, value: Any) -> Iterator[str]:
                 yield messages.too_many_characters(len(value), schema["maxLength"])
             if len(value) < schema.get("minLength", 0):
                 yield messages.IS_EMPTY
+            if schema.get("format") == "duration" and (problem := duration_problem(value)):
+                yield problem
             if schema.get("format") == "date-time" and not _is_time(value):
                 yield messages.no_rfc3339_time(shown(value))
         case bool():

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from provisioner.apis import ec2
+from provisioner.apis import ec2, openapi
+from provisioner.apis.crds import QUANTITY
 from provisioner.apis.ec2_hash import FORMER_KUBELET_FIELDS
-from provisioner.apis.messages import out_of_range
 from provisioner.cloudprovider.aws.nodeclass import messages
-from provisioner.values.duration import DurationError, parse_duration
+from provisioner.values.duration import parse_duration
 from provisioner.values.quantity import Quantity, QuantityError
 
 MANAGED_FIELDS: Final = FORMER_KUBELET_FIELDS
@@ -49,9 +49,20 @@ _PERCENTS: Final = ("imageGCHighThresholdPercent", "imageGCLowThresholdPercent")
 _NOT_NEGATIVE: Final = ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods")
 _OWNED: Final = "registerWithTaints"
 _TYPE_META: Final = {"apiVersion": "string", "kind": "string"}
-_INTEGERS: Final = {"int32": 2**31, "int64": 2**63, "uint32": 2**32}
 _END_OF_FIELD: Final = re.compile(r"[.:[]")
-_MAP: Final = re.compile(r"map\[string\](.+)")
+_ROOT: Final = "KubeletConfiguration"
+_MAP: Final = "map[string]"
+_SCALARS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bool": {"type": "boolean"},
+    "string": {"type": "string"},
+    "float64": {"type": "number"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "uint32": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1},
+    "metav1.Duration": {"type": "string", "format": "duration"},
+    "period": {"x-kubernetes-int-or-string": True, "format": "duration"},
+    "quantity": QUANTITY,
+}
 _FOREIGN: Final[Mapping[str, Mapping[str, str] | str]] = {
     "v1.Taint": {"key": "string", "value": "string", "effect": "string", "timeAdded": "string"},
     "v1.ResourceList": "map[string]quantity",
@@ -115,18 +126,14 @@ def check_kubelet(kubelet: Mapping[str, Any], family: str, minor: int = ANY) -> 
         family: the class's AMI family.
         minor: of the cluster's version, e.g. 33 for 1.33; where it is not known, a field that no kubelet knows is a warning.
     """
-    try:
-        return _checked(kubelet, family, minor)
-    except RecursionError:
-        return Findings(ec2.INVALID_KUBELET_CONFIGURATION, (messages.KUBELET_NESTED_TOO_DEEPLY,))
-
-
-def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     newest = max(tables())
     late = minor == ANY or minor > newest
     minor = newest if minor == ANY else minor
-    unknown = tuple(_unknown(kubelet, minor))
-    problems = [*(() if late else unknown), *_wrong_types(kubelet, minor)]
+    # an expression for maxPods is judged later
+    typed = {name: value for name, value in kubelet.items() if name != "maxPods" or not isinstance(value, str)}
+    wrong, strange = openapi.judged(_schema(minor), dict(sorted(typed.items())))
+    unknown = tuple(_stranger(one.path, minor) for one in strange)
+    problems = [*(() if late else unknown), *map(str, wrong)]
     if _OWNED in kubelet:
         problems.append(messages.taints_cannot_be_set(_OWNED))
     problems += _wrong_values(_readable(kubelet, problems))
@@ -141,137 +148,42 @@ def _checked(kubelet: Mapping[str, Any], family: str, minor: int) -> Findings:
     return Findings(warnings=warnings)
 
 
-def _nearest(minor: int) -> Table:
+@functools.cache
+def _schema(minor: int) -> dict[str, Any]:
+    """The schema of KubeletConfiguration in the nearest minor that there is a table of."""
     known = tables()
-    return known[max(min(known), min(minor, max(known)))]
+    table = known[max(min(known), min(minor, max(known)))]
+    return _of_type(_ROOT, {**_FOREIGN, **table.types, _ROOT: {**table.fields, **_TYPE_META}})
 
 
-def _unknown(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
-    """Fields that the kubelet of this minor does not have, nested ones included."""
-    table = _nearest(minor)
-    for path in _strangers(kubelet, {**table.fields, **_TYPE_META}, table):
-        since = next((one for one, other in tables().items() if path in other.fields), None)
-        if since is not None and since > minor:
-            yield messages.kubelet_field_available_since(path, minor, since)
-        else:
-            yield messages.kubelet_field_unknown(path, minor)
-
-
-def _strangers(value: Mapping[str, Any], fields: Mapping[str, str], table: Table, path: str = "") -> Iterator[str]:
-    for name, inner in sorted(value.items()):
-        if name not in fields:
-            yield f"{path}{name}"
-            continue
-        kind, elements = fields[name].removeprefix("*"), [(f"{path}{name}", inner)]
-        if kind.startswith("[]") and isinstance(inner, list):
-            kind, elements = kind[2:], [(f"{path}{name}[{place}]", one) for place, one in enumerate(inner)]
-        members = _members(kind, table)
-        for where, one in elements:
-            if isinstance(members, Mapping) and isinstance(one, dict):
-                yield from _strangers(one, members, table, f"{where}.")
-
-
-def _members(kind: str, table: Table) -> Mapping[str, str] | str:
-    """The fields of a named type, or what it is another name for; a scalar is itself."""
-    return table.types.get(kind, _FOREIGN.get(kind, kind))
-
-
-def _wrong_types(kubelet: Mapping[str, Any], minor: int) -> Iterator[str]:
-    table = _nearest(minor)
-    fields = {**table.fields, **_TYPE_META}
-    for name, value in sorted(kubelet.items()):
-        if name == "maxPods" and isinstance(value, str):
-            continue  # an expression, judged later
-        if name in fields:
-            yield from _wrong(name, value, fields[name], table)
-
-
-def _wrong(path: str, value: Any, kind: str, table: Table) -> Iterator[str]:
-    """Everything within `value` that is not of the Go type `kind`; null is of every type."""
+def _of_type(kind: str, types: Mapping[str, Mapping[str, str] | str]) -> dict[str, Any]:
     kind = kind.removeprefix("*")
-    if value is None:
-        return
     if kind.startswith("[]"):
-        if not isinstance(value, list):
-            yield messages.expected_list(path, _name(value))
-            return
-        for place, one in enumerate(value):
-            yield from _wrong(f"{path}[{place}]", one, kind[2:], table)
-        return
-    members = _members(kind, table)
-    if isinstance(members, str) and members != kind:
-        yield from _wrong(path, value, members, table)
-        return
-    entries = _MAP.fullmatch(kind)
-    if entries or isinstance(members, Mapping):
-        if not isinstance(value, dict):
-            yield messages.expected_object(path, _name(value))
-            return
-        for name, one in sorted(value.items()):
-            inner = entries[1] if entries else members.get(name, "") if isinstance(members, Mapping) else ""
-            if inner:
-                yield from _wrong(f"{path}[{name}]" if entries else f"{path}.{name}", one, inner, table)
-        return
-    if problem := _wrong_scalar(value, kind):
-        yield f"{path}: {problem}"
+        return {"type": "array", "items": _of_type(kind.removeprefix("[]"), types)}
+    if kind.startswith(_MAP):
+        return {"type": "object", "additionalProperties": _of_type(kind.removeprefix(_MAP), types)}
+    if kind in _SCALARS:
+        return dict(_SCALARS[kind])
+    named = types[kind]
+    if isinstance(named, str):
+        return _of_type(named, types)
+    return {"type": "object", "properties": {name: _of_type(one, types) for name, one in named.items()}}
 
 
-def _wrong_scalar(value: Any, kind: str) -> str:
-    match kind:
-        case "bool":
-            return "" if isinstance(value, bool) else messages.expected_boolean(_name(value))
-        case "string":
-            return "" if isinstance(value, str) else messages.expected_string(_name(value))
-        case "float64":
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return "" if number else messages.expected_number(_name(value))
-        case "metav1.Duration":
-            return _wrong_duration(value)
-        case "period":
-            return "" if isinstance(value, int) and not isinstance(value, bool) else _wrong_duration(value)
-        case "quantity":
-            return _wrong_quantity(value)
-        case _ if kind in _INTEGERS:
-            if not isinstance(value, int) or isinstance(value, bool):
-                return messages.expected_integer(_name(value))
-            least = 0 if kind == "uint32" else -_INTEGERS[kind]
-            return "" if least <= value < _INTEGERS[kind] else out_of_range(value, kind)
-        case _:
-            raise TypeError(f"the table of kubelet fields has the unknown type {kind}")
+def _stranger(path: str, minor: int) -> str:
+    """Of a field that the kubelet of this minor does not have."""
+    since = next((one for one, other in tables().items() if path in other.fields), None)
+    if since is not None and since > minor:
+        return messages.kubelet_field_available_since(path, minor, since)
+    return messages.kubelet_field_unknown(path, minor)
 
 
-def _wrong_duration(value: Any) -> str:
-    if not isinstance(value, str):
-        return messages.expected_duration(_name(value))
+def _is_quantity(text: str) -> bool:
     try:
-        parse_duration(value)
-    except DurationError as error:
-        return str(error)
-    return ""
-
-
-def _wrong_quantity(value: Any) -> str:
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return messages.expected_quantity(_name(value))
-    try:
-        Quantity.parse(value)
-    except QuantityError as error:
-        return str(error)
-    return ""
-
-
-def _name(value: Any) -> str:
-    match value:
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f'the string "{value}"'
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
 
 
 # --- values; every type is right from here on ------------------------------------------------------------------
@@ -294,7 +206,7 @@ def _wrong_values(kubelet: Mapping[str, Any]) -> Iterator[str]:
     periods = kubelet.get("evictionSoftGracePeriod") or {}
     for signal, text in sorted(periods.items()):
         yield from _wrong_signal("evictionSoftGracePeriod", signal)
-        if problem := _wrong_duration(text):
+        if problem := openapi.duration_problem(text):
             yield messages.grace_period_problem(signal, problem)
         elif parse_duration(text) < timedelta(0):
             yield messages.grace_period_negative(signal, text)
@@ -351,7 +263,7 @@ def _expressions(kubelet: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "maxPods", kubelet["maxPods"]
     for field in _RESERVED:
         for resource, amount in sorted((kubelet.get(field) or {}).items()):
-            if amount is not None and _wrong_quantity(amount):
+            if amount is not None and not _is_quantity(amount):
                 yield f"{field}[{resource}]", amount
 
 

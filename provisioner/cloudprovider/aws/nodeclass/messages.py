@@ -279,14 +279,6 @@ def parameter_without_image(name: str, value: str) -> str:
 # kubelet.py
 
 
-def expected_duration(value: str) -> str:
-    return f"expected a duration such as 30s, found {value}"
-
-
-def expected_quantity(value: str) -> str:
-    return f"expected a quantity, found {value}"
-
-
 def threshold_not_a_percentage(text: str) -> str:
     return f"{text} is not a percentage from 0% to 100%"
 
@@ -327,9 +319,6 @@ def one_cluster_dns_only(family: str) -> str:
     return f"clusterDNS: AMI family {family} supports only one address"
 
 
-KUBELET_NESTED_TOO_DEEPLY: Final = "spec.kubelet is nested too deeply"
-
-
 def expression_not_supported(path: str, text: str) -> str:
     return f'{path}: "{text}" is an expression, which is not supported; use a value'
 
@@ -340,30 +329,6 @@ def kubelet_field_available_since(path: str, minor: int, since: int) -> str:
 
 def kubelet_field_unknown(path: str, minor: int) -> str:
     return f"{path}: unknown to the kubelet of Kubernetes 1.{minor}"
-
-
-def expected_list(path: str, value: str) -> str:
-    return f"{path}: expected a list, found {value}"
-
-
-def expected_object(path: str, value: str) -> str:
-    return f"{path}: expected an object, found {value}"
-
-
-def expected_boolean(value: str) -> str:
-    return f"expected true or false, found {value}"
-
-
-def expected_string(value: str) -> str:
-    return f"expected a string, found {value}"
-
-
-def expected_number(value: str) -> str:
-    return f"expected a number, found {value}"
-
-
-def expected_integer(value: str) -> str:
-    return f"expected an integer, found {value}"
 
 
 def grace_period_problem(signal: str, problem: str) -> str:

@@ -46,31 +46,39 @@ ROWS: dict[str, Row] = {
     ),
     "a known field within a list": row("", reservedMemory=[{"numaNode": 0, "limits": {"memory": "1Gi"}}]),
     "an amount within that is none": row(
-        INVALID, "reservedMemory[0].limits[memory]", reservedMemory=[{"limits": {"memory": "x"}}]
+        INVALID, 'reservedMemory[0].limits.memory: "x" is not a quantity', reservedMemory=[{"limits": {"memory": "x"}}]
     ),
     "our own field": row(INVALID, "registerWithTaints: cannot be set", registerWithTaints=[]),
-    "a text for a number": row(INVALID, 'podsPerCore: expected an integer, found the string "2"', podsPerCore="2"),
-    "a fraction for an integer": row(INVALID, "maxPods: expected an integer, found the number 1.5", maxPods=1.5),
-    "a switch for an integer": row(INVALID, "maxPods: expected an integer, found a boolean", maxPods=True),
+    "a text for a number": row(INVALID, "podsPerCore: must be an integer, not a string", podsPerCore="2"),
+    "a fraction for an integer": row(INVALID, "maxPods: must be an integer, not a number", maxPods=1.5),
+    "a switch for an integer": row(INVALID, "maxPods: must be an integer, not a boolean", maxPods=True),
     "an integer beyond 32 bits": row(INVALID, "maxPods: 2147483648 is out of range for int32", maxPods=2**31),
-    "a number for a switch": row(INVALID, "cpuCFSQuota: expected true or false", cpuCFSQuota=1),
-    "a text for a list": row(INVALID, "clusterDNS: expected a list", clusterDNS="10.0.0.10"),
-    "a number within a list": row(INVALID, "clusterDNS[1]: expected a string", clusterDNS=["a", 1]),
-    "a list for a map": row(INVALID, "evictionHard: expected an object, found a list", evictionHard=[]),
-    "a number within a map": row(INVALID, "kubeReserved[cpu]: expected a string", kubeReserved={"cpu": 1}),
-    "a list within an object": row(INVALID, "authentication.x509: expected an object", authentication={"x509": []}),
+    "a number for a switch": row(INVALID, "cpuCFSQuota: must be a boolean, not an integer", cpuCFSQuota=1),
+    "a text for a list": row(INVALID, "clusterDNS: must be a list, not a string", clusterDNS="10.0.0.10"),
+    "a number within a list": row(
+        INVALID, 'clusterDNS[1]: must be a string, not an integer; write "1" in quotes', clusterDNS=["a", 1]
+    ),
+    "a list for a map": row(INVALID, "evictionHard: must be an object, not a list", evictionHard=[]),
+    "a number within a map": row(
+        INVALID, 'kubeReserved.cpu: must be a string, not an integer; write "1" in quotes', kubeReserved={"cpu": 1}
+    ),
+    "a list within an object": row(
+        INVALID, "authentication.x509: must be an object, not a list", authentication={"x509": []}
+    ),
     "a duration": row("", syncFrequency="1m"),
     "a duration without unit": row(INVALID, "syncFrequency: '60' is not a duration", syncFrequency="60"),
-    "a number for a duration": row(INVALID, "syncFrequency: expected a duration", syncFrequency=60),
+    "a number for a duration": row(
+        INVALID, "syncFrequency: must be a duration such as 30s, not an integer", syncFrequency=60
+    ),
     "a number": row("", memoryThrottlingFactor=0.9),
     "a whole number": row("", memoryThrottlingFactor=1),
     "a text for a floating number": row(
-        INVALID, "memoryThrottlingFactor: expected a number", memoryThrottlingFactor="1"
+        INVALID, "memoryThrottlingFactor: must be a number, not a string", memoryThrottlingFactor="1"
     ),
     "a text of a named type": row("", configMapAndSecretChangeDetectionStrategy="Watch"),
     "a number for a text of a named type": row(
         INVALID,
-        "configMapAndSecretChangeDetectionStrategy: expected a string",
+        "configMapAndSecretChangeDetectionStrategy: must be a string, not an integer",
         configMapAndSecretChangeDetectionStrategy=1,
     ),
     "logging": row(
@@ -78,11 +86,13 @@ ROWS: dict[str, Row] = {
         logging={"format": "json", "verbosity": 2, "flushFrequency": 5, "options": {"json": {"infoBufferSize": "1Ki"}}},
     ),
     "logging with a negative verbosity": row(
-        INVALID, "logging.verbosity: -1 is out of range", logging={"verbosity": -1}
+        INVALID, "logging.verbosity: -1 is less than the minimum 0", logging={"verbosity": -1}
     ),
     "tracing": row("", tracing={"endpoint": "a", "samplingRatePerMillion": 1}),
     "lists within a map": row("", staticPodURLHeader={"A": ["b"]}),
-    "switches within a map": row(INVALID, "featureGates[A]: expected true or false", featureGates={"A": "true"}),
+    "switches within a map": row(
+        INVALID, "featureGates.A: must be a boolean, not a string", featureGates={"A": "true"}
+    ),
     # --- eviction
     "an unknown signal": row(INVALID, "evictionHard[memory]: the signal must be one of", evictionHard={"memory": "5%"}),
     "a threshold of 0 %": row("", evictionHard={"memory.available": "0%"}),
