@@ -8,7 +8,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -82,14 +82,16 @@ def is_over(description: str) -> bool:
 
 
 def iso_time(text: str) -> datetime | None:
-    """RFC 3339, or the form of HTTP dates that AWS Health uses; None for anything else."""
+    """RFC 3339, or the form of HTTP dates that AWS Health uses; None for anything else, and at the ends of the calendar, where nobody can reckon."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         try:
             found = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
+    if not MINYEAR < found.year < MAXYEAR:
+        return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

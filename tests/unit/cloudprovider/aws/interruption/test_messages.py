@@ -188,6 +188,21 @@ def test_a_message_without_a_time_is_read_all_the_same() -> None:
     assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), None)
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "1 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 1 Jan 2024 00:00:00 +99999999999999",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00+23:00",
+    ],
+)
+def test_a_time_that_nobody_can_reckon_with_is_none(time: str) -> None:
+    """The message would never be handled, and would come again until the queue forgets it."""
+    body = json.dumps({**json.loads(ec2("EC2 Spot Instance Interruption Warning")), "time": time})
+    assert parse(body) == Notice(Kind.SPOT_INTERRUPTED, (INSTANCE,), None)
+
+
 def test_times_have_a_zone() -> None:
     assert iso_time("2026-11-21T12:00:00") == AT
     assert iso_time("2026-11-21T13:00:00+01:00") == AT
