@@ -28,7 +28,7 @@ import msgspec
 from extender.protocol import MAX_SCORE, encode_score
 from provisioner.apis.plan import Plan
 from provisioner.apis.pods import PodShape
-from provisioner.state.joining import NOBODY, Instances, Sharers
+from provisioner.state.joining import Instances, Sharers
 from provisioner.state.keys import NodeKey
 from provisioner.state.ledger import RoomLedger
 from provisioner.state.promises import UNTIMED, Family, Promise, Promises, ends_at, taken
@@ -298,12 +298,13 @@ class _Place(Promise):
 class _Room:
     """What one plan promises one family, in numbers."""
 
-    __slots__ = ("count", "held", "here", "kept", "listed", "open", "owed", "site", "spare", "sure")
+    __slots__ = ("count", "held", "here", "kept", "listed", "open", "owed", "site", "spare", "strays", "sure")
 
     def __init__(self, site: _Site) -> None:
         self.site = site
         self.count = 0
         self.held = 0
+        self.strays: tuple[_House, ...] = ()  # of pods that wait and have a place here, as one of another family
         self.clear()
 
     def clear(self) -> None:
@@ -322,11 +323,12 @@ class _House:
     def __init__(self, family: Family) -> None:
         self.family = family
         self.members: dict[str, Member] = {}
-        self.waiting: set[str] = set()
+        self.waiting = 0  # of the pods
         self.rooms: dict[str, _Room] = {}  # by claim
         self.stale: set[_Room] = set()
         self.nameless: set[_Room] = set()  # rooms with places that are for whoever waits
         self.listed = self.kept = 0  # sums over rooms
+        self.strays = 0  # pods that wait, and have a place of another family
         self.surplus = 0  # pods that wait, and that there is no place for
         self.known = False  # whether a pod of the family was seen, so that its requests are known
         self.requests = EMPTY
@@ -378,9 +380,9 @@ class PlanTable:
         self._members: dict[str, Member] = {}  # by UID
         self._assumed: dict[str, tuple[float, Member]] = {}  # by UID: until when, and what the watch told; oldest first
         self._supposed: dict[str, Supposed] = {}  # by UID; oldest first
-        self._came: set[str] = set()  # UIDs of pods that were seen to wait, and then to be bound
         self._ran: dict[str, str] = {}  # by UID: where pods ran that are gone; oldest first
-        self._on: dict[str, set[str]] = {}  # node -> UIDs of the pods there; of finished ones there may be any number
+        # node -> UIDs of the pods there, and whether they were seen to wait, and then to be bound; of finished ones there may be any number
+        self._on: dict[str, dict[str, bool]] = {}
         self._houses: dict[Family, _House] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._schedulable_at: dict[str, float] = {}
@@ -415,19 +417,20 @@ class PlanTable:
             self._assumed[member.uid] = (assumed[0], member)
             self._enter_pod(msgspec.structs.replace(member, node=self._members[member.uid].node))
         else:
-            known = self._members.get(member.uid)
+            known, came = self._members.get(member.uid), False
             if member.over and known is not None and not known.over:  # not one that is gated still
                 self._vacate(member.uid)
             elif member.node:
-                self._bound(member.uid, member.node)
+                came = self._bound(member.uid, member.node)
             if self._assumed.pop(member.uid, None) is not None:
                 self._mark_pod(self._members[member.uid])
-            self._enter_pod(member)
+            self._enter_pod(member, came=came)
         if not member.waiting:
             self._supposed.pop(member.uid, None)
 
-    def _enter_pod(self, member: Member) -> None:
+    def _enter_pod(self, member: Member, *, came: bool = False) -> None:
         old = self._members.get(member.uid)
+        came = came or (old is not None and self._has_come(old))
         if old is None or not _same(old, member):
             if old is not None:
                 self._forget(old)
@@ -436,13 +439,14 @@ class PlanTable:
                 self._stale_holds.update(room.site.node for room in house.rooms.values() if room.site.node)
             house.known, house.requests, house.priority = True, member.requests, member.priority
             house.members[member.uid] = self._members[member.uid] = member
-            if member.waiting:
-                house.waiting.add(member.uid)
+            house.waiting += member.waiting
             if member.node and not member.finished:
-                self._on.setdefault(member.node, set()).add(member.uid)
+                self._on.setdefault(member.node, {})[member.uid] = came
                 self.ledger.bind(member.uid, member.node, member.requests, daemon=member.daemon)
                 self._stale_holds.add(member.node)
             self._mark_pod(member)
+        elif came:
+            self._on[member.node][member.uid] = True  # as was assumed
         house = self._houses[member.family]
         house.members[member.uid] = self._members[member.uid] = member
         self._welcome(house, member)
@@ -491,7 +495,6 @@ class PlanTable:
         self._supposed.pop(uid, None)
         self._vacate(uid)
         old = self._members.pop(uid, None)
-        self._came.discard(uid)
         if old is not None:
             self._forget(old)
             self._ran[uid] = old.node
@@ -516,7 +519,7 @@ class PlanTable:
         self._owned.put(facts.name, facts.claim_uid)
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
-        for uid in self._on.get(facts.name, NOBODY) if old is None else ():
+        for uid in self._on.get(facts.name, ()) if old is None else ():
             self._mark_pod(self._members[uid])
         self._judge_node(facts.name)
 
@@ -533,7 +536,7 @@ class PlanTable:
         self._owned.put(name, "")
         for claim in sorted(claims):
             self._refresh_claim(claim, now)
-        for uid in self._on.get(name, NOBODY):
+        for uid in self._on.get(name, ()):
             self._mark_pod(self._members[uid])
         self._judge_node(name)
         self._stale_holds.add(name)
@@ -723,12 +726,12 @@ class PlanTable:
         """Take out what an earlier state of a pod counted for."""
         house = self._houses[old.family]
         house.members.pop(old.uid, None)
-        house.waiting.discard(old.uid)
+        house.waiting -= old.waiting
         self.ledger.release(old.uid)
         if old.node and not old.finished:
             self._stale_holds.add(old.node)
             there = self._on[old.node]
-            there.discard(old.uid)
+            there.pop(old.uid, None)
             if not there:
                 del self._on[old.node]
         self._mark_pod(old)
@@ -803,27 +806,34 @@ class PlanTable:
         elif place is None and member.waiting and (gone := self._places.open_to(house.family)) is not None:
             self._take(gone, member.uid)
 
-    def _bound(self, uid: str, node: str) -> None:
-        """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead."""
+    def _bound(self, uid: str, node: str) -> bool:
+        """A pod that waited is bound, whoever was told to bind it: it has the place that it was owed, or that of a brother, who gets its own instead.
+
+        False where it is not seen for the first time that it is bound, or it was not seen to wait.
+        """
         member = self._true(uid)
         if member is None or member.node:
-            return
-        self._came.add(uid)
+            return False
         place = self._place_of(uid)
         house = self._houses[place.family if place is not None else member.family]
         if not house.rooms:
-            return
+            return True
         if place is None:
             here = self._room_on(house, node)
             there = self._places.on(here.site.key) if here is not None else ()
             vacant = (one for one in there if one.family is house.family and one.vacant_since is not None)
             place = next(vacant, None)
             if place is None:
-                return
+                return True
             if (void := self._places.of_pod(uid)) is not None:
                 self._leave(void)
             self._take(place, uid)
         self._arrive(place, node)
+        return True
+
+    def _has_come(self, member: Member) -> bool:
+        """Whether a pod was seen to wait, and then to be bound."""
+        return self._on.get(member.node, {}).get(member.uid, False)
 
     def _arrive(self, place: _Place, node: str) -> None:
         """The pod of a place has found one that stays, on this node."""
@@ -987,11 +997,12 @@ class PlanTable:
     def _found_unknown(self, uid: str) -> bool | None:
         """What became of a pod that a plan names: one that waited, and was bound to a node that stays, has found its place, and who planned it knew less."""
         member = self._true(uid)
-        return True if member is not None and uid in self._came and self._stays(member.node) else None
+        return True if member is not None and self._has_come(member) and self._stays(member.node) else None
 
     def _seat(self, site: _Site, house: _House, named: AbstractSet[str]) -> None:
         """Pods were planned onto a node where brothers run that the plan does not count: they came unknown, and have places of those that it names."""
-        for uid in sorted((house.members.keys() & self._on.get(site.node, NOBODY) & self._came) - named):
+        came = {uid for uid, has in self._on.get(site.node, {}).items() if has and uid in house.members}
+        for uid in sorted(came - named):
             place = self._place_of(uid)
             if place is not None and place.site is not site and uid not in self._assumed:
                 self._swap(place, house, site)
@@ -1005,6 +1016,7 @@ class PlanTable:
         del site.rooms[family]
         house.listed, house.kept, house.sorted = house.listed - room.listed, house.kept - room.kept, False
         house.ordered = ()
+        self._stray(room, ())
         house.stale.discard(room)
         house.nameless.discard(room)
         if house.rooms:
@@ -1133,6 +1145,7 @@ class PlanTable:
         """What one plan owes a family. O(its places + pods on its node)."""
         site, before = room.site, (room.listed, room.kept, room.open > room.owed, room.open > 0)
         room.clear()
+        strays: list[_House] = []
         if site.live:
             places, own, strangers, guests, visitors = 0, 0, 0, 0, list[_Place]()
             for one in self._places.on(site.key):
@@ -1141,8 +1154,12 @@ class PlanTable:
                 places += 1
                 room.kept += one.vacant_since is not None
                 room.owed += bool(one.uid) and self._is_owed(one)
-                room.listed += one.uid in house.waiting
-            for uid in house.members.keys() & self._on.get(site.node, NOBODY):
+                pod = self._members.get(one.uid)
+                if pod is not None and pod.waiting and one.uid in house.members:
+                    room.listed += 1
+                elif pod is not None and pod.waiting:
+                    strays.append(self._houses[pod.family])
+            for uid in house.members.keys() & self._on.get(site.node, {}).keys():
                 member = house.members[uid]
                 room.here += 1
                 if member.over:
@@ -1164,15 +1181,25 @@ class PlanTable:
             room.spare = max(0, unnamed - strangers)
             room.kept = min(room.kept, room.sure)
             room.open = room.sure + room.spare
+        self._stray(room, strays)
         (house.nameless.add if room.spare else house.nameless.discard)(room)
         house.listed += room.listed - before[0]
         house.kept += room.kept - before[1]
         if before[2:] != (room.open > room.owed, room.open > 0):
             house.sorted = False
 
+    def _stray(self, room: _Room, houses: Iterable[_House]) -> None:
+        """Of these families are the pods that wait and have a place in the room of another one, each as often as it has such."""
+        before, room.strays = room.strays, tuple(houses)
+        for sign, some in ((-1, before), (1, room.strays)):
+            for house in some:
+                house.strays += sign
+                if house.rooms:
+                    self._mark(house, None)
+
     def _share(self, house: _House, changed: Iterable[_Room]) -> None:
         """Rooms hold what is owed for certain; places without a name are held for pods that wait, in order of name. O(rooms that changed or have such)."""
-        seekers = max(0, len(house.waiting) - house.listed - house.kept)
+        seekers = max(0, house.waiting - house.strays - house.listed - house.kept)
         for room in changed:
             if room not in house.nameless:
                 self._keep(room, room.sure)

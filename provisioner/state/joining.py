@@ -45,22 +45,29 @@ class Sharers:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
-        self._names: dict[str, set[str]] = {}
+        self._names: dict[str, str | set[str]] = {}  # one alone is no set, which would take 200 bytes more
 
     def put(self, name: str, value: str) -> None:
         """An object has another value now; "" where it is gone."""
         before = self._values.pop(name, "")
         if before:
-            self._names[before].discard(name)
-            if not self._names[before]:
+            known = self._names[before]
+            if isinstance(known, set):
+                known.discard(name)
+            if known in (name, set()):
                 del self._names[before]
         if value:
             self._values[name] = value
-            self._names.setdefault(value, set()).add(name)
+            known = self._names.setdefault(value, name)
+            if isinstance(known, set):
+                known.add(name)
+            elif known != name:
+                self._names[value] = {known, name}
 
     def of(self, value: str) -> AbstractSet[str]:
         """Who has the value."""
-        return self._names.get(value, NOBODY)
+        known = self._names.get(value, NOBODY)
+        return {known} if isinstance(known, str) else known
 
 
 class Instances:
