@@ -31,9 +31,9 @@ ONE, TWO = "of one candidate with a replacement", "of two candidates"
 WAYS: Final[dict[Edge, tuple[str, tuple[str, ...]]]] = {
     (GONE, COMMITTED): (ONE, (BEGINS,)),
     (GONE, "committed, going"): (ONE, (SOON_DELETES, BEGINS)),
-    ("committed, going", "deleting, going"): (TWO, (UNREADABLE, BEGINS, SOON_DELETES, READABLE)),
+    ("committed, going", "deleting, going"): (TWO, (UNREADABLE, BEGINS, SOON_DELETES, READABLE, PASSES)),
     (COMMITTED, GONE): (ONE, (BEGINS, FAILS)),
-    (COMMITTED, DELETING): (TWO, (UNREADABLE, BEGINS, REFUSES, READABLE)),
+    (COMMITTED, DELETING): (TWO, (UNREADABLE, BEGINS, REFUSES, READABLE, PASSES)),
     (COMMITTED, "committed, going"): (ONE, (BEGINS, COMES_UP)),
     (DELETING, "deleting, going"): (TWO, (BEGINS,)),
     ("committed, going", GONE): (ONE, (BEGINS, COMES_UP, ENDS)),
@@ -122,7 +122,8 @@ class Play:
         for move in moves:
             known[move]()
             for name in (HOLDER, OTHER):
-                self.stage.commands.queue.add(name)
+                # as a watch does: what failed is not hastened, or it would be given up after eight moves instead of some 20 s
+                self.stage.commands.queue.offer(name)
             self.stage.settle()
         return self.seen
 
