@@ -97,7 +97,7 @@ def test_a_spot_instances_pods_move_to_its_replacement_before_it_ends(aws: AwsCl
     assert [new.metadata.labels[key] for key in bought] != [old.metadata.labels[key] for key in bought]
     ended = next(one for one in aws.ec2.instances() if one["id"] == instance_of(old))
     assert "Spot" not in (ended["terminated_by"] or ""), "we were faster than EC2"
-    aws.eventually(lambda: aws.ec2.left()["messages"] == 0, "every message was deleted", 60.0)
+    aws.eventually(lambda: not aws.ec2.left()["messages"], "every message was deleted", 60.0)
 
 
 def test_an_instance_that_somebody_ends_is_replaced(aws: AwsCluster) -> None:

@@ -230,10 +230,11 @@ class Stage:
         return full
 
     def claim(self, name: str, plan: Plan) -> None:
+        """One that is launched; whoever knows the plan knows that, too."""
         body = {
             "apiVersion": "karpenter.sh/v1",
             "kind": "NodeClaim",
-            "metadata": {"name": name, "annotations": {names.PLAN_ANNOTATION: encode_plan(plan)}},
+            "metadata": {"name": name},
             "spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
@@ -249,6 +250,8 @@ class Stage:
         }
         status = {"providerID": f"test://{name}", "conditions": [initialized]}
         self.client.patch(NODECLAIMS, name, {"status": status}, subresource="status")
+        planned = {"metadata": {"annotations": {names.PLAN_ANNOTATION: encode_plan(plan)}}}
+        self.client.patch(NODECLAIMS, name, planned)
 
     def ready(self, *nodes: str) -> bool:
         return all(self._is_ready(node) for node in nodes)
@@ -293,7 +296,24 @@ def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
         made.clear()
 
 
-def plan_of(pods: Sequence[Pod]) -> Plan:
+HELD = "dovetail_extender_held_nodes "
+LONG_SECONDS = 60.0
+"""For a hold that must not end by time before a busy machine has come to what ends it, or to whom it keeps out."""
+
+
+def held_node(extender: Extender, stage: Stage, cpu: str, planned: Sequence[Pod]) -> str:
+    """A node on which room is held for these pods, and for nobody anywhere else.
+
+    That the plan is known says nothing of the node: kube-scheduler, which may know it earlier, does not wait long for the extender's watch.
+    """
+    eventually(lambda: extender.metric(HELD) == 0, extender.tail, 20.0)  # of former tests
+    node = stage.node("n", cpu, plan=plan_of(planned, LONG_SECONDS))
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    eventually(lambda: extender.metric(HELD) == 1, extender.tail, 5.0)
+    return node
+
+
+def plan_of(pods: Sequence[Pod], hold_seconds: float = HOLD_SECONDS) -> Plan:
     """A plan for exactly these pods, as the provisioner writes it."""
     families: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
@@ -302,7 +322,7 @@ def plan_of(pods: Sequence[Pod]) -> Plan:
         PlanEntry(owner=owner, klass=klass, count=len(uids), uids=tuple(uids))
         for (owner, klass), uids in families.items()
     ]
-    return Plan.of(tuple(entries), HOLD_SECONDS)
+    return Plan.of(tuple(entries), hold_seconds)
 
 
 # --- the tests ------------------------------------------------------------------------------------------------------
@@ -342,8 +362,7 @@ def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage:
 
 def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
-    node = stage.node("n", "3", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    node = held_node(extender, stage, "3", planned)
     stage.pod("fits-beside")
     eventually(lambda: stage.bound("fits-beside") == node, stage.nodes_of, 3.0)
     stage.pod("too-many")
@@ -353,8 +372,7 @@ def test_room_is_held_and_not_names(extender: Extender, stage: Stage) -> None:
 
 def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
-    node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    node = held_node(extender, stage, "2", planned)
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 5.0)
     for pod in planned:
@@ -364,8 +382,7 @@ def test_planned_pods_that_go_away_release_their_room_at_once(extender: Extender
 
 def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
-    node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    node = held_node(extender, stage, "2", planned)
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 5.0)
     stage.client.delete(NODECLAIMS, node)
@@ -478,8 +495,7 @@ def intake(client: Client) -> Iterator[Intake]:
 
 def test_a_held_off_pod_is_reported_to_the_leader(extender: Extender, stage: Stage, intake: Intake) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
-    node = stage.node("n", "1", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    node = held_node(extender, stage, "1", planned)
     stranger = stage.pod("stranger")
     wanted = Report(uid=stranger.uid, node=node, reason=Reason.HELD)
     eventually(lambda: wanted in intake.reports, extender.tail, 5.0)  # those of earlier tests may come first
@@ -489,8 +505,7 @@ def test_pods_of_a_daemonset_walk_over_holds_and_pods_that_only_name_it_do_not(
     extender: Extender, stage: Stage
 ) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
-    node = stage.node("n", "1", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    node = held_node(extender, stage, "1", planned)
     labels = {"app": "agent"}
     template = {"metadata": {"labels": labels}, "spec": stage.pod_spec("500m")}
     body = {
@@ -549,7 +564,6 @@ def plan_is_coming(extender: Extender, stage: Stage, priority: str) -> Pod:
     eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 10.0)  # of former tests
     stage.claim(f"{stage.name}-coming", plan_of([pod]))
     eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
-    time.sleep(0.5)  # that it was launched comes with the next event
     stage.open_gate("vip")
     return pod
 
@@ -580,7 +594,7 @@ def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage
     before = extender.metric(VETOED)
     plan_is_coming(extender, stage, important)
     eventually(lambda: stage.unschedulable("vip"), lambda: situation(extender, stage), 10.0)
-    assert wanted(stage) == {pod.uid for pod in low}
+    assert wanted(stage) == {pod.uid for pod in low}, situation(extender, stage)
     stage.client.delete(PODS, "tiny", stage.name, grace_seconds=0)  # kube-scheduler tries the pod again
     eventually(lambda: stage.bound("vip") == full, lambda: situation(extender, stage), 15.0)
     assert len(wanted(stage)) == 1
@@ -590,10 +604,7 @@ def test_a_preemption_is_put_off_once_and_then_happens(extender: Extender, stage
 def test_a_pod_that_was_refused_before_a_restart_is_woken(extender: Extender, stage: Stage) -> None:
     """Its reason ended while nobody was there: kube-scheduler hears of nothing, and the new process knows of no refusal."""
     planned = stage.pod("planned", scheduler="nobody")
-    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 10.0)  # of former tests
-    node = stage.node("n", "1", plan=plan_of([planned]))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
-    eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
+    node = held_node(extender, stage, "1", [planned])
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == ""
@@ -678,8 +689,7 @@ def on_ipv6(cluster: DevCluster, extender: Extender) -> Iterator[Extender]:
 
 def test_kube_scheduler_asks_it_over_ipv6(on_ipv6: Extender, stage: Stage) -> None:
     planned = [stage.pod("planned", scheduler="nobody")]
-    node = stage.node("n", "1", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    held_node(on_ipv6, stage, "1", planned)
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == "", "its room is held for another"

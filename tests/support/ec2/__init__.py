@@ -352,7 +352,7 @@ class Ec2:
         return {(name, zone, kind): price for name, zone, kind, price in rows}
 
     def left(self) -> dict[str, Any]:
-        """What lives on beside instances: templates (name to tags), profiles, volumes, messages in the queue."""
+        """What lives on beside instances: templates (name to tags), profiles, volumes, bodies of the messages in the queue."""
         found: dict[str, Any] = self._ask("left")
         return found
 

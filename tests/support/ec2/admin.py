@@ -348,7 +348,7 @@ class Admin:
             "templates": {one.name: one.tags for one in self._world.templates.all()},
             "profiles": self._iam.profiles(),
             "volumes": sorted(self._world.volumes),
-            "messages": self._queues.depth(self._world.setup.name),
+            "messages": self._queues.bodies(self._world.setup.name),
         }
 
     def _prices(self, asked: Mapping[str, Any]) -> list[Any]:

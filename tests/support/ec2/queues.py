@@ -78,10 +78,10 @@ class Queues:
         """
         self._put(self._named(name), body)
 
-    def depth(self, name: str) -> int:
-        """Messages that nobody has deleted."""
+    def bodies(self, name: str) -> list[str]:
+        """Of the messages that nobody has deleted."""
         with self._changed:
-            return len(self._named(name).messages)
+            return [one.body for one in self._named(name).messages.values()]
 
     def _url(self, name: str) -> str:
         return f"{self._address}/{name}"
