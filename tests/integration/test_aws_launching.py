@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from provisioner.apis import names
-from provisioner.apis.ec2 import NODECLASS_TAG
+from provisioner.apis.ec2 import NODECLASS_TAG, EC2NodeClass
 from provisioner.apis.ec2 import Subnet as PlacedIn
 from provisioner.apis.karpenter import NodeClaim
 from provisioner.apis.meta import Condition
@@ -620,13 +620,39 @@ def test_an_instance_that_ends_at_launch(ec2: Ec2, fresh_ground: Ground, code: s
         assert ("KMS key" in error.message) == (code == "Client.InternalError")
         assert 5 < cast(float, error.retry_after) <= FIRST_PAUSE
         assert ec2.calls()["CreateFleet"] == 1
-        newer = msgspec.structs.replace(node_class.metadata, generation=2)
-        judged = [msgspec.structs.replace(one, observed_generation=2) for one in node_class.status.conditions]
-        status = msgspec.structs.replace(node_class.status, conditions=tuple(judged))
-        made.classes["default"] = msgspec.structs.replace(node_class, metadata=newer, status=status)
+        mend_class(made, node_class)
         (third,) = claims.add(1, {TYPE: ["c5.large"]})
         made.reconcile_now(third)
         assert made.wait(10, lambda: third not in claims.without_instance()), "its class was mended"
+
+
+def test_a_new_leader_orders_no_full_batch_where_the_pool_says_that_instances_end_at_launch(
+    ec2: Ec2, fresh_ground: Ground
+) -> None:
+    claims, node_class = Claims(), node_class_of(fresh_ground)
+    names_of = claims.add(3, {TYPE: SMALL})
+    with rig(fresh_ground, claims, [node_class]) as made:
+        made.failing = "EC2 terminated instance i-1 at launch: Client.InternalError"
+        made.start()
+        assert made.wait(15, lambda: all(isinstance(claims.errors.get(name), CreateError) for name in names_of))
+        for name in names_of:
+            error = cast(CreateError, claims.errors[name])
+            assert error.message == made.failing
+            assert 5 < cast(float, error.retry_after) <= FIRST_PAUSE
+        assert ec2.calls()["CreateFleet"] == 0
+        mend_class(made, node_class)
+        made.failing = ""
+        for name in names_of:
+            made.reconcile_now(name)
+        assert made.wait(10), "its class was mended"
+
+
+def mend_class(made: Rig, node_class: EC2NodeClass) -> None:
+    """It has another generation from now on, and is Ready."""
+    newer = msgspec.structs.replace(node_class.metadata, generation=2)
+    judged = [msgspec.structs.replace(one, observed_generation=2) for one in node_class.status.conditions]
+    status = msgspec.structs.replace(node_class.status, conditions=tuple(judged))
+    made.classes["default"] = msgspec.structs.replace(node_class, metadata=newer, status=status)
 
 
 def test_a_registered_instance_that_ec2_does_not_describe_for_a_while_is_not_gone(ec2: Ec2, ground: Ground) -> None:

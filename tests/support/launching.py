@@ -374,9 +374,11 @@ class Rig:
     Attributes:
         classes: by name.
         look: seconds between two looks at a launch that was interrupted.
+        failing: what the NodePool of every claim says of launches that failed.
     """
 
     look = 0.2
+    failing = ""
 
     def __init__(
         self, ground: Ground, claims: Claims, classes: Iterable[EC2NodeClass], *, kill: Kill | None = None
@@ -404,6 +406,7 @@ class Rig:
                 claims_now=claims.read_all,
                 read=claims.read,
                 write=self.mortal.write,
+                failing=lambda _: self.failing,
             ),
             subnets=self.subnets,
             reservations=self.reservations,

@@ -285,6 +285,14 @@ class PoolController:
         return ConditionMessage(names.NODE_REGISTRATION_HEALTHY, verdict)
 
 
+def why_launches_failed(pool: NodePool | None) -> str:
+    """Why one of the last launches of a NodePool failed, in the words of the cloud provider; "" where most came up, its spec changed since, or nobody knows."""
+    found = condition(pool.status.conditions, names.NODE_REGISTRATION_HEALTHY) if pool is not None else None
+    if pool is None or found is None or found.observed_generation != pool.metadata.generation:
+        return ""
+    return found.message.partition(f"{messages.REGISTRATION_UNHEALTHY.text}: ")[2]
+
+
 def _read(limits: Mapping[str, Any]) -> Resources:
     try:
         return Resources.parse(limits)

@@ -42,6 +42,7 @@ from provisioner.controllers.changes import Change, NodeChanged
 from provisioner.controllers.clouds import Term
 from provisioner.controllers.core.budget_ledger import BudgetLedger
 from provisioner.controllers.core.claim_writer import ClaimWriter
+from provisioner.controllers.core.nodepool import why_launches_failed
 from provisioner.controllers.ec2 import messages
 from provisioner.controllers.ec2.term import AwsTerm
 from provisioner.controllers.wiring import Base, Calls, Ends, Writers
@@ -134,6 +135,7 @@ class AwsCloud:
                 group_of=self.discovery.placement_group,
                 adjusted=self.market.adjusted,
                 overlaid=lambda pool, types: caches.overlays.applied(pool, tuple(types)),
+                failing=lambda claim: why_launches_failed(caches.pools.store.get(claim.pool)),
             ),
             subnets=self.subnets,
             reservations=self.reservations,

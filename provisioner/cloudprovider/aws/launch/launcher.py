@@ -120,6 +120,7 @@ class World:
             was read; raises `ApiError`.
         adjusted: whether the price of (type, zone, capacity type) is not EC2's own.
         overlaid: the catalogue as NodeOverlays change it for the NodePool of that name.
+        failing: why EC2 ended instances of a claim's NodePool at launch, as the NodePool says; "" where it says nothing of it.
     """
 
     class_of: Callable[[NodeClaim], EC2NodeClass | None]
@@ -134,6 +135,7 @@ class World:
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda _: None
     adjusted: Callable[[str, str, str], bool] = lambda name, zone, kind: False  # noqa: ARG005 - the seam has it
     overlaid: Callable[[str, Sequence[InstanceType]], Sequence[InstanceType]] = lambda _, types: types
+    failing: Callable[[NodeClaim], str] = lambda _: ""
 
     def types_for(self, claim: NodeClaim, node_class: EC2NodeClass) -> Sequence[InstanceType]:
         """What a claim of the class may become."""
@@ -220,6 +222,7 @@ class Launcher:
         self._gone: dict[str, None] = {}
         self._failures: dict[str, None] = {}  # UIDs of claims whose instance EC2 ended at launch
         self._before: dict[tuple[str, str], _Before] = {}
+        self._recalled: dict[tuple[str, str], None] = {}  # lanes of which it was asked what an earlier leader saw
         self._pacing = Pacing()
         self._zone_ids: dict[str, str] = {}
         self._gathered = 0.0
@@ -531,6 +534,7 @@ class Launcher:
         """Launch as many of the claims as may be now; the others get to know that they have to wait."""
         claims = sorted(claims, key=launch_marks.age)
         monotonic, now = self._clock.monotonic(), self._clock.now()
+        self._recall(order.lane, claims[0])
         self._look_for_nodes(order.lane, claims[0])
         with self._changed:
             held = self._pacing.held(order.lane, monotonic)
@@ -834,6 +838,15 @@ class Launcher:
             reason=failure.reason,
             error=str(failure),
         )
+
+    def _recall(self, lane: tuple[str, str], claim: NodeClaim) -> None:
+        """Before the first order of a lane: what an earlier leader saw EC2 end at launch holds it back as if this one had."""
+        with self._changed:
+            known = lane in self._recalled
+            self._recalled[lane] = None
+            forget_oldest(self._recalled, _MAX_KEPT)
+        if not known and (why := self._world.failing(claim)):
+            self._hold_back(claim, CreateError(names.LAUNCH_FAILED, why))
 
     def _hold_back(self, claim: NodeClaim, error: CreateError) -> None:
         lane, node_class = _lane_of(claim), self._world.class_of(claim)

@@ -12,7 +12,7 @@ from provisioner.apis.karpenter import NewerNodePool, NodePool
 from provisioner.apis.meta import condition
 from provisioner.cloudprovider.types import CloudProvider, InstanceType
 from provisioner.controllers.core.claim_writer import ClaimWriter
-from provisioner.controllers.core.nodepool import Health, PoolController, used_by
+from provisioner.controllers.core.nodepool import Health, PoolController, used_by, why_launches_failed
 from provisioner.kube.client import Client
 from provisioner.kube.events import Recorder
 from provisioner.support.metrics import REGISTRY
@@ -244,6 +244,20 @@ def test_a_pool_whose_launches_fail_says_why() -> None:
     told = condition(stage.pool.status.conditions, names.NODE_REGISTRATION_HEALTHY)
     assert told is not None
     assert told.message == found.message
+    assert why_launches_failed(stage.pool) == "EC2 terminated instance i-2 at launch: no key"
+    theirs = [
+        msgspec.structs.replace(told, message="Failed to register node: no key"),  # Karpenter's
+        msgspec.structs.replace(told, observed_generation=told.observed_generation + 1),
+    ]
+    for one in theirs:
+        status = msgspec.structs.replace(stage.pool.status, conditions=(one,))
+        assert not why_launches_failed(msgspec.structs.replace(stage.pool, status=status))
+    stage.health.note("general", True)
+    stage.health.note("general", True)
+    stage.health.note("general", True)
+    assert stage.healthy == "True"
+    assert not why_launches_failed(stage.pool)
+    assert not why_launches_failed(None)
 
 
 def test_the_hash_of_a_pool_with_unknown_fields_is_left_as_it_is_and_the_pool_is_told() -> None:
