@@ -19,6 +19,10 @@ class _Entry:
     read_at: datetime | None = None
     changes: list[tuple[datetime, int]] = field(default_factory=list)
 
+    @property
+    def left(self) -> int:
+        return self.count + sum(by for _, by in self.changes)
+
 
 class Counts:
     """Thread-safe."""
@@ -58,11 +62,12 @@ class Counts:
     def counts(self) -> dict[str, int]:
         """What is left of everything that was ever read; may be negative."""
         with self._lock:
-            return {
-                name: entry.count + sum(by for _, by in entry.changes)
-                for name, entry in self._entries.items()
-                if entry.read_at is not None
-            }
+            return {name: entry.left for name, entry in self._entries.items() if entry.read_at is not None}
+
+    def left(self, name: str) -> int:
+        """The same of one id; of what was never read, what has changed."""
+        with self._lock:
+            return entry.left if (entry := self._entries.get(name)) is not None else 0
 
     def _entry(self, name: str) -> _Entry:
         known = self._entries.pop(name, None)

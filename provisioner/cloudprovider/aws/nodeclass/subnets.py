@@ -110,8 +110,8 @@ class SubnetBook:
         self._counts.note({one.id: one.free_ips for one in subnets}, asked)
 
     def free(self, subnet_id: str) -> int:
-        """Addresses that are left of a subnet when everything under way is launched; 0 where it was never read."""
-        return self._counts.counts().get(subnet_id, 0) - self._pending[subnet_id]
+        """Addresses that are left of a subnet when everything under way is launched; of one that was never read, none less what is launched."""
+        return self._counts.left(subnet_id) - self._pending[subnet_id]
 
     def by_zone(self, node_class: EC2NodeClass, now: datetime, addresses: int = 1) -> Mapping[str, Subnet]:
         """For each zone of the class the subnet with most addresses left, which may be fewer than none; of equal ones the first in its status.
@@ -120,12 +120,12 @@ class SubnetBook:
         since, some may be gone again.
         """
         chosen: dict[str, Subnet] = {}
-        said, left = self._counts.said(), self._counts.counts()
+        said = self._counts.said()
         for one in node_class.status.subnets:
             full = said.get(one.id, addresses) < addresses
             if full or not self._is_open(one.id, now, prefixes=bool(node_class.spec.ip_prefix_count)):
                 continue
-            free = left.get(one.id, 0) - self._pending[one.id]
+            free = self.free(one.id)
             best = chosen.get(one.zone)
             if best is None or free > best.free_ips:
                 chosen[one.zone] = Subnet(one.id, one.zone, one.zone_id, free)
@@ -138,9 +138,9 @@ class SubnetBook:
 
     def settle(self, subnet_id: str, wanted: int, launched: int, now: datetime) -> None:
         """A launch ended: `wanted` as given to `reserve`, `launched` of them are taken of this subnet."""
+        if launched:  # first: never are there more addresses than before, for whoever looks meanwhile
+            self._counts.change(subnet_id, -launched, now)
         with self._lock:
             self._pending[subnet_id] -= wanted
             if not self._pending[subnet_id]:
                 del self._pending[subnet_id]
-        if launched:
-            self._counts.change(subnet_id, -launched, now)

@@ -187,6 +187,10 @@ BOOK: dict[str, tuple[list[Step], dict[str, tuple[str, int]]]] = {
         [lambda book: book.exhausted("subnet-a1", later(1)), lambda book: read(book, 0, a1=5, b1=1)],
         {"a": ("a2", 0), "b": ("b1", 1)},
     ),
+    "what was launched counts before the first reading, too": (
+        [lambda book: book.reserve("subnet-a1", 6), lambda book: book.settle("subnet-a1", 6, 6, later(1))],
+        {"a": ("a2", 0), "b": ("b1", 0)},
+    ),
     "what was launched may be gone again: only EC2 says that a subnet is full": (
         [
             lambda book: read(book, 0, a1=5, a2=9, b1=1),
@@ -209,6 +213,16 @@ def test_the_subnet_of_each_zone(case: tuple[list[Step], dict[str, tuple[str, in
     for step in steps:
         step(book)
     assert of_zones(book, "a1", "a2", "b1") == want
+
+
+def test_a_launch_that_ends_is_never_counted_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may look in between."""
+    book, seen = SubnetBook(), list[int]()
+    read(book, 0, a1=9)
+    book.reserve("subnet-a1", 6)
+    monkeypatch.setattr(book._counts, "change", lambda *_: seen.append(book.free("subnet-a1")))
+    book.settle("subnet-a1", 6, 6, later(1))
+    assert seen == [3]
 
 
 def test_closed_subnets_are_passed_over_and_a_zone_of_closed_ones_is_missing() -> None:
