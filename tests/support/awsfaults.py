@@ -5,6 +5,7 @@ A row is met by a class of its own kind of fault, so that many rows happen at on
 
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -215,6 +216,7 @@ class Life:
         self.seen = Seen()
         self._clock = SystemClock()
         self._nudged: dict[str, float] = {}
+        self._nudges = Counter[str]()
         self._told: dict[str, tuple[Condition, ...]] = {}
 
     def run(self) -> Seen:
@@ -370,9 +372,14 @@ class Life:
         self._nudge([one for one in classes if self._nudged.get(one.name, 0.0) <= due])
 
     def _nudge(self, classes: Iterable[EC2NodeClass]) -> None:
+        """Have them looked at again, by their pools while they have any: if the class itself changes, a look that is under way writes nothing of what it saw."""
         for one in classes:
             self._nudged[one.name] = self._clock.monotonic()
-            self._aws.nudge(one)
+            if one.metadata.deletion_timestamp is not None:
+                self._aws.nudge(one)
+                continue
+            self._nudges[one.name] += 1
+            self._client.patch(NODEPOOLS, one.name, {"spec": {"weight": 1 + self._nudges[one.name] % 100}})
 
     def _note(self, rows: tuple[Row, ...]) -> None:
         """What became of the faults of these rows, which come first in the script."""
