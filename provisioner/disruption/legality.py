@@ -16,13 +16,15 @@ from provisioner.apis.pods import Pod
 from provisioner.disruption import messages
 from provisioner.disruption.ties import tied_shapes
 from provisioner.scheduling.becoming import opened, with_pods, without
-from provisioner.scheduling.judging import Design
+from provisioner.scheduling.judging import Design, design_of, part_of
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import Result
 
 _STEPS: Final = 20_000
 """Of the solver for one pod."""
+_MOST_ASKED: Final = 16
+"""Different pods that `too_early` looks at, each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,21 @@ def stuck_eviction(prepared: Prepared, result: Result, leaving: Iterable[str]) -
         bins |= changes
         world = world.updated(Changes(bins=changes))
     return None
+
+
+def too_early(prepared: Prepared, result: Result, pods: Iterable[Pod]) -> set[str]:
+    """Shapes of these pods that could not be bound where they are planned while the others run where they do; of equal ones of a place one is asked.
+
+    What is bought for them would stand empty, whether or not the drain ends on other nodes, which `stuck_eviction` asks of every pod in turn.
+
+    Cost: a judgement for each of a few pods; `stuck_eviction` takes some hundred times as long for a hundred pods.
+    """
+    groups = (*(one.pods for one in result.claims), *result.existing.values())
+    places = {pod.uid: number for number, some in enumerate(groups) for pod in some}
+    asked = {(pod.shape.key, places[pod.uid]): pod for pod in pods if pod.uid in places}
+    design = design_of(result)
+    some = list(asked.values())[:_MOST_ASKED]
+    return {pod.shape.key for pod in some if not prepared.judge(part_of(design, {pod.uid})).legal}
 
 
 def staying(prepared: Prepared, pods: Iterable[Pod]) -> Prepared:

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
 
 import msgspec
 
@@ -23,7 +22,7 @@ from provisioner.controllers.core.plans import PlanWriter
 from provisioner.controllers.core.replanning import Replanning
 from provisioner.controllers.core.worlds import Worlds
 from provisioner.controllers.references import pod_reference, reference_of
-from provisioner.disruption.legality import staying
+from provisioner.disruption.legality import staying, too_early
 from provisioner.disruption.ties import topology_keys
 from provisioner.kube.errors import ApiError
 from provisioner.kube.events import Recorder
@@ -46,8 +45,6 @@ from provisioner.support.clock import Clock
 from provisioner.support.workers import Pool as Workers
 from provisioner.values.message import EventMessage
 
-_MOST_ASKED: Final = 16
-"""Of pods that leave one after another, so many different ones are looked at each by itself."""
 _log = logs.get_logger(__name__)
 
 
@@ -100,16 +97,6 @@ class _HeldBack:
         """The same for its other pods; None where it was for these alone."""
         rest = self.planned.without(uids)
         return None if rest is None else replace(self, planned=rest)
-
-
-def _too_early(prepared: Prepared, result: Result, pods: Iterable[Pod]) -> set[str]:
-    """Shapes of these pods that could not be bound where they are planned while the others run where they do; of equal ones of a place one is asked."""
-    groups = (*(one.pods for one in result.claims), *result.existing.values())
-    places = {pod.uid: number for number, some in enumerate(groups) for pod in some}
-    asked = {(pod.shape.key, places[pod.uid]): pod for pod in pods if pod.uid in places}
-    design = design_of(result)
-    some = list(asked.values())[:_MOST_ASKED]
-    return {pod.shape.key for pod in some if not prepared.judge(part_of(design, {pod.uid})).legal}
 
 
 def _of_real_pods(result: Result) -> tuple[Result, frozenset[int]]:
@@ -289,7 +276,7 @@ class Provisioner:
         tied = [pod for pod in snapshot.leaving if topology_keys((pod,))]
         if not tied or snapshot.pod_budgets.waves(tied) <= 1:
             return None
-        early = _too_early(prepared, result, tied)
+        early = too_early(prepared, result, tied)
         if not early:
             return None
         before = staying(prepared, [pod for pod in tied if pod.shape.key in early])
@@ -297,7 +284,7 @@ class Provisioner:
         again = before.solve(pods, avoided=snapshot.avoided, first=successors(snapshot), expired=expired)
         planned = self._improve(before, again)
         found = planned.result
-        legal = prepared.judge(design_of(found)).legal and not _too_early(prepared, found, tied)
+        legal = prepared.judge(design_of(found)).legal and not too_early(prepared, found, tied)
         return planned if legal and len(found.unplaced) <= len(result.unplaced) else None
 
     def fits_elsewhere(self, claim_name: str) -> bool:
