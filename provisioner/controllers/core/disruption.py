@@ -72,7 +72,7 @@ from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.message import EventMessage
 
 POLL_SECONDS = 1.0
-#: A pass that took long is followed by a pause as long, at most so long.
+#: A pass that took long is followed by a pause as long, at most so long; one that failed by all of it.
 PAUSE_MOST_SECONDS: Final = 10.0
 #: One answer of a method that the first loop asks; whom it did not come to is asked about first in the next pass.
 ANSWER_SECONDS: Final = 5.0
@@ -245,7 +245,8 @@ class Disruption:
         self._tells = KeyedQueue("disruption-status", self._tell, clock, workers=TELLERS)
         passes = {"disruption": self.run_once, "consolidation": self.consolidate_once}
         self._pollers = [
-            Poller(name, partial(self._paced, run), POLL_SECONDS, first=POLL_SECONDS) for name, run in passes.items()
+            Poller(name, partial(self._paced, run), PAUSE_MOST_SECONDS, first=POLL_SECONDS)
+            for name, run in passes.items()
         ]
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from provisioner.apis import names
 from provisioner.apis.meta import condition, is_true
 from provisioner.apis.pods import Pod
 from provisioner.controllers.core.commands import GIVE_UP_AFTER, SPARED_SECONDS
-from provisioner.controllers.core.disruption import METHODS
+from provisioner.controllers.core.disruption import METHODS, PAUSE_MOST_SECONDS
 from provisioner.disruption.view import VALIDATION
 from provisioner.state.keys import NodeKey
 from provisioner.support.metrics import REGISTRY
@@ -55,6 +55,13 @@ def test_whoever_asks_why_sees_what_the_next_pass_sees_and_changes_nothing(stage
     assert view.expired()
     assert view.prepared is stage.disruption.world(snapshot), "no second world is kept"
     assert stage.server.done == done
+
+
+def test_a_pass_that_fails_is_not_repeated_at_once(stages: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails late would take all of a core; a fault of ours does not heal within a second."""
+    stage = stages()
+    monkeypatch.setattr(stage.world.cluster, "snapshot", lambda: 1 / 0)
+    assert stage.disruption._pollers[0].once() == PAUSE_MOST_SECONDS
 
 
 def bind(**changes: Any) -> Callable[[Stage], None]:
