@@ -48,7 +48,9 @@ from tests.support.rawhttp import Address
 
 pytestmark = pytest.mark.plane
 
-HOLD_SECONDS = 6.0
+HOLD_SECONDS = 60.0
+"""No hold ends by time before a busy machine has come to what ends it, or to whom it keeps out."""
+SHORT_HOLD_SECONDS = 6.0
 REPOSITORY = Path(__file__).parents[2]
 SYSTEM = "dovetail-system"
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -297,8 +299,6 @@ def stage(client: Client, request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 HELD = "dovetail_extender_held_nodes "
-LONG_SECONDS = 60.0
-"""For a hold that must not end by time before a busy machine has come to what ends it, or to whom it keeps out."""
 
 
 def held_node(extender: Extender, stage: Stage, cpu: str, planned: Sequence[Pod]) -> str:
@@ -307,7 +307,7 @@ def held_node(extender: Extender, stage: Stage, cpu: str, planned: Sequence[Pod]
     That the plan is known says nothing of the node: kube-scheduler, which may know it earlier, does not wait long for the extender's watch.
     """
     eventually(lambda: extender.metric(HELD) == 0, extender.tail, 20.0)  # of former tests
-    node = stage.node("n", cpu, plan=plan_of(planned, LONG_SECONDS))
+    node = stage.node("n", cpu, plan=plan_of(planned))
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     eventually(lambda: extender.metric(HELD) == 1, extender.tail, 5.0)
     return node
@@ -348,15 +348,17 @@ def test_planned_pods_land_on_their_nodes(extender: Extender, stage: Stage) -> N
 
 def test_a_stranger_waits_until_the_hold_ends_by_time(extender: Extender, stage: Stage) -> None:
     planned = [stage.pod(f"planned-{i}", scheduler="nobody") for i in range(2)]
-    node = stage.node("n", "2", plan=plan_of(planned))
-    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     began = time.monotonic()
+    node = stage.node("n", "2", plan=plan_of(planned, SHORT_HOLD_SECONDS))
+    eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
+    opened = time.monotonic()
     stage.pod("stranger")
     eventually(lambda: stage.unschedulable("stranger"), stage.nodes_of, 10.0)
     assert stage.bound("stranger") == ""
-    eventually(lambda: stage.bound("stranger"), extender.tail, HOLD_SECONDS + 4.0)
-    waited = time.monotonic() - began
-    assert HOLD_SECONDS - 3.0 < waited < HOLD_SECONDS + 2.0, waited
+    eventually(lambda: stage.bound("stranger"), extender.tail, SHORT_HOLD_SECONDS + 4.0)
+    bound = time.monotonic()
+    assert bound - began > SHORT_HOLD_SECONDS - 1.5, "an object's time has whole seconds"
+    assert bound - opened < SHORT_HOLD_SECONDS + 2.0
     assert stage.client.get(NODES, node).metadata.annotations[names.HOLD_RELEASED_ANNOTATION]
 
 
@@ -391,7 +393,7 @@ def test_a_failed_claim_releases_its_room(extender: Extender, stage: Stage) -> N
 
 def test_a_node_that_a_command_disrupts_takes_no_pod_before_its_taint(extender: Extender, stage: Stage) -> None:
     """The Node is ready and untainted all the time; only its NodeClaim says that it goes."""
-    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, HOLD_SECONDS + 5.0)
+    eventually(lambda: extender.metric("dovetail_extender_plans ") == 0, extender.tail, 11.0)
     node = stage.node("n", "2", plan=plan_of([stage.pod("planned", scheduler="nobody")]))
     eventually(lambda: stage.ready(node), stage.nodes_of, 20.0)
     eventually(lambda: extender.metric("dovetail_extender_plans ") == 1, extender.tail, 5.0)
