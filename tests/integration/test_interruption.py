@@ -128,7 +128,7 @@ def test_the_replacement_is_ready_before_the_first_pod_is_evicted(plot: Plot, pr
         SECONDS,
     )
     eventually(lambda: [one.name for one in plot.claims()] == [replacement.name], "the old node is gone", SECONDS)
-    assert {one.reason for one in plot.events("TerminatingOnInterruption", "NodeClaim", [old.name])}
+    eventually(lambda: plot.events("TerminatingOnInterruption", "NodeClaim", [old.name]), "it is told", SECONDS)
 
 
 def test_when_no_replacement_comes_pods_are_evicted_by_the_deadline_and_deleted_at_the_end(
