@@ -24,7 +24,6 @@ from provisioner.scheduling.placing import Placing
 from provisioner.scheduling.problem import MinValuesPolicy
 from provisioner.scheduling.setting import LOOKED_UP_A_STEP, Setting, Work
 from provisioner.scheduling.topology import Axis, HostCounter, Scope, Topology, above, axes_of, uneven
-from provisioner.scheduling.topology_plan import Counter as AnyCounter
 from provisioner.scheduling.topology_plan import Plan, Question, Run, run_of
 from provisioner.scheduling.vectors import Need
 from provisioner.scheduling.volumes import NO_VOLUMES, terms_left
@@ -254,12 +253,9 @@ class Attempt:
 
     def related(self, to: Collection[PodClass]) -> set[PodClass]:
         """The classes that are counted together with some of these."""
-        counted = {counter for one in to for counter in self.counters(one)}
-        return {one for one in self.classes if not counted.isdisjoint(self.counters(one))}
-
-    def counters(self, one: PodClass) -> set[AnyCounter]:
-        """What counts pods of the class, and what they look at."""
-        return {counter for demand in one.ladder for counter in self.run_for(one, demand, 0).plan.counters()}
+        about = self._setting.scope.about
+        counted = set[Count]().union(*[about(one.ladder) for one in to])
+        return {one for one in self.classes if not counted.isdisjoint(about(one.ladder))}
 
     def left_by_priority(self) -> list[int]:
         """Of each priority, highest first, the pods without a place; less is better."""
@@ -299,26 +295,26 @@ class Attempt:
             host.count for host, size in self._known_to.items() if host.surprised(placing.usable >> size << size)
         )
         if self._setting.pods <= _FEW_PODS:
-            late |= self.waiting_for_each_other([one for one in self.classes if self.waiting.get(one, 1)])
+            late |= self.waiting_for_each_other(self._placed())
         if not late or not self.stuck(late, _LOOKS_OF_AN_ATTEMPT):
             return set()
         return late
 
     def waiting_for_each_other(self, classes: Iterable[PodClass]) -> set[Count]:
         """Of these classes, the spreads that hold only once pods are in all domains, and of which several count the pods of one class."""
-        waiting: set[AnyCounter] = set()
-        placing, listed = self.placing, list(classes)
-        for one in listed:
-            plan = self.run_for(one, one.ladder[-1], 0).plan
-            waiting.update(host for host, skew, *_ in plan.spreads if host.with_at_least(skew + 1) & placing.usable)
-            waiting.update(
-                counter for ap in plan.axes for counter, skew, *_ in ap.spreads if max(counter.counts, default=0) > skew
+        ladders, usable, topology = ladders_of(classes), self.placing.usable, self.placing.topology
+        spreads = {(one.count, one.max_skew) for ladder in ladders for one in ladder[-1].relations.spreads}
+        waiting = {
+            count
+            for count, skew in spreads
+            if (
+                topology.host(count).with_at_least(skew + 1) & usable
+                if count.on_hosts
+                else max(topology.domain(count).counts, default=0) > skew
             )
-        found: set[Count] = set()
-        for one in listed if len(waiting) > 1 else ():
-            if len(both := waiting & self.counters(one)) > 1:
-                found.update(each.count for each in both)
-        return found
+        }
+        several = [waiting & self._setting.scope.about(one) for one in ladders] if len(waiting) > 1 else ()
+        return set[Count]().union(*[both for both in several if len(both) > 1])
 
     def stuck(self, counts: Collection[Count], most: int) -> list[Stuck]:
         """The pods that have to do with these counts and are left in the best order that `binding_order.stuck` found."""
@@ -329,10 +325,11 @@ class Attempt:
         plans: dict[int, Plan] = {}
 
         def plan_of(one: PodClass) -> Plan:
-            mine = self.run_for(one, one.ladder[-1], 0).plan
+            relations = one.ladder[-1].relations
+            mine = self._plans.get(id(relations)) or self._plan(one, relations)
             plan = plans.get(id(mine))
             if plan is None:
-                plan = plans[id(mine)] = self._new_plan(one, one.ladder[-1].relations, topology)
+                plan = plans[id(mine)] = self._new_plan(one, relations, topology)
             return plan
 
         return plan_of
@@ -348,17 +345,15 @@ class Attempt:
 
     def freed(self, broken: Collection[Count]) -> set[PodClass]:
         """The classes without which nothing is broken: all that must have to do with what is, directly or by others, and have places."""
-        topology = self.placing.topology
-        counters: set[AnyCounter] = {*(topology.host(one) if one.on_hosts else topology.domain(one) for one in broken)}
-        placed = [one for one in self.classes if self.waiting.get(one, 1)]
-        left = {one: {*self.run_for(one, one.ladder[-1], 0).plan.counters()} for one in placed}
-        found: set[PodClass] = set()
-        while True:
-            more = {one for one, own in left.items() if not counters.isdisjoint(own)}
-            if not more:
-                return found
-            found |= more
-            counters.update(*[left.pop(one) for one in more])
+        counted, placed, about = set(broken), self._placed(), self._setting.scope.about
+        left = {ladder[-1].relations: about(ladder[-1:]) for ladder in ladders_of(placed)}
+        while more := [relations for relations, own in left.items() if not counted.isdisjoint(own)]:
+            counted.update(*map(left.pop, more))
+        return {one for one in placed if one.ladder[-1].relations not in left}
+
+    def _placed(self) -> list[PodClass]:
+        """The classes of which pods have places."""
+        return [one for one in self.classes if self.waiting.get(one, 1)]
 
     def _band(self, classes: Sequence[PodClass], hurried: Collection[PodClass]) -> list[tuple[PodClass, int]]:
         """Try each class once; those that hostname spread makes wait, and the number of the first pod without a place."""
@@ -610,7 +605,7 @@ def whole(classes: Iterable[PodClass], need_of: Mapping[int, Need], dimensions: 
 
 def affordable(classes: list[PodClass]) -> list[PodClass]:
     """The same, where they wish so much together that it would take all memory, without the wishes of those who wish most."""
-    sizes = {id(one.ladder): sum([len(step.relations.counts) for step in one.ladder[:-1]]) for one in classes}
+    sizes = {id(one): sum([len(step.relations.counts) for step in one[:-1]]) for one in ladders_of(classes)}
     left = _MOST_WISHED
     if sum(sizes.values()) <= left:
         return classes

@@ -71,7 +71,7 @@ class Granted:
         scope = self.setting.scope
         if scope.empty:
             return set()
-        return {count.key for count in (*one.counts, *scope.including(one.facts.pod))} - {HOSTNAME_LABEL}
+        return {count.key for count in scope.about(one.ladder)} - {HOSTNAME_LABEL}
 
     def counted(self, pod: Pod) -> set[str]:
         """Likewise, of one that is on a new node."""
@@ -91,16 +91,18 @@ def granted(prepared: Prepared, setting: Setting, result: Result) -> Granted | N
     """
     offers = {offer.pool.name: offer for offer in setting.offers}
     said: dict[str, int] = {}
-    number_of = {pod.uid: one for one in setting.classes for pod in one.pods}
+    class_of = {pod.uid: one for one in setting.classes for pod in one.pods}
+    number_of = {pod.uid: class_of[pod.uid] for claim in result.claims for pod in claim.pods}
+    if all(len(one.ladder) == 1 for one in number_of.values()):
+        return Granted(setting, offers, number_of)
     for claim in result.claims:
+        rung_of: dict[PodClass, int] = {}
         for pod in claim.pods:
             one = number_of[pod.uid]
-            said[pod.uid] = next(
-                (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand)),
-                len(one.ladder) - 1,
-            )
-    if all(len(number_of[uid].ladder) == 1 for uid in said):
-        return Granted(setting, offers, {uid: number_of[uid] for uid in said})
+            if one not in rung_of:
+                met = (n for n, demand in enumerate(one.ladder) if _meets(claim, offers[claim.pool], one, demand))
+                rung_of[one] = next(met, len(one.ladder) - 1)
+            said[pod.uid] = rung_of[one]
     rungs = dict(said)
     steps: dict[tuple[PodClass, int, int], tuple[Demand]] = {}
     for _ in range(_MOST_FALLBACKS):

@@ -14,7 +14,7 @@ from provisioner.apis.names import DISRUPTED_TAINT
 from provisioner.scheduling.bins import Bins
 from provisioner.scheduling.bits import members
 from provisioner.scheduling.census import Census, SelectorIndex, Spots
-from provisioner.scheduling.demands import Count, Eligibility
+from provisioner.scheduling.demands import Count, Demand, Eligibility
 from provisioner.scheduling.filters import Term
 from provisioner.scheduling.selecting import LabelSet
 from provisioner.values.taints import first_untolerated
@@ -351,6 +351,11 @@ class Scope:
         if found is None:
             found = self._including[pod] = self.index.including(pod, self.namespaces)
         return found
+
+    def about(self, ladder: Iterable[Demand]) -> set[Count]:
+        """What counts pods with these demands, and what they look at."""
+        relations = [demand.relations for demand in ladder]
+        return {count for one in relations for count in (*one.counts, *self.including(one.pod))}
 
     def spots(self, count: Count) -> Spots:
         """Where pods of one count run already."""

@@ -149,15 +149,7 @@ class Plan:
         self.choosy: Final = effects.choosy
         self.hostless: Final = not (self.spreads or self.together or self.apart or self.blocked or self.guarded)
         self.plain: Final = self.hostless and not (self.axes or self.adds)
-        self.cost: Final = 1 + (0 if self.plain else sum(1 for _ in self.counters()) // A_STEP)
-
-    def counters(self) -> Iterable[Counter]:
-        """Everything that counts the pods, or by which they are placed."""
-        yield from (one for one, *_ in self.spreads)
-        yield from (*self.together, *self.apart, *self.blocked, *self.adds)
-        for plan in self.axes:
-            yield from (one for one, *_ in plan.spreads)
-            yield from (*plan.together, *plan.apart, *plan.blocked, *plan.adds)
+        self.cost: Final = 1 + (len(relations.counts) + len(topology.scope.including(relations.pod))) // A_STEP
 
     def _even(self) -> AxisPlan | None:
         """The only axis, where shares by one counter settle everything."""

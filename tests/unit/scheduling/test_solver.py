@@ -2,22 +2,27 @@
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from types import FrameType
+from typing import Any
 
 import pytest
 
 from provisioner.apis import names
+from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
 from provisioner.apis.meta import LabelSelector
 from provisioner.apis.pods import Pod
 from provisioner.cloudprovider.kwok.catalogue import generated
 from provisioner.cloudprovider.types import InstanceType
-from provisioner.scheduling import vectors
+from provisioner.scheduling import attempt, vectors
 from provisioner.scheduling.attempt import Attempt
+from provisioner.scheduling.demands import Relations
 from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
+from provisioner.scheduling.topology_plan import Plan
 from provisioner.values.resources import Resources
 from tests.support import checker, loads
 from tests.support.problems import (
@@ -29,6 +34,7 @@ from tests.support.problems import (
     apart,
     app,
     instance_type,
+    meant,
     node,
     of_app,
     pod,
@@ -386,3 +392,31 @@ def test_pods_spread_over_hosts_share_nodes_evenly_with_plain_ones_where_a_node_
     assert result.usd_per_hour <= 1.15 * result.usd_at_least
     on_each = [sum(pod.labels.get("app") == "web" for pod in claim.pods) for claim in result.claims]
     assert max(on_each) - min(on_each) <= 1
+
+
+def test_whether_pods_can_be_bound_is_asked_of_what_they_require_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hard spreads wait for each other, so an order is looked for; what each of eight wishes would count is nobody's question."""
+    wishes = tuple(
+        WeightedPodAffinityTerm(weight=9, pod_affinity_term=meant(names.HOSTNAME_LABEL, app(f"nobody-{n}")))
+        for n in range(8)
+    )
+    of = shape(
+        "1",
+        labels={"app": "x"},
+        topology_spread_constraints=(spread(names.ZONE_LABEL, app("x")), spread(names.HOSTNAME_LABEL, app("x"))),
+        affinity=Affinity(pod_anti_affinity=PodAffinity(preferred=wishes)),
+    )
+    made: list[Relations] = []
+
+    class Counted(Plan):
+        def __init__(self, relations: Relations, *rest: Any) -> None:
+            made.append(relations)
+            super().__init__(relations, *rest)
+
+    monkeypatch.setattr(attempt, "Plan", Counted)
+    big = instance_type("big", "8", "32Gi", 1.0, zones=("a", "b", "c"))
+    result = solve(problem(pods(12, of), pool(types=(big,))))
+    assert not result.unplaced
+    tried, required = Counter(made).most_common()[-1], Counter(made).most_common()[0]
+    assert (tried[1], required[1]) == (1, 2), "in the attempt, and once more for the order"
+    assert len(made) == 3
