@@ -333,7 +333,7 @@ def _shape_and_labels(
 ) -> tuple[PodShape, Mapping[str, str]]:
     text = b"" if isinstance(wire.metadata.labels, UnsetType) else bytes(wire.metadata.labels)
     own: Mapping[str, str] | None = None
-    over = len(text) > CLASS_BYTES or _says_too_much(wire.spec)
+    over = len(text) > CLASS_BYTES
     if over:
         text = b""
     elif any(label in text for label in _PER_POD):
@@ -344,6 +344,7 @@ def _shape_and_labels(
     digest = _digest(text, wire, daemon=daemon, infeasible=infeasible, own=own, over=over)
     shape = _by_text.get(digest)
     if shape is None:
+        over = over or _says_too_much(wire.spec)  # what its answer depends on is part of the digest
         shape = _judge(data, wire, own, daemon=daemon, infeasible=infeasible, over=over)
         if len(_by_text) > max(_TEXTS_AT_LEAST, _TEXTS_PER_SHAPE * interned_shapes()):
             _by_text.clear()  # it only saves work: many texts of few shapes must not pile up
@@ -399,7 +400,7 @@ def _digest(
         wire.metadata.namespace.encode(),
         labels,
         wire.metadata.annotations.get(names.IMAGE_ARCHITECTURES, "").encode("utf-8", "replace"),
-        b"d" * daemon + b"i" * infeasible + b"o" * over,
+        b"d" * daemon + b"i" * infeasible + b"o" * over if daemon or infeasible or over else b"",
         spec.node_selector,
         spec.affinity,
         spec.tolerations,
@@ -503,9 +504,11 @@ def _kept(annotations: dict[str, str]) -> Mapping[str, str]:
         for key, value in annotations.items()
         if (key.startswith(_KEPT_ANNOTATIONS) and key != names.ON_DEMAND_TICKET) or key in _KEPT_FIRST
     }
+    if not kept:
+        return _NO_ANNOTATIONS
     if len(kept) > _FEW_ANNOTATIONS or sum(map(len, kept.values())) > _SHORT_ANNOTATIONS:
-        kept = dict(within(sorted(kept.items(), key=lambda one: one[0] not in _KEPT_FIRST), _ANNOTATION_BYTES))
-    return kept or _NO_ANNOTATIONS
+        return dict(within(sorted(kept.items(), key=lambda one: one[0] not in _KEPT_FIRST), _ANNOTATION_BYTES))
+    return kept
 
 
 # --- architectures of images ----------------------------------------------------------------------------------------
