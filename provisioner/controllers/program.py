@@ -89,8 +89,9 @@ class Controllers:
         self._observability = wiring.observability(base)
         self._certificates = certificates.rotations(base)
         self._share_repair = wiring.share_repair(base, self._ends)
-        self._provisioning = wiring.provisioning(base, calls, self._writers, self._ends, self._observability)
-        self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning)
+        steering = self._joining.steering
+        self._provisioning = wiring.provisioning(base, calls, self._writers, self._ends, self._observability, steering)
+        self._disruptions = wiring.disruptions(base, self._writers, self._ends, self._provisioning, steering)
         self._known = wiring.known(base, self._ends, self._provisioning, self._disruptions)
         calls.check()
         self._own = cloud.lead(base, calls, self._writers, self._ends, self._provisioning.ledger)

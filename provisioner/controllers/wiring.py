@@ -400,7 +400,9 @@ class Provisioning:
     buffers: CapacityBuffers
 
 
-def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, observing: Observability) -> Provisioning:
+def provisioning(
+    base: Base, calls: Calls, writing: Writers, ending: Ends, observing: Observability, steering: Steering
+) -> Provisioning:
     """From waiting pods to NodeClaims. Connects `fits_elsewhere`, `time_left`, `plan_again` and `plan_later`."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
 
@@ -423,7 +425,7 @@ def provisioning(base: Base, calls: Calls, writing: Writers, ending: Ends, obser
         facts=caches.stamping_facts,
         plan_again=calls.plan_again,
     )
-    planner = Planner(PlannerProcess(clock), clock, wanted=options.packing == Packing.COST)
+    planner = Planner(PlannerProcess(clock), clock, steers=steering.steers, wanted=options.packing == Packing.COST)
     provisioner = Provisioner(
         cluster,
         creator,
@@ -487,7 +489,7 @@ class Disruptions:
     drift: DriftController
 
 
-def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning) -> Disruptions:
+def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning, steering: Steering) -> Disruptions:
     """Which nodes are disrupted, and how."""
     caches, cluster, options, clock = base.caches, base.cluster, base.options, base.clock
     ledger = making.ledger
@@ -519,7 +521,7 @@ def disruptions(base: Base, writing: Writers, ending: Ends, making: Provisioning
         settings=settings_of(options),
         pause=caches.pause,
         buffers=making.buffers,
-        rebuilding=Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT), clock),
+        rebuilding=Rebuilding(Planner(PlannerProcess(clock), clock, PATIENT, steers=steering.steers), clock),
     )
     forceful = ForcefulDisruption(
         cluster,

@@ -48,12 +48,15 @@ Fleet = tuple[tuple[_Kind, str], ...]
 """Instance types and zones of nodes."""
 
 
-def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = bool) -> Result:
+def balanced(
+    prepared: Prepared, result: Result, *, grants: Granted | None = None, expired: Callable[[], bool] = bool
+) -> Result:
     """The same pods on nodes that are equal in each zone, where that costs no more, and kube-scheduler would leave pods of `result`.
 
     Args:
         prepared: the world that `result` is about.
         result: legal as a whole.
+        grants: what it granted, where somebody asked already.
         expired: says that time is up.
 
     Returns:
@@ -67,8 +70,9 @@ def balanced(prepared: Prepared, result: Result, *, expired: Callable[[], bool] 
         return result
     running = [(one.labels, one.pods) for one in prepared.world.bins if not one.leaving]
     least = spoiled(result.claims, running)
-    grants = granted(prepared, prepared.setting(placed), result) if any(least) else None
-    if grants is None:
+    if any(least) and grants is None:
+        grants = granted(prepared, prepared.setting(placed), result)
+    if not any(least) or grants is None:
         return result
     again, kept = grants.split(result.claims)
     alike = {(one.pool, one.planned_capacity_type) for one in again}

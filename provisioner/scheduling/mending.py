@@ -6,6 +6,7 @@ NodePool of less weight.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -23,6 +24,7 @@ from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.problem import Changes
 from provisioner.scheduling.result import PlannedClaim, Result
 from provisioner.scheduling.solution import Solution
+from provisioner.values.requirement import Requirements
 
 _MOST_PLACED: Final = 8_000
 """Pods that are placed or judged, each time anew."""
@@ -30,12 +32,16 @@ _MOST_PAIRS: Final = 500
 """Of claims that are looked at: all of thirty-two. Of more, pairs that are worth giving up are rare: those of 60 took 0.4 s for nothing."""
 
 
-def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = bool) -> Result:
+_Kind = tuple[str, Requirements, tuple[str, str, str], float, frozenset[tuple[int, int]]]
+
+
+def mended(prepared: Prepared, result: Result, *, steered: bool = False, expired: Callable[[], bool] = bool) -> Result:
     """The cheapest answer that giving up one claim after another leads to; for few pods, after `cheapest`. Of the same price, one that is `balanced`.
 
     Args:
         prepared: the world that `result` is about.
         result: legal as a whole.
+        steered: its pods are led to their nodes, so kube-scheduler spoils no plan, and none has to be balanced.
         expired: says that time is up.
 
     Returns:
@@ -43,25 +49,26 @@ def mended(prepared: Prepared, result: Result, *, expired: Callable[[], bool] = 
 
     Cost: for each claim what placing its pods costs, and a judgement of all where that saves; bounded by `_MOST_PLACED`.
     """
-    found = _mended(prepared, result, expired)
-    while (other := balanced(prepared, found, expired=expired)) is not found:
-        found = _mended(prepared, other, expired)
+    found, grants = _mended(prepared, result, expired)
+    while not steered and (other := balanced(prepared, found, grants=grants, expired=expired)) is not found:
+        found, grants = _mended(prepared, other, expired)
         if found.usd_per_hour > other.usd_per_hour - EPSILON_USD:
             return other
     return found
 
 
-def _mended(prepared: Prepared, result: Result, expired: Callable[[], bool]) -> Result:
+def _mended(prepared: Prepared, result: Result, expired: Callable[[], bool]) -> tuple[Result, Granted | None]:
+    """The answer, and what it granted, where that is known."""
     placed = result.placed
     if not result.claims or len(placed) > _MOST_PLACED or not say_little(placed):
-        return result
+        return result, None
     grants = granted(prepared, prepared.setting(placed), result)
     if grants is None:
-        return result
+        return result, None
     mending = _Mending(prepared, grants, cheapest(prepared, result, grants=grants), expired)
     while mending.step():
         continue
-    return mending.result
+    return mending.result, grants if mending.result is result else None
 
 
 class _Mending:
@@ -81,16 +88,29 @@ class _Mending:
         )
         some_open = list(filter(self._grants.is_open, claims))
         roomy = set(map(_name, some_open))
+        kinds: dict[_Kind, int] = {}
+        kind_of = {_name(one): kinds.setdefault(self._kind(one), len(kinds)) for one in some_open}
+        in_vain: set[tuple[int, ...]] = set()
         for some in _choices(some_open):
             pods = [pod for one in some for pod in one.pods]
             self._left -= len(pods)
             if self._left < 0 or self._expired():
                 return False
+            alike = tuple(sorted([kind_of[_name(one)] for one in some]))
+            if alike in in_vain:
+                continue
+            in_vain.add(alike)
             others = [other for other in claims if all(other is not one for one in some)]
             found = self._without(world, some, others, pods, roomy.difference(map(_name, some)))
             if found is not None and self._taken(others, found):
                 return True
         return False
+
+    def _kind(self, claim: PlannedClaim) -> _Kind:
+        """What is the same of claims of which one is worth no more than another."""
+        pods = Counter([id(self._grants.of[pod.uid]) for pod in claim.pods])
+        planned = claim.planned_type, claim.planned_zone, claim.planned_capacity_type
+        return claim.pool, claim.requirements, planned, claim.usd_per_hour, frozenset(pods.items())
 
     def _without(
         self,

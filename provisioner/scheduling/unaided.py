@@ -132,6 +132,7 @@ class _Class:
 
     Attributes:
         requests: in the order of the world's resources.
+        needs: those of them that are not zero, by number.
         nodes: numbers of those that let them in.
         hard: (number of what is counted, maxSkew) of their hard spreads.
         counted: numbers of what counts them.
@@ -139,10 +140,11 @@ class _Class:
         cpu, memory: requested.
     """
 
-    __slots__ = ("counted", "cpu", "evenly", "hard", "memory", "nodes", "requests")
+    __slots__ = ("counted", "cpu", "evenly", "hard", "memory", "needs", "nodes", "requests")
 
     def __init__(self, requests: tuple[int, ...], nodes: tuple[int, ...], shape: PodShape) -> None:
         self.requests: Final = requests
+        self.needs: Final = [(number, amount) for number, amount in enumerate(requests) if amount]
         self.nodes: Final = nodes
         self.hard: list[tuple[int, int]] = []
         self.counted: list[int] = []
@@ -311,7 +313,8 @@ class _World:
             if self.looks > MOST_LOOKS:
                 return
             node = self._place[pod.uid] if pod.uid in nominated else None
-            if node is None or node not in state.open or not _fits(one, state.room[node]):
+            room = state.room[node] if node is not None else ()
+            if node is None or node not in state.open or any(room[number] < amount for number, amount in one.needs):
                 node = self._chosen(state, one, mine[id(one)])
             if node is None:
                 if one.hard:
@@ -342,7 +345,10 @@ class _World:
     def _chosen(self, state: _State, one: _Class, mine: int) -> int | None:
         """The node with the best score of those that are legal; the first of equals."""
         self.looks += 1 + len(one.nodes) * (1 + len(one.hard))
-        found = [node for node in one.nodes if node in state.open and _fits(one, state.room[node])]
+        room = state.room
+        found = [node for node in one.nodes if node in state.open]
+        for number, amount in one.needs:
+            found = [node for node in found if room[node][number] >= amount]
         for number, skew in one.hard:
             counts, where = state.counts[number], self._where[number]
             most = min(counts.values(), default=0) + skew - (number in one.counted)
@@ -363,24 +369,20 @@ class _World:
 
     def _uneven(self, state: _State, found: Sequence[int], mine: int) -> dict[int, float]:
         """The score of the default spread, as kube-scheduler makes it of the pods of a workload in each domain."""
-        weights = [log(len({self._domain[node][at] for node in found}) + 2) for at in range(len(_DEFAULT_SPREAD))]
-        raw = {
-            node: sum(
-                state.mine.get((mine, domain), 0) * weight + skew - 1
-                for domain, weight, (_, skew) in zip(self._domain[node], weights, _DEFAULT_SPREAD, strict=True)
-            )
-            for node in found
-        }
+        raw = dict.fromkeys(found, 0.0)
+        for at, (_, skew) in enumerate(_DEFAULT_SPREAD):
+            domains = [self._domain[node][at] for node in found]
+            different = {*domains}
+            weight = log(len(different) + 2)
+            marks = {domain: state.mine.get((mine, domain), 0) * weight + skew - 1 for domain in different}
+            for node, domain in zip(found, domains, strict=True):
+                raw[node] += marks[domain]
         most, least = max(raw.values()), min(raw.values())
         return {node: 100 * (most + least - mark) / most for node, mark in raw.items()}
 
 
 def _match(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
     return any(term.matches(labels, labels.get(names.HOSTNAME_LABEL, "")) for term in terms)
-
-
-def _fits(one: _Class, room: Sequence[int]) -> bool:
-    return all(amount <= left or not amount for amount, left in zip(one.requests, room, strict=True))
 
 
 def looks_at_others(shape: PodShape) -> bool:

@@ -7,7 +7,7 @@ compared. The same documents are given to the command. Both look for as many rou
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -132,8 +132,10 @@ ROWS = {
 UNHURRIED = Patience(least=120.0, most=120.0, grace=60.0)
 
 
-def _unhurried(process: PlannerProcess, clock: Clock, _: object = None, *, wanted: bool = True) -> Planner:
-    return Planner(process, clock, UNHURRIED, wanted=wanted)
+def _unhurried(
+    process: PlannerProcess, clock: Clock, _: object = None, *, steers: Callable[[str], bool], wanted: bool = True
+) -> Planner:
+    return Planner(process, clock, UNHURRIED, steers=steers, wanted=wanted)
 
 
 @pytest.fixture(scope="module")

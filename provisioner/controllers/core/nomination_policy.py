@@ -95,20 +95,22 @@ class Steering:
             elif len(judged.landed) == LOOKED_AT:
                 judged.pause = PAUSE_SECONDS
 
-    def nominates(self, scheduler: str) -> bool:
-        """Whether to nominate the pods of a scheduler now."""
+    def steers(self, scheduler: str) -> bool:
+        """Whether an extender leads the planned pods of a scheduler to their nodes now; where nobody learns that it does not, that is not relied on."""
         with self._lock:
             judged = self._judged.get(scheduler)
-            return self._nominates(() if judged is None else (judged,))
+            return self._steers(() if judged is None else (judged,))
+
+    def nominates(self, scheduler: str) -> bool:
+        """Whether to nominate the pods of a scheduler now."""
+        return self._mode != "false" and not self.steers(scheduler)
 
     def nominates_any(self) -> bool:
         """Whether to nominate the pods of some scheduler now."""
         with self._lock:
-            return self._nominates(self._judged.values())
+            return self._mode != "false" and not self._steers(self._judged.values())
 
-    def _nominates(self, judged: Iterable[_Judged]) -> bool:
-        if self._mode != "auto":
-            return self._mode == "true"
+    def _steers(self, judged: Iterable[_Judged]) -> bool:
         now = self._clock.monotonic()
-        there = self._heard_at is not None and now - self._heard_at <= HEARD_SECONDS
-        return not there or any(now < one.paused_until for one in judged)
+        there = self.learns and self._heard_at is not None and now - self._heard_at <= HEARD_SECONDS
+        return there and not any(now < one.paused_until for one in judged)

@@ -1,7 +1,7 @@
 """A cheaper fleet for a batch, where there is time to look for one: asks the planning process, judges what it proposes, and says what came of it."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,13 +103,21 @@ class Planner:
     """Improves one batch after another. One thread.
 
     Args:
+        steers: whether an extender leads the planned pods of a scheduler to their nodes.
         wanted: whether NodePools are packed by cost as a rule; each batch shows whether one is.
     """
 
     def __init__(
-        self, process: PlannerProcess, clock: Clock, patience: Patience = PATIENCE, *, wanted: bool = True
+        self,
+        process: PlannerProcess,
+        clock: Clock,
+        patience: Patience = PATIENCE,
+        *,
+        steers: Callable[[str], bool],
+        wanted: bool = True,
     ) -> None:
         self._process, self._clock, self._patience = process, clock, patience
+        self._steers: Final = steers
         self._wanted = wanted
         self._types = 0
 
@@ -136,7 +144,8 @@ class Planner:
             end = self._clock.monotonic() + seconds
             found, least, outcome = self._improved(prepared, result, seconds)
             if outcome in _MENDED:
-                better = mended(prepared, found, expired=lambda: self._clock.monotonic() >= end)
+                steered = all(map(self._steers, {pod.shape.scheduler_name for pod in found.placed}))
+                better = mended(prepared, found, steered=steered, expired=lambda: self._clock.monotonic() >= end)
                 if better is not found and outcome is not PlanOutcome.EXACT:
                     outcome = PlanOutcome.IMPROVED
                 found = better

@@ -9,12 +9,15 @@ import pytest
 from provisioner.apis import names
 from provisioner.apis.core import Affinity, PodAffinity, WeightedPodAffinityTerm
 from provisioner.apis.pods import Pod, PodShape
+from provisioner.scheduling import balancing, mending
 from provisioner.scheduling.balancing import balanced, spoiled
+from provisioner.scheduling.granted import Granted, granted
 from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Packing, Pool
 from provisioner.scheduling.result import Result
+from provisioner.scheduling.setting import Setting
 from tests.support import problems
 from tests.support.problems import app, meant, of_app, pods, pool, problem, spread
 
@@ -33,6 +36,10 @@ UNEVEN: tuple[Planned, ...] = (
     ("of-16", "a", {BY_ZONE: 4, PLAIN: 24}),
     ("of-4", "b", {BY_ZONE: 4, PLAIN: 2}),
     ("of-4", "c", {BY_ZONE: 4, PLAIN: 2}),
+)
+FULL: tuple[Planned, ...] = (
+    ("of-16", "a", {BY_ZONE: 4, PLAIN: 28}),
+    *(("of-4", zone, {BY_ZONE: 4, PLAIN: 4}) for zone in "bc"),
 )
 
 
@@ -122,6 +129,26 @@ def test_a_plan_is_balanced_when_it_is_mended_and_mended_again_if_that_saves_mor
     found = mended(prepared, result)
     assert found.usd_per_hour <= balanced(prepared, result).usd_per_hour
     assert balanced(prepared, found) is found
+
+
+def test_a_plan_whose_pods_are_led_to_their_nodes_is_not_balanced() -> None:
+    prepared, result = planned(Case(FULL))
+    assert mended(prepared, result, steered=True) is result
+    assert [one.planned_type for one in mended(prepared, result).claims] == ["of-8"] * 3
+
+
+def test_what_a_plan_granted_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, result = planned(Case(FULL, pools=CASES["equal nodes that cost more are not taken"].pools))
+    asked: list[Result] = []
+
+    def counted(prepared: Prepared, setting: Setting, result: Result) -> Granted | None:
+        asked.append(result)
+        return granted(prepared, setting, result)
+
+    for module in (mending, balancing):
+        monkeypatch.setattr(module, "granted", counted)
+    assert mended(prepared, result) is result
+    assert asked == [result]
 
 
 def test_where_pods_are_left_whoever_is_nominated_nodes_are_bought_on_which_fewer_are() -> None:

@@ -1,7 +1,7 @@
 """Nodes of a plan that are given up before they are bought, and those that are not."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from provisioner.scheduling.judging import Design, DesignedNode, design_of
 from provisioner.scheduling.mending import mended
 from provisioner.scheduling.prepared import Prepared, prepare
 from provisioner.scheduling.problem import Bin, Packing, Pool
-from provisioner.scheduling.result import Result
+from provisioner.scheduling.result import PlannedClaim, Result
 from tests.support import problems
 from tests.support.problems import app, meant, node, of_app, pod, pool, problem, spread, term
 
@@ -154,6 +154,22 @@ def test_pairs_of_claims_are_looked_at_within_a_bound(monkeypatch: pytest.Monkey
     monkeypatch.setattr(mending, "split_little", never)
     assert len(list(mending._choices(result.claims * 200))) == 400, "each by itself"
     assert looked == mending._MOST_PAIRS < 400 * 399 // 2
+
+
+def test_of_claims_that_are_alike_one_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by itself and each two: a plan of a thousand pods asked the same question thirty times."""
+    full = spot("two", "900m", "900m")
+    prepared, result = planned(Case((full,) * 12, (), (pool("general", types=TYPES[:1]),)))
+    asked: list[int] = []
+    without = mending._Mending._without
+
+    def counted(self: Any, world: Prepared, some: Sequence[PlannedClaim], *rest: Any) -> Result | None:
+        asked.append(len(some))
+        return without(self, world, some, *rest)
+
+    monkeypatch.setattr(mending._Mending, "_without", counted)
+    assert mended(prepared, result) is result
+    assert asked == [1, 2]
 
 
 def test_a_wish_that_none_of_the_pods_has_ties_them_to_no_zone() -> None:

@@ -61,6 +61,12 @@ def test_an_extender_that_fell_silent_is_not_waited_for(auto: Auto) -> None:
     assert auto.nominates
 
 
+def test_plans_rely_on_an_extender_as_long_as_nominations_do(auto: Auto) -> None:
+    assert auto.steering.steers(OURS)
+    auto.clock.advance(HEARD_SECONDS + 0.1)
+    assert not auto.steering.steers(OURS)
+
+
 def test_an_extender_that_no_scheduler_asks_is_not_relied_on(auto: Auto) -> None:
     auto.landed(MISLED - 1)
     assert not auto.nominates
@@ -171,3 +177,4 @@ def test_a_fixed_answer_stays(mode: str, answer: bool) -> None:
     assert steering.nominates(OURS) is answer
     assert steering.nominates_any() is answer
     assert not steering.learns
+    assert not steering.steers(OURS), "nobody would learn that it does not"

@@ -25,6 +25,7 @@ from provisioner.scheduling.problem import Packing, World
 from provisioner.scheduling.result import Result
 from provisioner.support.clock import SystemClock
 from tests.support.problems import instance_type, pods, pool, problem, shape
+from tests.unit.scheduling import test_balancing as balancing
 
 LEAN = instance_type("lean", "4", "8Gi", 0.5, capacity_types=("on-demand",))
 WIDE = instance_type("wide", "8", "64Gi", 4.0, capacity_types=("on-demand",))
@@ -68,6 +69,11 @@ def scripted(does: str) -> tuple[str, ...]:
     return sys.executable, "-c", SCRIPT.format(does)
 
 
+def nobody(_scheduler: str) -> bool:
+    """Steers no pods."""
+    return False
+
+
 def asked(count: int = 16) -> tuple[Prepared, Result]:
     question = problem(pods(count, shape("1", "1Gi")), POOL)
     world = World(**{name: getattr(question, name) for name in World.__dataclass_fields__})
@@ -81,7 +87,7 @@ def planners(
 ) -> Iterator[tuple[Planner, PlannerProcess]]:
     process = PlannerProcess(clock or SystemClock(), command=command)
     try:
-        yield Planner(process, clock or SystemClock(), patience), process
+        yield Planner(process, clock or SystemClock(), patience, steers=nobody), process
     finally:
         process.stop()
         process.tidy()
@@ -209,10 +215,29 @@ def test_worlds_of_many_instance_types_take_longer_and_the_next_batch_knows() ->
         assert planner.expect(1_000) == pytest.approx(1.1 + len(POOL.instance_types) / 20_000, abs=1e-9)
 
 
+@pytest.mark.parametrize("steered", [True, False])
+def test_a_plan_is_balanced_unless_an_extender_steers_its_pods(*, steered: bool) -> None:
+    """No order of binding spoils it then; nodes of one size in each zone cost as much as a large one and two small ones."""
+    prepared, uneven = balancing.planned(balancing.Case(balancing.FULL))
+    schedulers: list[str] = []
+
+    def steers(scheduler: str) -> bool:
+        schedulers.append(scheduler)
+        return steered
+
+    clock = SystemClock()
+    planner = Planner(PlannerProcess(clock), clock, Patience(least=0.0), steers=steers)
+    uneven = replace(uneven, bound=uneven.usd_per_hour)
+    found = planner.planned(prepared, uneven, WINDOW)
+    assert found.outcome is (PlanOutcome.NEAR_BOUND if steered else PlanOutcome.IMPROVED)
+    assert (found.result is uneven) is steered
+    assert schedulers == ["default-scheduler"]
+
+
 def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
     clock = SystemClock()
     process = PlannerProcess(clock)
-    planner = Planner(process, clock, PATIENT, wanted=False)
+    planner = Planner(process, clock, PATIENT, steers=nobody, wanted=False)
     assert planner.expect(1000) == 0.0
     assert process.pid is None
 
@@ -223,7 +248,7 @@ def test_where_nothing_is_packed_by_cost_no_batch_starts_a_process() -> None:
 def test_without_its_packages_plans_are_greedy_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = SystemClock()
     process = PlannerProcess(clock, packages=("numpy", "no_such_module"))
-    planner = Planner(process, clock, PATIENT)
+    planner = Planner(process, clock, PATIENT, steers=nobody)
     assert planner.expect(1000) == 0.0
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
     assert_greedy(plan(planner), Refusal.NOT_INSTALLED)
@@ -274,7 +299,7 @@ def test_a_stopped_process_is_waited_for_twice_and_then_ended() -> None:
         stopped = process.pid
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
-        hasty = Planner(process, SystemClock(), HASTY)
+        hasty = Planner(process, SystemClock(), HASTY, steers=nobody)
         assert_greedy(plan(hasty), Refusal.LATE)
         assert process.pid == stopped
         assert_greedy(plan(hasty), Refusal.LATE)
@@ -287,8 +312,8 @@ def test_an_answer_that_comes_late_is_not_taken_for_another_questions() -> None:
     second = "late.append(q.number); len(late) > 1 and [say(Answered(n, 0.001 * n)) for n in late]"
     with planners(scripted(second)) as (planner, process):
         process.start()
-        assert_greedy(plan(Planner(process, SystemClock(), PATIENT), seconds=0.0), PlanOutcome.NO_TIME)
-        first = Planner(process, SystemClock(), replace(PATIENT, least=5.0, most=5.0, grace=0.0))
+        assert_greedy(plan(Planner(process, SystemClock(), PATIENT, steers=nobody), seconds=0.0), PlanOutcome.NO_TIME)
+        first = Planner(process, SystemClock(), replace(PATIENT, least=5.0, most=5.0, grace=0.0), steers=nobody)
         assert plan(first).outcome in (Refusal.LATE, Refusal.STARTING)
         while plan(first).outcome is Refusal.STARTING:
             pass

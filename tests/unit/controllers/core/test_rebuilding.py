@@ -110,7 +110,7 @@ def passes() -> Passes:
 def found_by(command: tuple[str, ...]) -> Iterator[tuple[Rebuilding, Outcomes]]:
     clock, outcomes = Movable(), Outcomes()
     process = PlannerProcess(clock, command=command)
-    rebuilding = Rebuilding(Planner(process, clock, PATIENT), clock)
+    rebuilding = Rebuilding(Planner(process, clock, PATIENT, steers=lambda _: False), clock)
     try:
         yield rebuilding, outcomes
     finally:
