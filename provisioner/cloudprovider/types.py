@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
 from provisioner.apis import names
@@ -109,7 +109,6 @@ class LaunchedInstance:
         provider_id: as in the Node's spec, e.g. "aws:///zone/i-..." or "kwok://name".
         labels: what the instance's Node is known to have; the claim's own labels win over them.
         node_name: the name that its Node has or will have; "" where only the Node itself knows.
-        created: when it was launched; None where unknown.
         claim_name: the NodeClaim it was launched for; "" where unknown.
     """
 
@@ -123,7 +122,6 @@ class LaunchedInstance:
     capacity: Resources = EMPTY
     allocatable: Resources = EMPTY
     node_name: str = ""
-    created: datetime | None = None
     claim_name: str = ""
 
 

@@ -123,7 +123,6 @@ def _launched(name: str, claim: PlannedClaim) -> NodeView:
         planned=EMPTY,
         room=claim.allocatable - claim.requests,
         pods=pods,
-        registered=True,
         initialized=True,
         ready=True,
         deleting=False,

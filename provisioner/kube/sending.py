@@ -156,7 +156,6 @@ class Sweeper:
 class _Asking:
     """Asks the attempt of this thread before anything is sent."""
 
-    attempt: Attempt | None = None
     sock: Any
 
     def send(self, data: Any) -> None:

@@ -59,7 +59,6 @@ class NodeView:
     planned: Resources
     room: Resources
     pods: tuple[Pod, ...]
-    registered: bool
     initialized: bool
     ready: bool
     deleting: bool

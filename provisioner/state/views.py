@@ -92,7 +92,6 @@ def view_of(given: Inputs) -> NodeView:
         planned=given.kept,
         room=room,
         pods=given.pods,
-        registered=registered,
         initialized=initialized,
         ready=node is not None and is_true(node.status.conditions, names.READY),
         deleting=is_going(node, claim) or bool(given.command),

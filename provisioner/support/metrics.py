@@ -233,10 +233,6 @@ class GaugeSeries:
             else:
                 self._owned.pop(owner, None)
 
-    def forget(self, owner: str) -> None:
-        """Remove all series of one object."""
-        self.replace(owner, ())
-
 
 def _declare(kind: type[M], name: str, doc: str, labels: Sequence[str], **options: object) -> M:
     with _lock:

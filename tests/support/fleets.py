@@ -177,7 +177,6 @@ class Fleet:
                 "planned": EMPTY,
                 "room": kind.allocatable - used,
                 "pods": listed,
-                "registered": True,
                 "initialized": True,
                 "ready": True,
                 "deleting": False,

@@ -493,7 +493,6 @@ def _instance(node: Node) -> LaunchedInstance:
         capacity=Resources.parse(node.status.capacity),
         allocatable=Resources.parse(node.status.allocatable),
         node_name=node.metadata.name,
-        created=node.metadata.creation_timestamp,
         claim_name=node.metadata.annotations.get(CLAIM_ANNOTATION, ""),
     )
 

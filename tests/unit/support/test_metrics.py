@@ -39,7 +39,7 @@ def test_series_of_an_object_go_with_it() -> None:
     series.replace("a", [(("a", "cpu"), 1), (("a", "memory"), 2)])
     series.replace("b", [(("b", "cpu"), 3)])
     series.replace("a", [(("a", "cpu"), 4)])
-    series.forget("b")
+    series.replace("b", ())
     lines = [line for line in metrics.render().decode().splitlines() if line.startswith("dovetail_test_usage")]
     assert lines == ['dovetail_test_usage{pool="a",resource="cpu"} 4.0']
 

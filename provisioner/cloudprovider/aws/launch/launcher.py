@@ -1175,6 +1175,5 @@ def _instance(instance: Instance) -> LaunchedInstance:
         zone=instance.zone,
         capacity_type=instance.capacity_type,
         image_id=instance.image_id,
-        created=instance.launched,
         claim_name=instance.tags.get(ec2.NODECLAIM_TAG, ""),
     )

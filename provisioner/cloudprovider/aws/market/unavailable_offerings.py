@@ -262,16 +262,6 @@ class Shortages:
                 self._next_turn = self._first_turn(self._seen)
             return self._version
 
-    def why(self, offer: OfferingKey, now: datetime) -> str:
-        """Why the offering is closed, for people: "InsufficientInstanceCapacity, 3 times, closed until 12:04:10Z"; "" where it is not."""
-        with self._lock:
-            entries = [entry for key in _keys(offer) if (entry := self._live(key, now)) is not None]
-            closed = max((entry for entry in entries if now < entry.until), key=lambda one: one.until, default=None)
-        if closed is None:
-            return ""
-        times = "once" if closed.failures == 1 else f"{closed.failures} times"
-        return f"{closed.code or 'no capacity'}, {times}, not used until {closed.until:%H:%M:%SZ}"
-
     def to_config(self, now: datetime) -> dict[str, str]:
         """The data of the ConfigMap that keeps the table, newest failures first, at most 900 KiB."""
         with self._lock:

@@ -215,7 +215,6 @@ def test_the_node_is_that_of_its_type() -> None:
         capacity=next(one for one in generated().types if one.name == "c-4x-amd64-linux").capacity,
         allocatable=next(one for one in generated().types if one.name == "c-4x-amd64-linux").allocatable,
         node_name=NODE_NAME,
-        created=NOON,
         claim_name="general-abcde",
     )
 

@@ -260,11 +260,10 @@ def test_versions_tell_of_every_change_even_of_those_that_time_makes() -> None:
     assert table.version(after(123)) != probed
 
 
-def test_why() -> None:
-    table = short(SPOT)
-    assert table.why(SPOT, NOON).startswith("InsufficientInstanceCapacity, once, not used until 12:00:")
-    assert table.why(SPOT, after(60)) == ""
-    assert table.why(SAME_FAMILY, NOON) == ""
+def test_the_config_map_says_of_what_is_closed_alone_why_and_until_when() -> None:
+    ((key, failures, failed, until, code),) = json.loads(short(SPOT).to_config(NOON)[CONFIG_KEY])["rows"]
+    assert (key, failures, failed, code) == (["offer", "spot", "m5.large", "a"], 1, NOON.timestamp(), CODE)
+    assert 0 < until - failed < 60
 
 
 def test_a_full_table_gives_up_the_oldest() -> None:
@@ -286,7 +285,6 @@ def test_it_comes_back_from_its_config_map() -> None:
     assert again.standing(SPOT, after(2)) is Standing.CLOSED
     assert again.standing(SAME_FAMILY, after(2)) is Standing.DOUBTED
     assert again.to_config(after(2)) == table.to_config(after(2))
-    assert again.why(SPOT, after(2)) == table.why(SPOT, after(2))
 
 
 def kept(*rows: object, v: object = 1) -> dict[str, str]:
