@@ -8,6 +8,7 @@ from provisioner.scheduling.granted import granted
 from provisioner.scheduling.judging import Design, DesignedNode, Fault, designed
 from provisioner.scheduling.prepared import Prepared
 from provisioner.scheduling.result import PlannedClaim, Result
+from provisioner.scheduling.setting import Setting
 
 NEAR: Final = 1.005
 """Scheduling's answer is good enough at so much of the least price that scheduling itself can prove."""
@@ -43,13 +44,28 @@ def taken(
     Cost: about what solving cost.
     """
     own = granted(prepared, prepared.setting(result.placed), result)
-    design = Design((*designed(kept), *nodes), result.existing)
-    verdict, claims = prepared.settle(design, None if own is None else own.setting)
+    found, faults = settled(prepared, None if own is None else own.setting, result, kept, nodes)
+    return (found if found is not None and is_cheaper(prepared, found, result) else result), faults
+
+
+def settled(
+    prepared: Prepared,
+    setting: Setting | None,
+    result: Result,
+    kept: Sequence[PlannedClaim],
+    nodes: Iterable[DesignedNode],
+) -> tuple[Result | None, tuple[Fault, ...]]:
+    """The answer with these nodes instead of all claims but `kept`; None, and the faults, where it is not legal under the demands of `setting`."""
+    verdict, claims = prepared.settle(Design((*designed(kept), *nodes), result.existing), setting)
     if not verdict.legal:
-        return result, verdict.faults
-    found = replace(result, claims=(*kept, *claims[len(kept) :]))
-    better = weighed(prepared, found.claims) < weighed(prepared, result.claims) - EPSILON_USD
-    return (found if better and found.usd_per_hour <= result.usd_per_hour else result), ()
+        return None, verdict.faults
+    return replace(result, claims=(*kept, *claims[len(kept) :])), ()
+
+
+def is_cheaper(prepared: Prepared, found: Result, than: Result) -> bool:
+    """Whether an answer is worth less with the NodePools' penalties for nodes, and no dearer without."""
+    better = weighed(prepared, found.claims) < weighed(prepared, than.claims) - EPSILON_USD
+    return better and found.usd_per_hour <= than.usd_per_hour
 
 
 def weighed(prepared: Prepared, claims: Iterable[PlannedClaim]) -> float:

@@ -8,15 +8,14 @@ superfluous, and is often cheaper as well.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from provisioner.apis import names
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import EPSILON_USD, weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, settled, weighed
 from provisioner.scheduling.becoming import labels_of, opened, taints_of
 from provisioner.scheduling.granted import Granted, granted
-from provisioner.scheduling.judging import Design, DesignedNode, designed
+from provisioner.scheduling.judging import DesignedNode
 from provisioner.scheduling.nomination import NominationPolicy, is_hard
 from provisioner.scheduling.places import bought
 from provisioner.scheduling.prepared import Prepared
@@ -83,11 +82,9 @@ def balanced(
         where = packed(balancing.open_nodes(fleet), running)
         if where is None or expired():
             continue
-        design = Design((*designed(kept), *balancing.designed(fleet, where)), result.existing)
-        verdict, claims = prepared.settle(design, grants.setting)
-        found = replace(result, claims=(*kept, *claims[len(kept) :]))
+        found, _ = settled(prepared, grants.setting, result, kept, balancing.designed(fleet, where))
         if (
-            not verdict.legal
+            found is None
             or weighed(prepared, found.claims) > weighed(prepared, result.claims) + EPSILON_USD
             or found.usd_per_hour > result.usd_per_hour + EPSILON_USD
         ):

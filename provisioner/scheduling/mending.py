@@ -13,11 +13,11 @@ from typing import Final
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import EPSILON_USD, weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, is_cheaper, settled, weighed
 from provisioner.scheduling.balancing import balanced
 from provisioner.scheduling.becoming import filled
 from provisioner.scheduling.granted import Granted, granted
-from provisioner.scheduling.judging import Design, DesignedNode, designed
+from provisioner.scheduling.judging import DesignedNode, designed
 from provisioner.scheduling.partitions import cheapest, say_little, split_little
 from provisioner.scheduling.pool_limits import limits_after
 from provisioner.scheduling.prepared import Prepared
@@ -138,19 +138,12 @@ class _Mending:
         same = [other for other in claims if _name(other) not in found.existing]
         fuller = [other for other in claims if _name(other) in found.existing]
         nodes = [
-            *designed(same),
             *(self._node(other, (*other.pods, *found.existing[_name(other)])) for other in fuller),
             *(self._node(new, new.pods) for new in found.claims),
         ]
         self._left -= len(self.result.placed)
-        verdict, made = self._prepared.settle(Design(tuple(nodes), self.result.existing), self._grants.setting)
-        if not verdict.legal:
-            return False
-        result = replace(self.result, claims=(*same, *made[len(same) :]))
-        if (
-            weighed(self._prepared, result.claims) >= weighed(self._prepared, self.result.claims) - EPSILON_USD
-            or result.usd_per_hour > self.result.usd_per_hour
-        ):
+        result, _ = settled(self._prepared, self._grants.setting, self.result, same, nodes)
+        if result is None or not is_cheaper(self._prepared, result, self.result):
             return False
         self.result = result
         return True

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, TypeAlias
 
@@ -19,12 +19,12 @@ import msgspec
 
 from provisioner.apis.names import CAPACITY_TYPE_LABEL, ZONE_LABEL
 from provisioner.apis.pods import Pod
-from provisioner.scheduling.acceptance import EPSILON_USD, weighed
+from provisioner.scheduling.acceptance import EPSILON_USD, is_cheaper, settled, weighed
 from provisioner.scheduling.classes import PodClass, said
 from provisioner.scheduling.filters import TRIVIAL, Term
 from provisioner.scheduling.finishing import expected_usd
 from provisioner.scheduling.granted import Granted, granted
-from provisioner.scheduling.judging import Design, DesignedNode, design_of, designed
+from provisioner.scheduling.judging import DesignedNode, design_of
 from provisioner.scheduling.offers import PreparedPool, State, pin
 from provisioner.scheduling.places import bought
 from provisioner.scheduling.pool_limits import limits_after
@@ -118,14 +118,10 @@ def cheapest(
         return result
     judged = max(1, _MOST_JUDGED // len(pods))
     for blocks in itertools.islice(search.partitions(least - EPSILON_USD, most), judged):
-        design = Design((*designed(kept), *search.nodes(blocks)), result.existing)
-        verdict, claims = prepared.settle(design, grants.setting)
-        if not verdict.legal:
-            continue
-        found = replace(result, claims=(*kept, *claims[len(kept) :]))
+        found, _ = settled(prepared, grants.setting, result, kept, search.nodes(blocks))
         if (
-            weighed(prepared, found.claims[len(kept) :]) < least - EPSILON_USD
-            and found.usd_per_hour <= result.usd_per_hour
+            found is not None
+            and is_cheaper(prepared, found, result)
             and (not leaving or prepared.judge(design_of(found), gone=leaving).legal)
         ):
             return found

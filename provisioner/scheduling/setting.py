@@ -195,17 +195,6 @@ class Setting:
             pods = self.pending.setdefault(count, 0)
         return pods + sum(self.scope.spots(count).counts.values())
 
-    def usd_at_least(self) -> float:
-        """What the pods cost at the least if all of them go to new nodes: by the resource for which most has to be paid."""
-        rates = [float("inf")] * len(self.load)
-        for offer in self.offers:
-            for one in offer.ranked(offer.base).priced:
-                price = one.offering.price
-                for d, amount in enumerate(offer.room[one.row]):
-                    if amount > 0 and price < rates[d] * amount:
-                        rates[d] = price / amount
-        return max((rate * amount for rate, amount in zip(rates, self.load, strict=True) if amount), default=0.0)
-
     def nodes_at_least(self, waiting: Mapping[PodClass, int]) -> int:
         """How many new nodes there must be for all pods but those of `waiting` from their number on, where there are none yet."""
         load = list(self.load)

@@ -6,7 +6,7 @@ from typing import Final
 
 from provisioner.apis.pods import Pod, PodShape
 from provisioner.scheduling.attempt import NO_CEILINGS, Attempt
-from provisioner.scheduling.bounds import lower_bound
+from provisioner.scheduling.bounds import lower_bound, usd_at_least
 from provisioner.scheduling.classes import LeftOut, PodClass, sort_key
 from provisioner.scheduling.demands import Count
 from provisioner.scheduling.explaining import Explainer
@@ -145,7 +145,10 @@ class Solution:
             found = _badness(other)
             if found <= least and (found < least or other.usd_per_hour() < price):
                 best, least, price = other, found, other.usd_per_hour()
-        if not best.placing.forced or best.usd_at_lowest() <= _DEAR * self.setting.usd_at_least():
+        if not best.placing.forced:
+            return best
+        possible = usd_at_least(self.setting, {one: len(one.pods) for one in self.classes})
+        if possible is not None and best.usd_at_lowest() <= _DEAR * possible:
             return best
         hurried = self.hurried | attempt.delayed
         nodes = attempt.nodes_for(attempt.delayed)

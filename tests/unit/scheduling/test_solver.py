@@ -24,6 +24,7 @@ from provisioner.scheduling.problem import Pool
 from provisioner.scheduling.result import MAX_INSTANCE_TYPES, PlannedClaim
 from provisioner.scheduling.topology_plan import Plan
 from provisioner.values.resources import Resources
+from provisioner.values.taints import Taint, Toleration
 from tests.support import checker, loads
 from tests.support.problems import (
     ARM,
@@ -420,3 +421,24 @@ def test_whether_pods_can_be_bound_is_asked_of_what_they_require_alone(monkeypat
     tried, required = Counter(made).most_common()[-1], Counter(made).most_common()[0]
     assert (tried[1], required[1]) == (1, 2), "in the attempt, and once more for the order"
     assert len(made) == 3
+
+
+def test_pods_that_existing_nodes_take_do_not_make_a_node_for_each_pod_that_is_spread_look_cheap() -> None:
+    own = Taint(key="own", value="", effect="NoSchedule")
+    over = spread(names.HOSTNAME_LABEL, app("web"), node_taints_policy="Honor")
+    beside = shape("4", "8Gi", selector={"own": "yes"}, tolerations=(Toleration(key="own", operator="Exists"),))
+    asked = problem(
+        (
+            *pods(300, shape("1", "1Gi"), "plain"),
+            *pods(300, shape("2", "2Gi", labels={"app": "web"}, topology_spread_constraints=(over,)), "web"),
+            *pods(300, beside, "beside"),
+        ),
+        loads.ec2_pool(),
+        bins=[node(f"there-{number}", "400", "1600Gi", labels={"own": "yes"}, taints=(own,)) for number in range(4)],
+        hostname_domains=3,
+    )
+    result = solve(asked)
+    alone = solve(replace(asked, pods=asked.pods[:600]))
+    assert not result.unplaced
+    assert result.usd_per_hour <= alone.usd_per_hour
+    assert len(result.claims) <= len(alone.claims)
