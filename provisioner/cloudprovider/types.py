@@ -342,6 +342,20 @@ def cheapest_first(types: Iterable[InstanceType], requirements: Requirements = N
     return tuple(dict.fromkeys(instance_type for instance_type, _ in by_price(types, requirements)))
 
 
+def other_owner(claim: NodeClaim, provider_id: str, claims: Iterable[NodeClaim]) -> NodeClaim | None:
+    """Another claim, which stays, that has this instance; None where there is none."""
+    return next(
+        (
+            one
+            for one in claims
+            if one.status.provider_id == provider_id
+            and one.metadata.uid != claim.metadata.uid
+            and one.metadata.deletion_timestamp is None
+        ),
+        None,
+    )
+
+
 def manages(provider: CloudProviderView, reference: NodeClassReference) -> bool:
     """Whether who refers to this node class is the provider's."""
     return (reference.group, reference.kind) in provider.node_class_kinds()

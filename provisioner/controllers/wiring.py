@@ -326,7 +326,7 @@ def joining(base: Base, calls: Calls, writing: Writers, ending: Ends) -> Joining
         queue,
         KeyedQueue("nodepool", pools.reconcile, clock),
         Consistency(cluster, writing.claims, base.recorder, clock, chance=random.Random()),
-        Hydration(cluster, client, base.provider, writing.claims, base.recorder, clock),
+        Hydration(cluster, base.provider, writing.claims, base.recorder, clock),
     )
 
 

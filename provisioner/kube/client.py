@@ -1,15 +1,16 @@
 """Reads and writes of single objects and small lists; for whole kinds that are read all the time use `watch.Reflector`."""
 
+import functools
 import random
 import threading
 import urllib.parse
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS, Api
+from provisioner.kube.config import READ_TIMEOUT_SECONDS, TOTAL_TIMEOUT_SECONDS, Answer, Api
 from provisioner.kube.errors import (
     ApiError,
     ConnectionFailed,
@@ -430,6 +431,18 @@ class Client:
         target = path + _query(query)
         may_repeat = method != "POST" if repeatable is None else repeatable
         permit = self.permit if method not in _READING else None
+        read, total = timeouts
+        ask = functools.partial(
+            self.connection.request,
+            method,
+            target,
+            body=body,
+            headers=headers,
+            read_timeout=read,
+            total_timeout=total,
+            urgent=urgent,
+            permit=permit,
+        )
         deadline = self._clock.monotonic() + CALL_SECONDS
         for attempt in range(1, tries + 1):
             if not urgent:
@@ -440,7 +453,7 @@ class Client:
                 with self._lock:
                     self.writes[counts] += 1
             try:
-                return self._once(method, target, body, headers, timeouts, permit, urgent=urgent)
+                return self._once(method, target, ask)
             except ApiError as error:
                 wait = self._wait_before_retry(error, attempt, may_repeat=may_repeat)
                 if wait is None or attempt == tries or self._clock.monotonic() + wait >= deadline:
@@ -448,33 +461,13 @@ class Client:
                 self._clock.sleep(wait)
         raise AssertionError("the loop returns or raises")  # pragma: no cover
 
-    def _once(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        timeouts: tuple[float, float],
-        permit: Permit | None,
-        *,
-        urgent: bool,
-    ) -> bytes:
+    def _once(self, method: str, target: str, ask: Callable[[], Answer]) -> bytes:
         begun, code = self._clock.monotonic(), 0
-        read, total = timeouts
         writes, lost = method not in _READING, False
         with self._lock:
             self.writing += writes
         try:
-            answer = self.connection.request(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                read_timeout=read,
-                total_timeout=total,
-                urgent=urgent,
-                permit=permit,
-            )
+            answer = ask()
             code = answer.status
         except ConnectionFailed as error:
             lost = error.maybe_applied

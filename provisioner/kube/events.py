@@ -20,7 +20,7 @@ from provisioner.kube.lease import LostLease
 from provisioner.kube.limits import TokenBucket
 from provisioner.kube.resources import EVENTS
 from provisioner.support import heartbeat, logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 
 EventType = Literal["Normal", "Warning"]
@@ -147,9 +147,7 @@ class Recorder:
                 self.suppressed += 1
                 return
             if ttl > 0:
-                self._said[sameness] = now + ttl
-                self._said.move_to_end(sameness)
-                forget_oldest(self._said, REMEMBERED)
+                put_newest(self._said, sameness, now + ttl, REMEMBERED)
             if len(self._queue) >= QUEUE_SIZE:
                 self._queue.popleft()
                 self.dropped += 1
@@ -231,8 +229,7 @@ class Recorder:
                 self._written.move_to_end(saying.sameness)
                 return
         name = self._create(saying)
-        self._written[saying.sameness] = _Written(name, 1)
-        forget_oldest(self._written, REMEMBERED)
+        put_newest(self._written, saying.sameness, _Written(name, 1), REMEMBERED)
 
     def _raise_count(self, saying: _Saying, written: _Written) -> None:
         body = {"count": written.count + 1, "lastTimestamp": saying.at}

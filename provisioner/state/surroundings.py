@@ -20,7 +20,7 @@ from provisioner.apis.core import (
 )
 from provisioner.apis.meta import LabelSelector, key_of
 from provisioner.state.snapshot import Surroundings
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 
 V = TypeVar("V")
 TEACHERS = 32
@@ -197,9 +197,7 @@ class SurroundingsKeeper:
         said = self._said.setdefault(instance_type, {})
         if said.get(node_name) == limits:
             return
-        said.pop(node_name, None)  # to the end: the latest is forgotten last
-        said[node_name] = limits
-        forget_oldest(said, TEACHERS)
+        put_newest(said, node_name, limits, TEACHERS)
         drivers = sorted({driver for one in said.values() for driver in one})
         counts = {driver: sorted(one[driver] for one in said.values() if driver in one) for driver in drivers}
         median = {driver: found[len(found) // 2] for driver, found in counts.items()}

@@ -22,7 +22,7 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.resources import PODS, PartialIdentity, Resource, identity_in, itself
 from provisioner.kube.watch import Reflector
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values import jsontext
@@ -144,9 +144,8 @@ class MarkedPods:
         for pod in pods:
             namespace = pod.partition("/")[0]
             with self._lock:
-                turn = max(now - AHEAD_SECONDS, self._turns.pop(namespace, float("-inf"))) + TURN_SECONDS
-                self._turns[namespace] = turn
-                forget_oldest(self._turns, MAX_TURNS)
+                turn = max(now - AHEAD_SECONDS, self._turns.get(namespace, float("-inf"))) + TURN_SECONDS
+                put_newest(self._turns, namespace, turn, MAX_TURNS)
             self.queue.add_after(pod, max(0.0, turn - now))
 
     # ------------------------------------------------------------------ one pod
@@ -209,9 +208,7 @@ class MarkedPods:
             if isinstance(error, Invalid) and self._refused[key] <= QUICK_TRIES:
                 return Result(requeue_after=AGAIN_SECONDS)
             if is_denied:
-                self._closed.pop(namespace, None)
-                self._closed[namespace] = self._clock.monotonic() + REFUSED_SECONDS
-                forget_oldest(self._closed, MAX_CLOSED)
+                put_newest(self._closed, namespace, self._clock.monotonic() + REFUSED_SECONDS, MAX_CLOSED)
         _log.warning(messages.FAILED_TO_RELEASE_POD, pod=key, error=str(error))
         return Result(failed=True)
 

@@ -19,7 +19,7 @@ from provisioner.kube.errors import ApiError
 from provisioner.kube.resources import NODES, PODS
 from provisioner.kube.survey import Unreadable, surveyed
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.poller import Poller
 
 EVERY_SECONDS: Final = 1800.0
@@ -92,9 +92,7 @@ class Proofs:
             return
         with self._lock:
             key = (namespace, found[1])
-            self._seen[key] = self._seen.get(key, frozenset()) | {architecture}
-            self._seen.move_to_end(key)
-            forget_oldest(self._seen, MAX_KNOWN)
+            put_newest(self._seen, key, self._seen.get(key, frozenset()) | {architecture}, MAX_KNOWN)
 
     def start(self) -> None:
         """Look in a thread, now and again."""

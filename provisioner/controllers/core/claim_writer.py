@@ -1,7 +1,7 @@
 """Writes to NodeClaims and Nodes, told to the state at once."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -168,6 +168,11 @@ class ClaimWriter:
         """The answer to a write to a Node that somebody else made: told to the state before the watch tells it."""
         self._effects(self._cluster.node_written(node))
         return node
+
+    def label_node(self, node: Node, labels: Mapping[str, str | None]) -> None:
+        """Set labels of a Node; None removes one."""
+        body = {"metadata": {"uid": node.metadata.uid, "labels": labels}}
+        self.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
 
     def delete_node(self, node: Node) -> None:
         """Begin a Node's end; it may be gone already."""

@@ -26,7 +26,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound, ServerError, T
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.workers import DONE, KeyedQueue, Result
 from provisioner.values.duration import DurationError, parse_duration
@@ -358,9 +358,7 @@ class Evictions:
 
     def _agreed(self, uid: str, deadline: datetime | None) -> None:
         with self._lock:
-            self._leaving.pop(uid, None)
-            self._leaving[uid] = self._clock.monotonic() + LEAVING_SECONDS, deadline
-            forget_oldest(self._leaving, _MOST_LEAVING)
+            put_newest(self._leaving, uid, (self._clock.monotonic() + LEAVING_SECONDS, deadline), _MOST_LEAVING)
 
     def _leaves(self, uid: str, deadline: datetime | None) -> bool:
         """Whether the API server has agreed to what is wanted, whatever the caches show of the pod."""

@@ -13,8 +13,6 @@ from provisioner.cloudprovider.types import CloudProvider, manages
 from provisioner.controllers.core import messages, registration
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.references import publish
-from provisioner.kube import resources
-from provisioner.kube.client import Client
 from provisioner.kube.errors import Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
@@ -50,13 +48,12 @@ class Hydration:
     def __init__(
         self,
         cluster: Cluster,
-        client: Client,
         provider: CloudProvider,
         writer: ClaimWriter,
         recorder: Recorder,
         clock: Clock,
     ) -> None:
-        self._cluster, self._client, self._provider, self._writer = cluster, client, provider, writer
+        self._cluster, self._provider, self._writer = cluster, provider, writer
         self._recorder, self._clock = recorder, clock
         self._pauses: dict[str, tuple[float, float]] = {}  # claim -> the last pause, and when it is over
         self.queue = KeyedQueue("nodeclaim-hydration", self._fill, clock)
@@ -82,7 +79,7 @@ class Hydration:
             if node is None:
                 return DONE
             if _lacks(claim, node):
-                self._label(node, missing_labels(claim, node))
+                self._writer.label_node(node, missing_labels(claim, node))
             return self._restore(claim, node)
         except (NotFound, Conflict):
             return DONE  # gone, or another one; its watch brings us back
@@ -98,14 +95,10 @@ class Hydration:
         pause = FIRST_PAUSE_SECONDS if forgotten or not pause else min(2 * pause, LONGEST_PAUSE_SECONDS)
         recent = {key: one for key, one in self._pauses.items() if now - one[1] <= LONGEST_PAUSE_SECONDS}
         self._pauses = {**recent, claim.name: (pause, now + pause)}
-        self._label(node, changed)
+        self._writer.label_node(node, changed)
         message = messages.node_labels_restored(node.metadata.name, changed)
         publish(self._recorder, self._cluster, (claim.name,), message)
         return DONE
-
-    def _label(self, node: Node, labels: dict[str, str]) -> None:
-        body = {"metadata": {"uid": node.metadata.uid, "labels": labels}}
-        self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
 
 
 def _lacks(claim: NodeClaim, node: Node) -> bool:

@@ -1,6 +1,5 @@
 """When a batch of waiting pods is complete; which pods wait is `state.waiting`. Source: core spec 3.3, 4; design 3b.5."""
 
-import heapq
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -12,6 +11,7 @@ from provisioner.state.cluster import Cluster
 from provisioner.state.waiting import awaits_images
 from provisioner.support import heartbeat, logs
 from provisioner.support.clock import Clock
+from provisioner.support.workers import Schedule
 
 RECHECK_SECONDS = 10.0
 _log = logs.get_logger(__name__)
@@ -84,8 +84,7 @@ class Intake:
         self._run, self._cluster, self._clock = run, cluster, clock
         self._window = Window(idle.total_seconds(), longest.total_seconds())
         self._changed = threading.Condition()
-        self._deferrals: list[tuple[float, str]] = []  # a heap of pods that await their images
-        self._deferred: dict[str, float] = {}  # likewise: the ends that count
+        self._deferrals = Schedule()  # of pods that await their images
         self._stopping = False
         self._later: float | None = None
         self._thread = threading.Thread(target=self._loop, name="intake", daemon=True)
@@ -152,23 +151,17 @@ class Intake:
             self.trigger(pod.uid, extends=not pod.shape.error)
             return
         with self._changed:
-            if self._deferred.get(pod.uid) != at:
-                self._deferred[pod.uid] = at
-                heapq.heappush(self._deferrals, (at, pod.uid))
-                self._changed.notify_all()
+            self._deferrals.add(pod.uid, at)
+            self._changed.notify_all()
 
     def _wake(self, now: float) -> float | None:
         """Let the pods into the window that were deferred for long enough; when the next one was. Called under the lock."""
-        while self._deferrals and self._deferrals[0][0] <= now:
-            ends, uid = heapq.heappop(self._deferrals)
-            if self._deferred.get(uid) != ends:
-                continue  # it was marked anew
-            del self._deferred[uid]
+        while (uid := self._deferrals.pop(now)) is not None:
+            self._deferrals.done(uid)
             pod = self._cluster.pod(uid)
-            # else it was answered, is gone or gated again
-            if pod is not None and is_pending(pod) and awaits_images(pod):
-                self._window.add(uid, now)
-        return self._deferrals[0][0] if self._deferrals else None
+            if pod is not None and awaits_images(pod):  # else it was answered, or is gone
+                self._let_in(pod)
+        return self._deferrals.next_time()
 
     def _loop(self) -> None:
         recheck = self._clock.monotonic() + RECHECK_SECONDS

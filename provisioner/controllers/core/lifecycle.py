@@ -299,8 +299,7 @@ class Lifecycle:
         problem = registration.missing(claim, node)
         if problem is not None:
             return self._pending(claim, problem)
-        body = {"metadata": {"uid": node.metadata.uid, "labels": {names.INITIALIZED_LABEL: "true"}}}
-        self._writer.node_written(self._client.patch(resources.NODES, node.metadata.name, body))
+        self._writer.label_node(node, {names.INITIALIZED_LABEL: "true"})
         self._writer.status(claim, self._with(claim, messages.INITIALIZED))
         return DONE
 

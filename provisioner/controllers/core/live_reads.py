@@ -26,7 +26,7 @@ from provisioner.kube.errors import ApiError, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.kube.resources import Identity, PartialIdentity
 from provisioner.state.cluster import Cluster
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter, gauge
 
@@ -122,8 +122,7 @@ class LiveReads:
         waited, over = now - known.since, now - known.since >= patience
         with self._lock:
             if known.why:
-                self._waits[key] = known
-                forget_oldest(self._waits, _MOST)
+                put_newest(self._waits, key, known, _MOST)
             else:
                 self._waits.pop(key, None)
         if not known.why:

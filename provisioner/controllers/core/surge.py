@@ -25,7 +25,7 @@ from provisioner.kube.errors import ApiError, BadRequest, Conflict, DecodeError,
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 
 #: What an owner asks for is read again after so long.
@@ -169,9 +169,7 @@ class Surges:
         if known is None or now - known[0] >= OWNER_SECONDS:
             known = (now, *self._read(owner, pod))
             with self._lock:
-                self._owners.pop(owner.uid, None)
-                self._owners[owner.uid] = known
-                forget_oldest(self._owners, _MOST_OWNERS)
+                put_newest(self._owners, owner.uid, known, _MOST_OWNERS)
         return (known[2] or owner) if known[1] else None
 
     def _read(self, owner: OwnerReference, pod: Pod) -> tuple[bool, OwnerReference | None]:

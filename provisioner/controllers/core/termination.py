@@ -33,7 +33,7 @@ from provisioner.kube.errors import ApiError, Conflict, NotFound
 from provisioner.kube.events import Recorder
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import GaugeSeries, gauge
 from provisioner.support.workers import DONE, Result
@@ -72,8 +72,7 @@ class BlockedDrains:
                 return
             self._causes.pop(node, None)
             if causes:
-                self._causes[node] = causes
-                forget_oldest(self._causes, _MOST_TOLD)
+                put_newest(self._causes, node, causes, _MOST_TOLD)
             counts = Counter(pair for each in self._causes.values() for pair in each)
             self._series.replace("drains", counts.items())
 
@@ -224,8 +223,7 @@ class Termination:
         listed = {pod.uid: pod for pod in self._terminator.pods_on(name)} if begins else self._listed[uid]
         found = {pod.uid: newer(pod, listed.get(pod.uid)) for pod in self._cluster.bound_to(name)}
         # what the caches have caught up with is not kept
-        self._listed[uid] = {key: pod for key, pod in found.items() if pod is listed.get(key)}
-        forget_oldest(self._listed, _MOST_TOLD)
+        put_newest(self._listed, uid, {key: pod for key, pod in found.items() if pod is listed.get(key)}, _MOST_TOLD)
         return tuple(saw(pod) for pod in ({**listed, **found} if begins else found).values())
 
     def _drains(
@@ -269,8 +267,7 @@ class Termination:
         lately = now - self._told.get(claim.metadata.uid, float("-inf")) < TELL_SECONDS
         if known is not None and (lately or known.message == message):
             return
-        self._told[claim.metadata.uid] = now
-        forget_oldest(self._told, _MOST_TOLD)
+        put_newest(self._told, claim.metadata.uid, now, _MOST_TOLD)
         self._tell(claim, messages.draining(message))
 
     def _await_volumes(self, claim: NodeClaim, message: str) -> None:

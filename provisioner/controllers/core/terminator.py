@@ -23,7 +23,7 @@ from provisioner.apis.meta import Object, is_true
 from provisioner.apis.pods import Pod, is_drainable
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
 from provisioner.cloudprovider.metering import metered
-from provisioner.cloudprovider.types import CloudProvider, CloudProviderView
+from provisioner.cloudprovider.types import CloudProvider, CloudProviderView, other_owner
 from provisioner.controllers.core import messages
 from provisioner.controllers.core.disrupted_taint import DisruptedTaints, NodeFacts, decode_facts, read_node
 from provisioner.controllers.core.drain import DrainStep, Evictions, drain_step
@@ -35,7 +35,7 @@ from provisioner.kube.events import Recorder
 from provisioner.kube.survey import Shared, Unreadable, survey
 from provisioner.scheduling.volumes import claim_keys
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.values.printable import listed
@@ -178,8 +178,9 @@ class Terminator:
         Cost: one list of all Nodes, shared with whoever asks at the same time, and one of the pods of each Node found.
         """
         provider_id, uid, deadline = claim.status.provider_id, claim.metadata.uid, self._evictions.deadline(claim)
-        if owner := self._other_owner(claim):  # before anything of it is touched
-            why = messages.shares_provider_id(owner, provider_id)
+        owner = other_owner(claim, provider_id, self._claims()) if provider_id else None
+        if owner is not None:  # before anything of it is touched
+            why = messages.shares_provider_id(owner.name, provider_id)
             return self._hold(claim, Sight(), "shared", UNREADABLE_SECONDS, why)
         if not provider_id or self._told.get(uid) != provider_id:
             sight = self._look(provider_id, claim, close=True)
@@ -239,8 +240,7 @@ class Terminator:
     def _note(self, uid: str, provider_id: str) -> None:
         if provider_id:
             with self._lock:
-                self._told[uid] = provider_id
-                forget_oldest(self._told, _MOST_TOLD)
+                put_newest(self._told, uid, provider_id, _MOST_TOLD)
 
     def _as(self, controller: str) -> CloudProvider:
         with self._lock:
@@ -434,18 +434,6 @@ class Terminator:
         self._evictions.add(step.evict)
         if deadline is not None:
             self._evictions.force(step.force, deadline)
-
-    def _other_owner(self, claim: NodeClaim) -> str:
-        """A claim that stays and has the same instance; "" where there is none."""
-        mine = claim.status.provider_id
-        for one in self._claims() if mine else ():
-            if (
-                one.status.provider_id == mine
-                and one.metadata.uid != claim.metadata.uid
-                and one.metadata.deletion_timestamp is None
-            ):
-                return one.name
-        return ""
 
     def _is_gone(self, provider_id: str, sight: Sight) -> bool:
         """Whether the provider has no such instance; never where a Node says that its kubelet lives, or where nobody knows."""

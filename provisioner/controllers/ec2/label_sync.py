@@ -14,8 +14,6 @@ from provisioner.cloudprovider.aws.instances.instances import RUNNING, Instance,
 from provisioner.cloudprovider.aws.instances.partitions import PartitionHook, lacks_partition
 from provisioner.controllers.core.claim_writer import ClaimWriter
 from provisioner.controllers.ec2 import messages
-from provisioner.kube import resources
-from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.state.cluster import Cluster
 from provisioner.support import logs
@@ -54,7 +52,6 @@ class Relabeller:
     """Writes labels of a claim to its Node and to itself."""
 
     cluster: Cluster
-    client: Client
     writer: ClaimWriter
 
     def relabel(self, claim: NodeClaim, wanted: Mapping[str, str | None]) -> bool:
@@ -62,8 +59,7 @@ class Relabeller:
         node = self.cluster.node_of(claim)
         try:
             if node is not None and node.registered and (lacking := changes(node.metadata.labels, wanted)):
-                body = {"metadata": {"uid": node.metadata.uid, "labels": lacking}}
-                self.client.patch(resources.NODES, node.metadata.name, body)
+                self.writer.label_node(node, lacking)
             # last: it is what brings us back
             self.writer.metadata(claim, labels=changes(claim.metadata.labels, wanted))
         except NotFound:

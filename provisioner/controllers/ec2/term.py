@@ -128,7 +128,7 @@ class AwsTerm:
     ) -> dict[str, Callable[[], float]]:
         cloud, settings = self._cloud, self._cloud.settings
         cluster, client, recorder, clock = base.cluster, base.client, base.recorder, base.clock
-        relabeller = Relabeller(cluster, client, writing.claims)
+        relabeller = Relabeller(cluster, writing.claims)
         polls: dict[str, Callable[[], float]] = {
             "launch-templates": self._clean_templates,
             "instance-health": health.HealthPoller(

@@ -20,7 +20,7 @@ from provisioner.controllers.why import messages
 from provisioner.controllers.why.limits import Quota
 from provisioner.kube.client import Client
 from provisioner.kube.errors import ApiError
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 
 T = TypeVar("T")
@@ -120,9 +120,7 @@ class _Remembered(Generic[T]):
 
     def put(self, key: object, value: T) -> T:
         with self._lock:
-            self._known[key] = self.clock.monotonic() + self.seconds, value
-            self._known.move_to_end(key)
-            forget_oldest(self._known, MOST_REMEMBERED)
+            put_newest(self._known, key, (self.clock.monotonic() + self.seconds, value), MOST_REMEMBERED)
         return value
 
     def __len__(self) -> int:

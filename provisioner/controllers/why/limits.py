@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 
 MOST_KEYS: Final = 1024
@@ -56,6 +56,4 @@ class Quota:
         return min(self._most, left + (self._clock.monotonic() - at) * self._rate)
 
     def _put(self, key: str, left: float) -> None:
-        self._left[key] = left, self._clock.monotonic()
-        self._left.move_to_end(key)
-        forget_oldest(self._left, MOST_KEYS)
+        put_newest(self._left, key, (left, self._clock.monotonic()), MOST_KEYS)

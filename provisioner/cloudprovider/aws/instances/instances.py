@@ -22,7 +22,7 @@ from provisioner.cloudprovider.aws.instances.absence import ABSENT_SECONDS, Abse
 from provisioner.cloudprovider.aws.instances.endings import EndedAtLaunchError, launch_failure
 from provisioner.cloudprovider.aws.launch.launch_marks import BATCH_TAG
 from provisioner.cloudprovider.errors import CloudError, InstanceNotFoundError
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 
@@ -331,8 +331,7 @@ class Instances:
         except Exception as error:  # noqa: BLE001 - botocore raises many kinds; classify_exception sorts them
             failure = classify_exception(error)
             if len(ids) == 1 and failure.kind not in FOR_ALL and failure.kind is not Kind.NOT_FOUND:
-                self._troubled[ids[0]] = None
-                forget_oldest(self._troubled, _MAX_TROUBLED)
+                put_newest(self._troubled, ids[0], None, _MAX_TROUBLED)
             return failure
         ended = {one["InstanceId"] for one in answer.get("TerminatingInstances", ())}
         silent = InstanceError(messages.TERMINATION_NOT_CONFIRMED)

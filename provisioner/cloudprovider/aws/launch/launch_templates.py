@@ -22,7 +22,7 @@ from provisioner.cloudprovider.aws.launch.templates import (
 )
 from provisioner.cloudprovider.aws.nodeclass.discovery import DiscoveryError
 from provisioner.support import logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import gauge
 from provisioner.support.workers import pool, run_parallel
@@ -165,8 +165,7 @@ class LaunchTemplates:
             with self._lock:
                 del self._making[wanted.name]
                 if making.error is None:
-                    self._known[wanted.name] = wanted.tags.get(ec2.NODECLASS_TAG, "")
-                    forget_oldest(self._known, _MAX_KNOWN)
+                    put_newest(self._known, wanted.name, wanted.tags.get(ec2.NODECLASS_TAG, ""), _MAX_KNOWN)
             making.done.set()
 
     def _create(self, wanted: Template, *, again: bool = True) -> None:

@@ -69,10 +69,10 @@ from provisioner.cloudprovider.errors import (
     LaunchUnderWayError,
     NodeClassNotReadyError,
 )
-from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, wishes_of
+from provisioner.cloudprovider.types import InstanceType, LaunchedInstance, other_owner, wishes_of
 from provisioner.kube.errors import ApiError, NotFound
 from provisioner.support import heartbeat, logs
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 from provisioner.support.clock import Clock
 from provisioner.support.metrics import counter
 from provisioner.support.workers import Pool
@@ -297,19 +297,15 @@ class Launcher:
 
     def _must_be_its_own(self, claim: NodeClaim, provider_id: str) -> None:
         """Raises `InstanceNotFoundError` where another claim, which stays, has the same instance: then this one has none of its own."""
-        for other in self._world.claims():
-            if (
-                other.status.provider_id == provider_id
-                and other.metadata.uid != claim.metadata.uid
-                and other.metadata.deletion_timestamp is None
-            ):
-                _log.error(
-                    messages.TWO_NODECLAIMS_FOR_ONE_INSTANCE,
-                    nodeclaim=claim.metadata.name,
-                    other=other.metadata.name,
-                    provider_id=provider_id,
-                )
-                raise InstanceNotFoundError("")
+        other = other_owner(claim, provider_id, self._world.claims())
+        if other is not None:
+            _log.error(
+                messages.TWO_NODECLAIMS_FOR_ONE_INSTANCE,
+                nodeclaim=claim.metadata.name,
+                other=other.metadata.name,
+                provider_id=provider_id,
+            )
+            raise InstanceNotFoundError("")
 
     def get(self, provider_id: str) -> LaunchedInstance:
         """The instance of that ID; see `CloudProvider.get`."""
@@ -649,8 +645,7 @@ class Launcher:
             self._subnets.reserve(subnet, count * order.addresses)
         taken: Counter[str] = Counter()
         with self._changed:
-            self._sent[mark.tag] = _Sent(order, count)
-            forget_oldest(self._sent, _MAX_KEPT)
+            put_newest(self._sent, mark.tag, _Sent(order, count), _MAX_KEPT)
         try:
             found = self._create_fleet(order, mark, count, first=True)
             taken.update(one.subnet for one in found.launched)
@@ -821,8 +816,7 @@ class Launcher:
         with self._changed:
             if claim.metadata.uid in self._failures:
                 return
-            self._failures[claim.metadata.uid] = None
-            forget_oldest(self._failures, _MAX_KEPT)
+            put_newest(self._failures, claim.metadata.uid, None, _MAX_KEPT)
         if holds_back(failure):
             self._hold_back(
                 claim, CreateError(failure.reason, ended_at_launch(instance_id_of(provider_id), str(failure)))
@@ -853,8 +847,8 @@ class Launcher:
         registered = frozenset(one.metadata.uid for one in self._world.claims() if _has_come(one, lane))
         with self._changed:
             self._pacing.ended(lane, error, self._clock.monotonic())
-            self._before[lane] = _Before(0 if node_class is None else node_class.metadata.generation, registered)
-            forget_oldest(self._before, _MAX_KEPT)
+            generation = 0 if node_class is None else node_class.metadata.generation
+            put_newest(self._before, lane, _Before(generation, registered), _MAX_KEPT)
 
     def _look_for_nodes(self, lane: tuple[str, str], claim: NodeClaim) -> None:
         """End the pauses of a lane once a Node of it has registered since, or its class has changed."""
@@ -1120,17 +1114,15 @@ class Launcher:
     def _spend(self, tag: str) -> None:
         """What became of this attempt is known: nobody has to ask for it again."""
         with self._changed:
-            self._spent[tag] = None
+            put_newest(self._spent, tag, None, _MAX_KEPT)
             self._sent.pop(tag, None)
             self._searches.pop(tag, None)
-            forget_oldest(self._spent, _MAX_KEPT)
 
     def _ended(self, claim: NodeClaim) -> None:
         with self._changed:
             self._answers.pop(claim.metadata.uid, None)
             first = claim.metadata.uid not in self._gone
-            self._gone[claim.metadata.uid] = None
-            forget_oldest(self._gone, _MAX_KEPT)
+            put_newest(self._gone, claim.metadata.uid, None, _MAX_KEPT)
         reservation = claim.metadata.labels.get(labels.RESERVATION_ID, "")
         if reservation and first:
             self._reservations.terminated(reservation, self._clock.now())

@@ -13,7 +13,7 @@ from typing import Final
 
 from provisioner.cloudprovider.errors import CloudError
 from provisioner.support.backoff import doubled
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 
 GAP: Final = 0.6
 """Seconds between two fleets of short lanes: at most 17 in ten seconds."""
@@ -134,9 +134,8 @@ class Pacing:
             known.endings, known.ended, known.paused = 0, None, float("-inf")
 
     def _lane(self, lane: Hashable) -> _Lane:
-        known = self._lanes.pop(lane, None) or _Lane()
-        self._lanes[lane] = known
-        forget_oldest(self._lanes, MAX_LANES)
+        known = self._lanes.get(lane) or _Lane()
+        put_newest(self._lanes, lane, known, MAX_LANES)
         return known
 
 

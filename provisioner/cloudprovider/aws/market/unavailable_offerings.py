@@ -22,7 +22,7 @@ import msgspec
 from provisioner.cloudprovider.aws.access.errors import Scope, quota_class
 from provisioner.cloudprovider.aws.market import persistence
 from provisioner.support.backoff import doubled
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import forget_oldest, put_newest
 
 BASE: Final = timedelta(seconds=45)
 LONGEST: Final = timedelta(minutes=4)
@@ -178,8 +178,7 @@ class Shortages:
     def succeeded(self, offer: OfferingKey, now: datetime, instances: int = 1) -> None:
         """EC2 gave `instances` of `offer`."""
         with self._lock:
-            self._proved[offer] = now
-            forget_oldest(self._proved, self._max_entries)
+            put_newest(self._proved, offer, now, self._max_entries)
             for key in (*_keys(offer), _FLEET):
                 entry = self._entries.get(key)
                 if entry is None:

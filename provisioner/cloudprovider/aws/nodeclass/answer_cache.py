@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 
 V = TypeVar("V")
 
@@ -45,7 +45,7 @@ class Remembered(Generic[V]):
                     return known
                 answer = Answer(now, ask())
                 with self._lock:
-                    self._keep(question, answer)
+                    put_newest(self._answers, question, answer, self._size)
                 return answer
         finally:
             with self._lock:
@@ -61,14 +61,9 @@ class Remembered(Generic[V]):
     def put(self, question: Hashable, value: V) -> None:
         """Know an answer without having asked."""
         with self._lock:
-            self._keep(question, Answer(self._now(), value))
+            put_newest(self._answers, question, Answer(self._now(), value), self._size)
 
     def forget(self, question: Hashable) -> None:
         """Ask again the next time."""
         with self._lock:
             self._answers.pop(question, None)
-
-    def _keep(self, question: Hashable, answer: Answer[V]) -> None:
-        self._answers.pop(question, None)
-        self._answers[question] = answer
-        forget_oldest(self._answers, self._size)

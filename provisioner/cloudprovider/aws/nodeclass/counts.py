@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 
 MOST_KEPT: Final = 4096
 
@@ -70,7 +70,6 @@ class Counts:
             return entry.left if (entry := self._entries.get(name)) is not None else 0
 
     def _entry(self, name: str) -> _Entry:
-        known = self._entries.pop(name, None)
-        entry = self._entries[name] = known if known is not None else _Entry()
-        forget_oldest(self._entries, MOST_KEPT)
+        entry = self._entries.get(name) or _Entry()
+        put_newest(self._entries, name, entry, MOST_KEPT)
         return entry

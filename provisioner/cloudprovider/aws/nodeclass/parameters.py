@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from provisioner.cloudprovider.aws.access.errors import Failure, Kind
-from provisioner.support.bounded import forget_oldest
+from provisioner.support.bounded import put_newest
 
 KEEP: Final = timedelta(hours=24)
 KEEP_OWN: Final = timedelta(minutes=5)
@@ -88,9 +88,7 @@ class Parameters:
                     after_failure(known, answer, now) if isinstance(answer, Failure) else after_value(answer, keep, now)
                 )
                 with self._lock:
-                    self._readings.pop(name, None)
-                    self._readings[name] = known
-                    forget_oldest(self._readings, MAX_PARAMETERS)
+                    put_newest(self._readings, name, known, MAX_PARAMETERS)
             found[name] = known
         return found
 

@@ -31,7 +31,6 @@ class Stage:
         provider = cast(CloudProvider, Provider(kind))
         self.hydration = Hydration(
             self.world.cluster,
-            self.server.client,
             provider,
             self.server.writer,
             self.server.recorder,

@@ -48,7 +48,7 @@ def test_who_has_left(one: Any, instance: Instance, left: bool) -> None:
 
 
 def sync(server: TinyServer) -> None:
-    relabeller = Relabeller(server.world.cluster, server.client, server.writer)
+    relabeller = Relabeller(server.world.cluster, server.writer)
     sync_capacity_types(relabeller, lambda: [LEFT])
 
 
@@ -94,9 +94,7 @@ class Partitions:
         self.broken = False
         cluster = self.server.world.cluster
         self.hook = PartitionHook(self.server.world.clock)
-        self.sync = PartitionSync(
-            cluster.claims, self._get_all, Relabeller(cluster, self.server.client, self.server.writer), self.hook
-        )
+        self.sync = PartitionSync(cluster.claims, self._get_all, Relabeller(cluster, self.server.writer), self.hook)
         self.server.put(
             owner(labels=GROUPED), node("n", provider_id=LEFT.provider_id, labels=GROUPED), claim("elsewhere")
         )
