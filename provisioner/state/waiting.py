@@ -69,17 +69,17 @@ class Sights:
 
     def seen(self, pod: Pod, now: float) -> None:
         """An unbound pod was added or changed."""
-        known = sight = self._known.get(pod.uid, NOT_SEEN)
+        known = self._known.get(pod.uid, NOT_SEEN)
+        since, deferred_until = known.since, known.deferred_until
         if not awaits_images(pod):
-            sight = replace(sight, deferred_until=-inf)
-        elif sight.deferred_until == -inf:
-            sight = replace(sight, deferred_until=now + IMAGES_SECONDS)
-            self._deferrals.append((sight.deferred_until, pod.uid))
-        if sight.since == inf and not pod.gated:
-            sight = replace(sight, since=now)
+            deferred_until = -inf
+        elif deferred_until == -inf:
+            deferred_until = now + IMAGES_SECONDS
+            self._deferrals.append((deferred_until, pod.uid))
+        if since == inf and not pod.gated:
+            since = now
             self._graces.append((now + self.grace.total_seconds(), pod.uid))
-        if sight is not known:
-            self._known[pod.uid] = sight
+        self._known[pod.uid] = Sight(since, known.reported, deferred_until)
 
     def gone(self, uid: str) -> None:
         """A pod was bound or removed."""
